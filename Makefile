@@ -1,5 +1,6 @@
 # The words of this house; `make help` lists them. Nothing here needs more than make, a shell and
 # Python 3.11 or newer; only test-live wants heavy real parts, and installs what it can of them.
+# `make run` installs what running needs, and no tool of development.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -11,11 +12,15 @@ PYTHON ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
+RUNNABLE := .venv/.runnable
 SYNAPSE := .venv-synapse/.installed
 BROWSER := requirements/browser/node_modules/.installed
 CLIS := requirements/clis/node_modules/.installed
+DOCS := .venv-docs/.installed
 SOURCES := agentsup tests $(wildcard benchmarks)
 NOT_HERE := not slow and not bench and not live
+# Whole folders that these leave out are not read by each worker.
+NO_PROCESS := --ignore=tests/process --ignore=tests/live --ignore=tests/bench
 PYTEST := $(BIN)/python -m pytest
 
 # Sets of strings iterate in an order drawn from this; a replayed seed needs the same one.
@@ -24,8 +29,8 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-live synapse browser clis check fmt fmt-check lint types layers unit \
-    process bytecode sim kill bench lock clean
+.PHONY: help setup run quick test test-live synapse browser tmux clis dist check fmt fmt-check lint types layers unit \
+    process bytecode sim soak kill bench bench-record docs lock clean
 
 help: ## list the words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,10 +47,24 @@ $(LOCKED): requirements/dev.txt scripts/venv.sh
 
 $(INSTALLED): $(LOCKED) pyproject.toml
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@ $(RUNNABLE)  # the lock of development has what running needs, in the same versions
+
+$(RUNNABLE): requirements/runtime.txt pyproject.toml scripts/venv.sh
+	@scripts/venv.sh $(PYTHON)
+	@echo "run: installing what running needs; the first time it takes about a minute"
+	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/runtime.txt
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib || :
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## start the daemon on .home (git-ignored) and open a chat with it
+run: $(RUNNABLE) ## start the daemon on .home (git-ignored) and open a chat with it
 	@$(BIN)/agentsup --home .home up
+
+dist: $(RUNNABLE) ## build wheel and sdist into dist/: the same bytes from the same commit, wherever it is
+	@scripts/dist.sh dist
+
+quick: setup ## unit and contract tests alone: a look at a change before `make test`
+	@$(PYTEST) -q -n 5 --dist worksteal -m "not process and $(NOT_HERE)" tests/unit tests/contract
 
 # While types are read and compared in turns, there is time to compile what all workers will import.
 test: setup ## everything: format, lint, layers, types, then all tests
@@ -72,7 +91,7 @@ types: setup ## mypy, strict
 
 # Most of them wait for loopback answers more than they compute, so five share two cores well.
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
-	@$(PYTEST) -q -n 5 --dist worksteal -m "not process and $(NOT_HERE)" tests
+	@$(PYTEST) -q -n 5 --dist worksteal -m "not process and $(NOT_HERE)" $(NO_PROCESS) tests
 
 # Nothing runs beside them, because they start real processes and watch the clock; but a test with
 # its processes computes for less than half of its time, so four share two cores well.
@@ -86,7 +105,7 @@ bytecode: setup
 	@$(BIN)/python -m compileall -q -j 0 agentsup
 	@$(PYTEST) -q --collect-only tests >/dev/null 2>&1 || :
 
-test-live: setup synapse browser clis ## tests against real parts: Synapse, headless Chromium, coding agents
+test-live: setup synapse browser tmux clis docs ## tests against real parts: Synapse, headless Chromium, coding agents, the built wheel; builds the site
 	@$(PYTEST) -q -m live tests
 
 synapse: $(SYNAPSE) ## install Synapse into .venv-synapse from its hashed lock
@@ -103,6 +122,9 @@ $(BROWSER): requirements/browser/package-lock.json scripts/live.sh
 	@scripts/live.sh browser
 	@touch $@
 
+tmux: ## install tmux (Debian, as root), in which the new user's script types
+	@scripts/live.sh tmux
+
 clis: $(CLIS) ## install the command line agents of live tests (1 GB)
 	@:
 
@@ -114,18 +136,37 @@ sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change), 5,
 	@AGENTSUP_SIM_SEEDS=$${AGENTSUP_SIM_SEEDS:-100000} $(PYTEST) -q -n 2 -m "simulation and not live" --timeout=0 tests/simulation
 	@AGENTSUP_APPROVALS=$${AGENTSUP_APPROVALS:-5000} $(PYTEST) -q -n 2 tests/component/agents/test_approval_races.py
 
-kill: setup synapse ## all hostile servers, 20,000 odd requests, 500 SIGKILLs of a real daemon, 300 under tasks, 300 under Telegram traffic, 100 under Matrix
-	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-500} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
-	@AGENTSUP_HOSTILE=all AGENTSUP_FUZZ=$${AGENTSUP_FUZZ:-20000} $(PYTEST) -q --timeout=0 tests/process/test_hostile_peers.py tests/process/test_fuzz_api.py
+# What `timeout` gives a line is several times what it takes on two cores: a hang ends there.
+kill: setup synapse ## 500 SIGKILLs of a real daemon, 100 under calls, 300 under tasks, 300 under Telegram traffic, 100 under Matrix; all hostile servers, 20,000 odd requests, all planted files, 6 hostile histories, 40 storms without answers (each bounded in time)
+	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-500} AGENTSUP_CALL_KILLS=$${AGENTSUP_CALL_KILLS:-100} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
+	@AGENTSUP_HOSTILE=all AGENTSUP_FUZZ=$${AGENTSUP_FUZZ:-20000} timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_hostile_peers.py tests/process/test_fuzz_api.py
+	@AGENTSUP_PLANTED=all timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_planted_files.py tests/contract/engines/test_hanging_files.py
+	@AGENTSUP_FLOW_SEEDS=$${AGENTSUP_FLOW_SEEDS:-1,2,3,4,5,6} AGENTSUP_FLOW_CALLS=$${AGENTSUP_FLOW_CALLS:-400} AGENTSUP_FLOW_ROUNDS=$${AGENTSUP_FLOW_ROUNDS:-2} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/proofs/test_proofs.py -k "test_the_promise_holds and reach"
+	@AGENTSUP_STORMS=$${AGENTSUP_STORMS:-40} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/agents/test_unanswered_storms.py
 	@AGENTSUP_TELEGRAM_EACH=2000 $(PYTEST) -q tests/component/channels/telegram/test_traffic.py
 	@AGENTSUP_KILLS=$${AGENTSUP_MATRIX_KILLS:-100} $(PYTEST) -q -m live tests/live/test_matrix_kills.py
 
+soak: setup ## 200,000 messages to one daemon: each answered once, memory level (AGENTSUP_SOAK to change)
+	@AGENTSUP_SOAK=$${AGENTSUP_SOAK:-200000} timeout 7200 $(PYTEST) -q -s --timeout=0 tests/process/test_soak.py
+
 bench: setup ## measure; prints a table and writes JSON
 	@$(BIN)/python -m benchmarks
+
+bench-record: setup ## measure and write docs/performance.md
+	@$(BIN)/python -m benchmarks --record
+
+docs: $(DOCS) ## build the site from docs/ into build/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+$(DOCS): $(LOCKED) requirements/docs.txt
+	@echo "docs: installing MkDocs into .venv-docs"
+	@$(BIN)/python -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/docs.txt
+	@touch $@
 
 lock: ## write requirements/*.txt anew from pyproject.toml (needs uv)
 	@scripts/lock.sh
 
 clean: ## remove the environment and all caches; .home stays
-	rm -rf .venv .venv-synapse requirements/browser/node_modules requirements/clis/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-synapse .venv-docs requirements/browser/node_modules requirements/clis/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find agentsup tests -name __pycache__ -type d -prune -exec rm -rf {} +

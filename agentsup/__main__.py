@@ -1,4 +1,6 @@
-"""`python -m agentsup` is the command `agentsup`."""
+"""``python -m agentsup`` is the command ``agentsup``."""
+
+from __future__ import annotations
 
 from agentsup.cli.main import main
 

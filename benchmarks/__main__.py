@@ -1,4 +1,5 @@
-"""`python -m benchmarks [NAME ...] [--tiny] [--strict]`: measure, print a table, write JSON."""
+"""``python -m benchmarks [NAME ...] [--tiny] [--strict] [--record]``: measure, print a table, write
+JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.figure import RESULTS, Figure, Ground
+from benchmarks.figure import RESULTS, BenchContext, Figure
+from benchmarks.recorded import record, recorded, values
 from benchmarks.table import Outcome, as_json, table, write
 from benchmarks.timing import calibrate
 
@@ -33,6 +35,7 @@ NAMES = (
     "dispatch",
     "rows",
     "memory",
+    "sizes",
     "lag",
     "programs",
     "imports",
@@ -44,7 +47,7 @@ NAMES = (
 
 async def run_one(name: str, *, tiny: bool, folder: Path) -> Outcome:
     """Run one benchmark; what it raises becomes its error."""
-    measure: Callable[[Ground], Awaitable[list[Figure]]] = importlib.import_module(
+    measure: Callable[[BenchContext], Awaitable[list[Figure]]] = importlib.import_module(
         f"benchmarks.{name}"
     ).measure
     before_us = await calibrate()
@@ -52,7 +55,7 @@ async def run_one(name: str, *, tiny: bool, folder: Path) -> Outcome:
     figures: list[Figure] = []
     error = ""
     try:
-        figures = await measure(Ground(folder, tiny))
+        figures = await measure(BenchContext(folder, tiny))
     except Exception as failure:  # noqa: BLE001 - one broken benchmark must not hide the others
         error = f"{type(failure).__name__}: {failure}"[:300]
     return Outcome(
@@ -61,11 +64,12 @@ async def run_one(name: str, *, tiny: bool, folder: Path) -> Outcome:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0; with `--strict` 1 if a figure misses its target or a benchmark failed."""
+    """Exit code 0; with ``--strict`` 1 if a figure misses its target or a benchmark failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--tiny", action="store_true", help="smallest sizes; figures mean nothing")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--record", action="store_true", help="write docs/performance.md, too")
     parser.add_argument("--out", type=Path, default=RESULTS / "latest.json", help="the JSON file")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(NAMES):
@@ -79,13 +83,16 @@ def main(arguments: list[str] | None = None) -> int:
     machine = {
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "load": os.getloadavg(),
         "tiny": given.tiny,
     }
-    write(given.out, as_json(outcomes, machine))
-    print(table(outcomes))
+    run = as_json(outcomes, machine)
+    write(given.out, run)
+    print(table(outcomes, values(recorded())))
+    if given.record:
+        record(run, NAMES)
     print(f"\n{given.out}", file=sys.stderr)
     missed = any(o.error or any(f.is_met is False for f in o.figures) for o in outcomes)
     return 1 if given.strict and missed else 0

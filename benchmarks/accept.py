@@ -1,4 +1,4 @@
-"""Durable accept in process: `Mailbox.accept` by one caller and by sixteen, synchronous=FULL."""
+"""Durable accept in process: ``Mailbox.accept`` by one caller and by sixteen, synchronous=FULL."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, NewMessage, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.store.database import Database
 from benchmarks.bare import BODY, BareTable
-from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.timing import each_ms
 
 CALLERS = 16
@@ -67,14 +68,18 @@ class _Callers:
         return count / (perf_counter() - began_s)
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Rounds of: one caller, bare commits, sixteen callers, bare batches of sixteen."""
-    rounds, single, crowd = ground.size(12, 1), ground.size(150, 5), ground.size(2_400, 32)
+    rounds, single, crowd = (
+        boot_context.size(12, 1),
+        boot_context.size(150, 5),
+        boot_context.size(2_400, 32),
+    )
     one_ms: list[float] = []
     bare_one_ms: list[float] = []
     rates: dict[int, list[float]] = {1: [], 20: []}
     bare_rates: list[float] = []
-    async with ground.fresh("accept") as folder:
+    async with boot_context.fresh("accept") as folder:
         clock = SystemClock()
         database = await Database.open(folder / "state.db", clock=clock)
         limits = MailboxLimits(queue_limit=10_000_000)

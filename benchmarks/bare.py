@@ -37,7 +37,7 @@ class BareTable:
         self._connection.close()
 
     async def commits_ms(self, count: int, *, rows: int = 1) -> list[float]:
-        """`count` transactions of `rows` rows; how long each took, in ms."""
+        """``count`` transactions of ``rows`` rows; how long each took, in ms."""
         return await asyncio.to_thread(self._commits_ms, count, rows)
 
     def _commits_ms(self, count: int, rows: int) -> list[float]:

@@ -7,24 +7,31 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
-from agentsup.agents.delegation.desk import Caller, DelegationServices
+from agentsup.agents.delegation.ranking import (
+    Candidate,
+    Candidates,
+    Match,
+    RouteQuery,
+    RouteSnapshot,
+    best,
+)
 from agentsup.agents.delegation.routes import Router
+from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
 from agentsup.agents.mcp.servers import AgentServers
 from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.roles.book import RoleShelf
+from agentsup.agents.roles.registry import LiveRoleRegistry
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.letters import Letter
-from agentsup.mailbox.slots import Slots
+from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId
-from agentsup.model.message import IN_STORE, Lane, NewMessage, text_parts
+from agentsup.model.message import IN_STORE, LaneName, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
-from agentsup.teams.routing import Match
 from benchmarks.bare import BODY, BareTable
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.recovery import fill
-from benchmarks.workshop import AtOnce, Workshop, at_work, workshop
+from benchmarks.workshop import ABILITIES, AtOnce, EngineFleet, at_work, workshop
 
 AGENTS = 100
 STORED = 100_000
@@ -34,25 +41,25 @@ STAGES = 3
 """Commits of a letter: stored, leased, ended."""
 A_TURN = 8
 """Routes of one turn; it may have ten."""
-ABILITIES = ("count", "read", "write", "paint", "sing")
+DECISIONS = 20_000
 
 Act = Callable[[int], Awaitable[object]]
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Each kind in turns with its bare commits, over one store that has seen much."""
-    rounds, each = ground.size(6, 1), ground.size(400, 16)
-    agents = ground.size(AGENTS, 10)
+    rounds, each = boot_context.size(6, 1), boot_context.size(400, 16)
+    agents = boot_context.size(AGENTS, 10)
     assigned: list[float] = []
     routed: list[float] = []
     bare_rates: list[float] = []
-    async with ground.fresh("dispatch") as folder:
-        await fill(folder / "state.db", ground.size(STORED, 100), still_open=0)
+    async with boot_context.fresh("dispatch") as folder:
+        await fill(folder / "state.db", boot_context.size(STORED, 100), still_open=0)
         async with workshop(folder, agents) as shop:
             with BareTable(folder / "bare.db") as bare:
-                async with at_work(shop, lambda name: AtOnce(shop.mailbox)):
+                async with at_work(shop, lambda name: AtOnce(shop)):
                     fan_outs = [
-                        await _fan_out(shop, bare, min(size, agents), ground.size(20, 1))
+                        await _fan_out(shop, bare, min(size, agents), boot_context.size(20, 1))
                         for size in FAN_OUTS
                     ]
                 route = await _router(shop)
@@ -67,6 +74,8 @@ async def measure(ground: Ground) -> list[Figure]:
             f"assigns over {AGENTS} agents with 100k stored messages",
             median(assigned),
             "/s",
+            limit=2_000,
+            at_most=False,
             raw=median(bare_rates),
             raw_is=raw_is,
             note=f"{CALLERS} callers, worst round {min(assigned):,.0f}",
@@ -75,11 +84,60 @@ async def measure(ground: Ground) -> list[Figure]:
             f"routes chosen among {AGENTS} agents",
             median(routed),
             "/s",
+            limit=2_000,
+            at_most=False,
             raw=median(bare_rates),
             raw_is=raw_is,
             note=f"{CALLERS} callers, worst round {min(routed):,.0f}",
         ),
+        *_decisions(agents, boot_context.size(DECISIONS, 100)),
         *fan_outs,
+    ]
+
+
+def _decisions(agents: int, count: int) -> list[Figure]:
+    """Choices alone: nothing is recorded, and no time is shared with anything."""
+    candidates = Candidates.of(
+        Candidate(name, name, (ABILITIES[n % 5], ABILITIES[(n + 1) % 5]))
+        for n, name in enumerate(f"agent-{n}" for n in range(agents))
+    )
+    loads = {each.agent_id: 1 + n % 7 for n, each in enumerate(candidates.agents)}
+    queries = [
+        RouteQuery.of((ABILITIES[n % 5], ABILITIES[(n + 2) % 5]), Match.ANY, asker=f"agent-{n}")
+        for n in range(5)
+    ]
+    still = RouteSnapshot.of(candidates, loads, {})
+
+    def frozen(number: int) -> object:
+        return best(queries[number % 5], still)
+
+    def moving(number: int) -> object:
+        chosen = best(queries[number % 5], RouteSnapshot.of(candidates, loads, {}))
+        assert chosen is not None
+        loads[chosen.agent_id] += 1
+        return chosen
+
+    def plain(number: int) -> object:
+        return min(loads.items(), key=lambda each: each[1])
+
+    rates = []
+    for act in (frozen, moving, plain):
+        began_s = perf_counter()
+        for number in range(count):
+            act(number)
+        rates.append(count / (perf_counter() - began_s))
+    name, raw_is = f"route decisions among {AGENTS} agents", "the least of as many loads"
+    return [
+        Figure(
+            f"{name}, on a snapshot",
+            rates[0],
+            "/s",
+            limit=50_000,
+            at_most=False,
+            raw=rates[2],
+            raw_is=raw_is,
+        ),
+        Figure(f"{name}, each with its own snapshot", rates[1], "/s", raw=rates[2], raw_is=raw_is),
     ]
 
 
@@ -98,12 +156,12 @@ async def _per_s(count: int, act: Act) -> float:
     return count / (perf_counter() - began_s)
 
 
-async def _assigns_per_s(shop: Workshop, first: int, count: int) -> float:
+async def _assigns_per_s(shop: EngineFleet, first: int, count: int) -> float:
     """Nobody works meanwhile, so that the loads are known: each agent's is as any other's."""
     given: Counter[str] = Counter()
 
     async def assign(number: int) -> None:
-        letter = Letter(f"{first + number} {BODY}", silent=True)
+        letter = new_mail(f"{first + number} {BODY}", silent=True)
         sent = await shop.dispatcher.assign(letter, role="worker", caller=OPERATOR)
         given[sent.agent] += 1
 
@@ -114,14 +172,14 @@ async def _assigns_per_s(shop: Workshop, first: int, count: int) -> float:
     return rate
 
 
-async def _fan_out(shop: Workshop, bare: BareTable, size: int, times: int) -> Figure:
+async def _fan_out(shop: EngineFleet, bare: BareTable, size: int, times: int) -> Figure:
     """One letter to so many, until each of them has ended its copy."""
     took_ms: list[float] = []
     bare_ms: list[float] = []
     for number in range(times):
         began_s = perf_counter()
         told = await shop.dispatcher.broadcast(
-            Letter(f"{number} {BODY}", silent=True),
+            new_mail(f"{number} {BODY}", silent=True),
             names=shop.directory.names()[:size],
             caller=OPERATOR,
         )
@@ -139,19 +197,13 @@ async def _fan_out(shop: Workshop, bare: BareTable, size: int, times: int) -> Fi
     )
 
 
-class _Declared:
-    """Agents with two abilities each; nobody else is asked about."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._specs = {
-            name: AgentSpec(name, capabilities=(ABILITIES[n % 5], ABILITIES[(n + 1) % 5]))
-            for n, name in enumerate(names)
-        }
+class _Unasked:
+    """Routing asks the directory alone."""
 
     def spec(self, agent_id: str) -> AgentSpec | None:
-        return self._specs.get(agent_id)
+        return None
 
-    def is_kept_down(self, agent_id: str) -> bool:
+    def is_disabled(self, agent_id: str) -> bool:
         return False
 
     def name_of(self, agent_id: str) -> str:
@@ -160,23 +212,19 @@ class _Declared:
     def servers(self, agent_id: str) -> AgentServers | None:
         return None
 
-    def asker(self, message_id: str) -> Asker | None:
-        return None
 
-
-async def _router(shop: Workshop) -> Callable[[int, int], Awaitable[Act]]:
+async def _router(shop: EngineFleet) -> Callable[[int, int], Awaitable[Act]]:
     """Routing as turns of an agent do it: ranked, with the reasons on record."""
-    declared = _Declared(shop.directory.names())
     router = Router(
         DelegationServices(
             runs=shop.runs,
             database=shop.database,
             directory=shop.directory,
-            askers=declared,
-            others=declared,
+            others=_Unasked(),
             roles=_unasked_roles,
             hooks=_unasked_hooks,
             fan_out=lambda: 10,
+            loads=shop.mailbox.context.loads,
         ),
         SystemClock(),
     )
@@ -194,7 +242,7 @@ async def _router(shop: Workshop) -> Callable[[int, int], Awaitable[Act]]:
     return of_round
 
 
-async def _caller(shop: Workshop, session: str) -> Caller:
+async def _caller(shop: EngineFleet, session: str) -> DelegatingTurn:
     """A turn of an agent that works on nothing else."""
     spec = AgentSpec("router")
     new = NewMessage(
@@ -206,13 +254,13 @@ async def _caller(shop: Workshop, session: str) -> Caller:
         silent=True,
     )
     await shop.mailbox.accept(new)
-    free = dict.fromkeys(Lane, 1)
+    free = dict.fromkeys(LaneName, 1)
     (lease,) = (await shop.mailbox.claim(new.agent_id, "bench", free)).leases
-    slot = Slots(free, _wake).take(lease.message.lane)
-    return Caller(Asker(lease, slot), spec, spec, "", OPERATOR, "call")
+    slot = SlotPool(free, _wake).take(lease.message.lane)
+    return DelegatingTurn(Asker(lease, slot), spec, spec, "", OPERATOR, "call")
 
 
-def _unasked_roles() -> RoleShelf:
+def _unasked_roles() -> LiveRoleRegistry:
     raise RuntimeError("routing asks for no role")
 
 

@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. `limit` is what is owed, `at_most` says on which side of it."""
+    """One measured number. ``limit`` is what is owed, ``at_most`` says on which side of it."""
 
     name: str
     value: float
@@ -41,7 +41,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BenchContext:
     """What a benchmark stands on: an empty folder, and whether a tiny size is enough."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Ground:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The smallest value that at least `share` of the values do not exceed; NaN for none."""
+    """The smallest value that at least ``share`` of the values do not exceed; NaN for none."""
     ordered = sorted(values)
     if not ordered:
         return math.nan
@@ -71,3 +71,10 @@ def percentile(values: Iterable[float], share: float) -> float:
 def median(values: Iterable[float]) -> float:
     """The middle value."""
     return percentile(values, 0.5)
+
+
+def number(value: float) -> str:
+    """``value`` with three significant digits, or whole with separators."""
+    if abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -15,28 +15,30 @@ from typing import Any
 
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
-from agentsup.daemon import boot
-from agentsup.daemon.build import Daemon, Ground, build
-from agentsup.daemon.reconcile import first_snapshot
-from agentsup.daemon.roster import Roster
-from agentsup.daemon.tokens import TokenBook, operator_token
-from agentsup.engines.registry import EngineRegistry, default_registry
+from agentsup.daemon.runtime import boot
+from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.reconcile import first_snapshot
+from agentsup.daemon.runtime.roster import Roster
+from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
+from agentsup.engines.registry.registry import EngineRegistry, default_registry
 from agentsup.kit import prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.loading import settled
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.ids import AgentId, BootId
-from agentsup.model.message import DeliverTo, Kind, Lane, NewMessage, text_parts
+from agentsup.model.message import DeliverTo, LaneName, MessageKind, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
 from agentsup.observe.logging import setup_logging
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
+from tests.support.daemon_parts import Daemon, build_daemon
 
 Agents = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Household:
+class BenchDaemon:
     """A running daemon and how to speak to it."""
 
     daemon: Daemon
@@ -55,8 +57,8 @@ class Household:
             session_key=session,
             parts=text_parts(text),
             principal=OPERATOR,
-            kind=Kind.CHAT,
-            lane=Lane.INTERACTIVE,
+            kind=MessageKind.CHAT,
+            lane=LaneName.INTERACTIVE,
             deliver_to=DeliverTo("store"),
             silent=True,
         )
@@ -91,7 +93,7 @@ async def household(
     *,
     files: Mapping[str, str] | None = None,
     engines: Callable[[EngineRegistry], None] = lambda registry: None,
-) -> AsyncIterator[Household]:
+) -> AsyncIterator[BenchDaemon]:
     """Start the daemon of a new home and wait until every agent runs; end it afterwards."""
     write_home(home, agents, files)
     place = Home(home)
@@ -116,7 +118,7 @@ async def household(
         await roster.load()
         snapshot, complaint = await first_snapshot(place, roster.overrides(), ConfigFiles())
         await roster.take_over(snapshot.specs)
-        ground = Ground(
+        ground = BootContext(
             home=place,
             database=database,
             clock=clock,
@@ -126,21 +128,21 @@ async def household(
             roster=roster,
             snapshot=snapshot,
             first_complaint=complaint,
-            tokens=TokenBook(entropy, token),
+            tokens=TokenRegistry(entropy, token),
             redactor=Redactor(),
             environ=os.environ,
             port=0,
             engines=registry,
             after_imports=gc.freeze,
         )
-        gc.freeze()
-        daemon = build(ground)
+        settled()
+        daemon = build_daemon(ground)
         await daemon.mailbox.load()
         owner = TaskOwner("household")
         running = owner.spawn(daemon.supervisor.run(), name="household:daemon")
         try:
             await _until_up(daemon, running)
-            yield Household(daemon, database, roster, home, token)
+            yield BenchDaemon(daemon, database, roster, home, token)
         finally:
             daemon.supervisor.end(0, "measured")
             daemon.supervisor.force()

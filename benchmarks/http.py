@@ -1,4 +1,4 @@
-"""`POST /interagent/send_async` with a token, beside the same server whose bus keeps nothing."""
+"""``POST /interagent/send_async`` with a token, beside the same server whose bus keeps nothing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from agentsup.api.server import ApiServer
-from agentsup.mailbox.bus import Asker, BusReply, BusRequest
+from agentsup.api.server.listener import ApiServer
+from agentsup.mailbox.mail.bus import Asker, BusReply, BusRequest, InterAgentBus
 from agentsup.model.ids import MessageId, SessionId
-from agentsup.model.message import Accepted, State
+from agentsup.model.message import Accepted, MessageState
 from agentsup.model.principal import OPERATOR, Principal
 from benchmarks.bare import BODY
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.household import household
 
 CALLERS = 16
@@ -41,7 +41,9 @@ class MemoryBus:
         self, request: BusRequest, *, caller: Principal, asker: Asker | None = None
     ) -> Accepted:
         self._count += 1
-        return Accepted(MessageId(f"msg_{self._count:026}"), SessionId("ses_0"), State.QUEUED)
+        return Accepted(
+            MessageId(f"msg_{self._count:026}"), SessionId("ses_0"), MessageState.QUEUED
+        )
 
 
 async def _load(server: ApiServer, token: str, *, callers: int, seconds: float) -> dict[str, Any]:
@@ -64,17 +66,18 @@ async def _load(server: ApiServer, token: str, *, callers: int, seconds: float) 
     return said
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """The clerk is stopped, so that requests are only stored; rounds of disk and memory in turn."""
-    seconds = 0.1 if ground.tiny else 1.5
+    seconds = 0.1 if boot_context.tiny else 1.5
     agents = [{"name": "clerk", "engine": "scripted", "queue_limit": 1_000_000}]
-    async with ground.fresh("http") as folder, household(folder, agents) as home:
+    async with boot_context.fresh("http") as folder, household(folder, agents) as home:
         await home.daemon.control.stop_agent("clerk", OPERATOR)
         disk = home.daemon.api
-        memory = ApiServer(replace(disk._deps, bus=MemoryBus()), port=0)
+        bus = cast("InterAgentBus", MemoryBus())
+        memory = ApiServer(replace(disk._deps, bus=bus), port=0)
         await memory.start()
         found: dict[tuple[int, bool], list[dict[str, Any]]] = {}
-        for _ in range(ground.size(5, 1)):
+        for _ in range(boot_context.size(5, 1)):
             for callers in (1, CALLERS):
                 for server in (disk, memory):
                     said = await _load(server, home.token, callers=callers, seconds=seconds)

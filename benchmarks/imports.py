@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.household import write_home
 from benchmarks.process import Process, run_ms
 from benchmarks.start import LIBRARIES
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Whole processes, in turns with a bare interpreter."""
     bare_ms, libraries_ms, daemon_ms, agents_ms, status_ms = [], [], [], [], []
-    async with ground.fresh("imports") as folder:
+    async with boot_context.fresh("imports") as folder:
         write_home(folder, [{"name": "ann", "engine": "scripted"}])
         process = Process(folder)
         try:
             await process.ready()
-            for _ in range(ground.size(7, 1)):
+            for _ in range(boot_context.size(7, 1)):
                 bare_ms.append(await run_ms("-c", "pass"))
                 libraries_ms.append(await run_ms("-c", LIBRARIES))
                 daemon_ms.append(await run_ms("-c", "import agentsup.daemon.main"))

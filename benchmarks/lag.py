@@ -7,8 +7,8 @@ import contextlib
 from time import perf_counter
 
 from agentsup.kit.lag import LagProbe, LagStats
-from benchmarks.figure import Figure, Ground
-from benchmarks.household import Household, household
+from benchmarks.figure import BenchContext, Figure
+from benchmarks.household import BenchDaemon, household
 from benchmarks.peers import RULES, scripted
 
 AGENTS = 50
@@ -23,7 +23,7 @@ async def _observed(seconds: float) -> LagStats:
     return probe.stats()
 
 
-async def _chat(home: Household, agents: int, seconds: float) -> int:
+async def _chat(home: BenchDaemon, agents: int, seconds: float) -> int:
     """A message to the next agent every hundredth of a second, as the clock says."""
     began_s = perf_counter()
     sent = 0
@@ -37,12 +37,12 @@ async def _chat(home: Household, agents: int, seconds: float) -> int:
     return sent
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """The same daemon idle, then under load."""
-    agents = ground.size(AGENTS, 2)
-    seconds = 0.3 if ground.tiny else 10.0
+    agents = boot_context.size(AGENTS, 2)
+    seconds = 0.3 if boot_context.tiny else 10.0
     async with (
-        ground.fresh("lag") as folder,
+        boot_context.fresh("lag") as folder,
         household(folder / "home", scripted(agents), files=RULES) as home,
     ):
         idle = await _observed(seconds)

@@ -1,6 +1,6 @@
-"""The load of `http`, in a process of its own: keep-alive POSTs, one in flight per connection.
+"""The load of ``http``, in a process of its own: keep-alive POSTs, one in flight per connection.
 
-`python -m benchmarks.load PORT CONNECTIONS SECONDS TOKEN PATH BODY` prints one JSON object.
+``python -m benchmarks.load PORT CONNECTIONS SECONDS TOKEN PATH BODY`` prints one JSON object.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from pathlib import Path
 from time import perf_counter
 
 from agentsup.agents.memory import rows
-from agentsup.agents.memory.entry import Kind, Owner, Scope
+from agentsup.agents.memory.entry import MemoryKind, MemoryOwner, MemoryScope
 from agentsup.agents.memory.ranking import audience
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.store.database import Database
-from benchmarks.figure import Figure, Ground, percentile
+from benchmarks.figure import BenchContext, Figure, percentile
 
 ENTRIES, AGENTS, WORDS = 100_000, 50, 20_000
 _BARE = "SELECT rowid FROM memories_index WHERE memories_index MATCH ? ORDER BY rank LIMIT 50"
@@ -55,39 +55,41 @@ def fill(path: Path, speech: _Speech, entries: int) -> None:
             [(f"agt_{n}", f"agent{n}") for n in range(AGENTS)],
         )
         for number in range(entries):
-            owner = Owner(f"agt_{number % AGENTS}")
-            scope = Scope.GLOBAL if number % 10 == 0 else Scope.INSTANCE
+            owner = MemoryOwner(f"agt_{number % AGENTS}")
+            scope = MemoryScope.GLOBAL if number % 10 == 0 else MemoryScope.INSTANCE
             connection.execute(
-                "INSERT INTO memories (memory_id, agent_id, scope, kind, key, content, confidence,"
-                " audience, created_at, updated_at, touched_at)"
-                " VALUES (?, ?, ?, 'fact', ?, ?, 0.5, ?, 0, 0, 0)",
+                "INSERT INTO memories (memory_id, agent_id, person, scope, kind, key, content,"
+                " confidence, audience, created_at, updated_at, touched_at)"
+                " VALUES (?, ?, ?, ?, 'fact', ?, ?, 0.5, ?, 0, 0, 0)",
                 (
-                    *(f"mem_{number}", owner.agent_id, scope.value),
+                    *(f"mem_{number}", owner.agent_id, owner.person, scope.value),
                     *(f"{speech.text(2)} {number}", speech.text(30)),
-                    audience(owner, scope, Kind.FACT),
+                    audience(owner, scope, MemoryKind.FACT),
                 ),
             )
     connection.close()
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Searches of six words: usual ones, and the most frequent of all."""
     speech, figures = _Speech(), list[Figure]()
-    async with ground.fresh("memory") as folder:
+    async with boot_context.fresh("memory") as folder:
         path = folder / "state.db"
         clock = SystemClock()
         await (await Database.open(path, clock=clock)).close()
-        count = ground.size(ENTRIES, 200)
+        count = boot_context.size(ENTRIES, 200)
         fill(path, speech, count)
         database = await Database.open(path, clock=clock)
         memory = AgentMemory(database, clock, SystemEntropy(clock))
         bare = sqlite3.connect(path)
         for name, words in (("usual", speech.usual), ("frequent", speech.frequent)):
             ours, raw = [], []
-            for number in range(ground.size(200, 2)):
+            for number in range(boot_context.size(200, 2)):
                 wanted = words(6)
                 began_s = perf_counter()
-                await memory.search(Owner(f"agt_{number % AGENTS}"), " ".join(wanted), limit=8)
+                await memory.search(
+                    MemoryOwner(f"agt_{number % AGENTS}"), " ".join(wanted), limit=8
+                )
                 ours.append((perf_counter() - began_s) * 1_000)
                 began_s = perf_counter()
                 query = " OR ".join(f'"{word}"' for word in wanted)
@@ -104,9 +106,9 @@ async def measure(ground: Ground) -> list[Figure]:
                 for label, share in (("p50", 0.5), ("p95", 0.95))
             ]
         took = []
-        for number in range(ground.size(200, 2)):
+        for number in range(boot_context.size(200, 2)):
             began_s = perf_counter()
-            await memory.save(Owner("agt_1"), f"new {number}", speech.text(30))
+            await memory.save(MemoryOwner("agt_1"), f"new {number}", speech.text(30))
             took.append((perf_counter() - began_s) * 1_000)
         figures.append(Figure("memory save among them, p50", percentile(took, 0.5), "ms"))
         bare.close()

@@ -1,11 +1,11 @@
-"""One agent asks another and waits: the bus's `send`, with an engine that costs nothing."""
+"""One agent asks another and waits: the bus's ``send``, with an engine that costs nothing."""
 
 from __future__ import annotations
 
-from agentsup.mailbox.bus import BusRequest
+from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.principal import Principal, PrincipalKind
 from benchmarks.bare import BareTable
-from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.household import household
 from benchmarks.timing import each_ms
 
@@ -26,12 +26,12 @@ def scripted(count: int) -> list[dict[str, object]]:
     ]
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Rounds of questions between two agents and as many bare commits."""
     asked_ms: list[float] = []
     bare_ms: list[float] = []
     async with (
-        ground.fresh("peers") as folder,
+        boot_context.fresh("peers") as folder,
         household(folder / "home", scripted(2), files=RULES) as home,
     ):
         asker = Principal(PrincipalKind.AGENT, home.id_of("agent-0"), "agent-0")
@@ -44,9 +44,9 @@ async def measure(ground: Ground) -> list[Figure]:
 
         with BareTable(folder / "bare.db") as bare:
             await each_ms(5, ask)
-            for _ in range(ground.size(10, 1)):
-                asked_ms += await each_ms(ground.size(60, 3), ask)
-                commits_ms = await bare.commits_ms(COMMITS * ground.size(60, 3))
+            for _ in range(boot_context.size(10, 1)):
+                asked_ms += await each_ms(boot_context.size(60, 3), ask)
+                commits_ms = await bare.commits_ms(COMMITS * boot_context.size(60, 3))
                 bare_ms += [
                     sum(commits_ms[at : at + COMMITS]) for at in range(0, len(commits_ms), COMMITS)
                 ]
@@ -56,6 +56,7 @@ async def measure(ground: Ground) -> list[Figure]:
             "agent → agent and back, p50",
             median(asked_ms),
             "ms",
+            limit=3.5,
             raw=median(bare_ms),
             raw_is=raw_is,
         ),

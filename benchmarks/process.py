@@ -36,7 +36,7 @@ class Process:
     """One daemon process of a home."""
 
     def __init__(self, home: Path) -> None:
-        """Start it; `ready` waits for it."""
+        """Start it; ``ready`` waits for it."""
         self.home = home
         self.port = free_port()
         self.began_s = perf_counter()
@@ -57,7 +57,7 @@ class Process:
         return (self.home / "api.token").read_text(encoding="utf-8").strip()
 
     async def ready(self, limit_s: float = 60.0) -> float:
-        """Milliseconds from the start of the process until `/readyz` says yes."""
+        """Milliseconds from the start of the process until ``/readyz`` says yes."""
         while True:
             if self._child.poll() is not None or perf_counter() - self.began_s > limit_s:
                 said = (self.home / "bench.log").read_text(encoding="utf-8")[-800:]
@@ -111,7 +111,7 @@ class Process:
         return int(line.split()[1]) / 1024
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """``kill -9``."""
         self._child.kill()
         self._child.wait()
         self._log.close()

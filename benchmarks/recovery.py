@@ -1,20 +1,25 @@
-"""Ready again after `kill -9` with 100,000 stored messages."""
+"""Ready again after ``kill -9`` with 100,000 stored messages."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
-from agentsup.store.database import Database, StoreOptions, Tx
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from agentsup.store.transaction import Tx
 from benchmarks.accept import message
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.household import write_home
 from benchmarks.process import Process, run_ms
 from benchmarks.start import LIBRARIES
@@ -25,7 +30,7 @@ OPEN = 500
 
 
 async def fill(path: Path, count: int, *, still_open: int = OPEN) -> None:
-    """Put `count` accepted messages into the store at `path`, all but a few of them ended."""
+    """Put ``count`` accepted messages into the store at ``path``, all but a few of them ended."""
     clock = SystemClock()
     database = await Database.open(path, clock=clock, options=StoreOptions(slow_ms=60_000))
     mailbox = Mailbox(
@@ -57,12 +62,19 @@ async def fill(path: Path, count: int, *, still_open: int = OPEN) -> None:
 
 
 def _bare_ms(path: Path) -> float:
-    """Open the same file without agentsup and count its messages."""
-    began_s = perf_counter()
-    connection = sqlite3.connect(path)
-    connection.execute("SELECT COUNT(*) FROM messages").fetchone()
-    connection.close()
-    return (perf_counter() - began_s) * 1_000
+    """Open a copy of the file without agentsup and count its messages.
+
+    A copy, because SQLite removes the log beside the file when it closes it, and the daemon does
+    not start without that log.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent.parent) as folder:
+        for each in path.parent.glob(f"{path.name}*"):
+            shutil.copy(each, folder)
+        began_s = perf_counter()
+        connection = sqlite3.connect(Path(folder) / path.name)
+        connection.execute("SELECT COUNT(*) FROM messages").fetchone()
+        connection.close()
+        return (perf_counter() - began_s) * 1_000
 
 
 def _load(process: Process) -> subprocess.Popen[bytes]:
@@ -84,18 +96,18 @@ def _load(process: Process) -> subprocess.Popen[bytes]:
     )
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Kill a daemon that is taking messages, start it again, several times over."""
-    count = ground.size(MESSAGES, 200)
+    count = boot_context.size(MESSAGES, 200)
     ready_ms, bare_ms = [], []
-    async with ground.fresh("recovery") as folder:
+    async with boot_context.fresh("recovery") as folder:
         write_home(folder, [{"name": name, "engine": "scripted"} for name in ("ann", "bob")])
         await fill(folder / "state.db", count, still_open=min(OPEN, count // 2))
         process = Process(folder)
         await process.ready()
-        for _ in range(ground.size(5, 1)):
+        for _ in range(boot_context.size(5, 1)):
             load = _load(process)
-            await asyncio.sleep(0.3 if ground.tiny else 1.5)
+            await asyncio.sleep(0.3 if boot_context.tiny else 1.5)
             process.kill()
             load.kill()
             load.wait()

@@ -7,16 +7,17 @@ from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
-from agentsup.model.message import Lane, Outcome
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.model.message import LaneName, MessageOutcome
 from agentsup.store.database import Database
 from benchmarks.accept import message
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.recovery import fill
 from benchmarks.timing import each_ms
 
 SIZES = (100, 10_000, 100_000)
-_FREE = dict.fromkeys(Lane, 1)
+_FREE = dict.fromkeys(LaneName, 1)
 
 
 async def _cycle_ms(mailbox: Mailbox, times: int, first: int) -> list[float]:
@@ -27,18 +28,18 @@ async def _cycle_ms(mailbox: Mailbox, times: int, first: int) -> list[float]:
         await mailbox.accept(new)
         began_s = perf_counter()
         (lease,) = (await mailbox.claim(new.agent_id, "ins", _FREE)).leases
-        await mailbox.complete(lease, Completion(Outcome.OK, "done"))
+        await mailbox.complete(lease, Completion(MessageOutcome.OK, "done"))
         took.append((perf_counter() - began_s) * 1_000)
     return took
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """A store of each size; the raw cost is an update of one indexed row in it, twice."""
     figures = []
     for size in SIZES:
-        async with ground.fresh("rows") as folder:
+        async with boot_context.fresh("rows") as folder:
             path = folder / "state.db"
-            count = ground.size(size, 100)
+            count = boot_context.size(size, 100)
             await fill(path, count, still_open=0)
             clock = SystemClock()
             database = await Database.open(path, clock=clock)
@@ -52,9 +53,11 @@ async def measure(ground: Ground) -> list[Figure]:
             async def change(number: int, connection: sqlite3.Connection = connection) -> None:
                 connection.execute("UPDATE messages SET fence = fence + 1 WHERE seq = ?", (number,))
 
-            for part in range(ground.size(6, 1)):
-                took_ms += await _cycle_ms(mailbox, ground.size(40, 2), 1_000_000 + part * 1_000)
-                bare_ms += await each_ms(ground.size(40, 2), change)
+            for part in range(boot_context.size(6, 1)):
+                took_ms += await _cycle_ms(
+                    mailbox, boot_context.size(40, 2), 1_000_000 + part * 1_000
+                )
+                bare_ms += await each_ms(boot_context.size(40, 2), change)
             connection.close()
             await database.close()
         figures.append(

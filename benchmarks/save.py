@@ -10,7 +10,7 @@ from typing import Any
 
 from watchfiles import awatch
 
-from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.household import write_home
 from benchmarks.process import Process
 
@@ -19,7 +19,7 @@ LIMIT_S = 10.0
 
 
 def _save(path: Path, content: str) -> float:
-    """Replace `path` at once, as editors do; returns the instant."""
+    """Replace ``path`` at once, as editors do; returns the instant."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(content, encoding="utf-8")
     fresh.replace(path)
@@ -58,7 +58,7 @@ async def _applied(lines: asyncio.StreamReader) -> dict[str, Any]:
                 return found
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Live edits, and agents added and removed; the raw cost in turns with them."""
     entries: list[dict[str, Any]] = [
         {"name": f"agent-{n}", "engine": "scripted", "description": ""} for n in range(AGENTS)
@@ -66,7 +66,7 @@ async def measure(ground: Ground) -> list[Figure]:
     live_ms: list[float] = []
     set_ms: list[float] = []
     noticed_ms: list[float] = []
-    async with ground.fresh("save") as folder:
+    async with boot_context.fresh("save") as folder:
         home, bare = folder / "home", folder / "bare" / "agents.json"
         bare.parent.mkdir()
         write_home(home, entries)
@@ -74,7 +74,7 @@ async def measure(ground: Ground) -> list[Figure]:
         try:
             await process.ready()
             async with process.events("config.applied") as lines:
-                for number in range(ground.size(40, 2)):
+                for number in range(boot_context.size(40, 2)):
                     changed = json.dumps(
                         [{**entries[0], "description": f"edit {number}"}, *entries[1:]]
                     )

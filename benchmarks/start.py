@@ -1,20 +1,20 @@
-"""From the start of the process to `/readyz`: an existing home with two agents."""
+"""From the start of the process to ``/readyz``: an existing home with two agents."""
 
 from __future__ import annotations
 
-from benchmarks.figure import Figure, Ground, median
+from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.household import write_home
 from benchmarks.process import Process, run_ms
 
 LIBRARIES = "import asyncio, aiohttp.web, aiosqlite, pydantic_settings, structlog, watchfiles"
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Starts in turns with a process that only imports the libraries."""
     ready_ms, bare_ms = [], []
-    async with ground.fresh("start") as folder:
+    async with boot_context.fresh("start") as folder:
         write_home(folder, [{"name": name, "engine": "scripted"} for name in ("ann", "bob")])
-        for _ in range(ground.size(9, 1)):
+        for _ in range(boot_context.size(9, 1)):
             process = Process(folder)
             try:
                 ready_ms.append(await process.ready())
@@ -26,7 +26,7 @@ async def measure(ground: Ground) -> list[Figure]:
             "start to ready",
             median(ready_ms),
             "ms",
-            1_200,
+            900,
             raw=median(bare_ms),
             raw_is="a process that imports the libraries and ends",
             note=f"best {min(ready_ms):.0f}, worst {max(ready_ms):.0f}",

@@ -1,4 +1,4 @@
-"""`/stop_all` over 50 agents with 100 processes, which obey SIGTERM or ignore it."""
+"""``/stop_all`` over 50 agents with 100 processes, which obey SIGTERM or ignore it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from time import perf_counter
 
-from agentsup.engines.registry import EngineRegistry
+from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.kit import proctable
 from agentsup.kit.procgroup import ProcessGroup, Stdio
-from agentsup.model.engine import Done, EngineCaps, EngineEvent, EngineHost, EngineSpec, Segment
+from agentsup.model.engine import (
+    EngineCaps,
+    EngineDone,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    Segment,
+)
 from agentsup.model.principal import OPERATOR
-from benchmarks.figure import Figure, Ground, median
-from benchmarks.household import Household, household
+from benchmarks.figure import BenchContext, Figure, median
+from benchmarks.household import BenchDaemon, household
 
 AGENTS = 50
 _TREE = 'read -r go || exit 1; sleep "$0" & wait'
@@ -25,7 +32,7 @@ _BARE = "sleep 600 & wait"
 
 
 class ObedientEngine:
-    """Runs a child and a grandchild that end on SIGTERM; in the place of the engine `command`."""
+    """Runs a child and a grandchild that end on SIGTERM; in the place of the engine ``command``."""
 
     name = "command"
     caps = EngineCaps()
@@ -64,7 +71,7 @@ class ObedientSession:
                 await group.stop(term_grace_s=0.5)
             finally:
                 await self._host.reaped(group.pgid)
-        yield Done("ok", text="ended")
+        yield EngineDone("ok", text="ended")
 
     async def close(self) -> None:
         """Nothing to force."""
@@ -81,7 +88,7 @@ async def _until_children(count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _stop_ms(home: Household, agents: int) -> float:
+async def _stop_ms(home: BenchDaemon, agents: int) -> float:
     """Give every agent a turn with two processes, stop all of it, and look that nothing is left."""
     for number in range(agents):
         await home.daemon.mailbox.accept(home.message(f"agent-{number}", "work"))
@@ -113,9 +120,9 @@ async def _bare_ms(groups: int, number: signal.Signals) -> float:
 
 
 async def _measure(
-    folder: Path, ground: Ground, engine: str, bare: signal.Signals
+    folder: Path, boot_context: BenchContext, engine: str, bare: signal.Signals
 ) -> tuple[list[float], list[float]]:
-    agents = ground.size(AGENTS, 2)
+    agents = boot_context.size(AGENTS, 2)
     script = {"rules.yaml": "- match: work\n  steps:\n    - spawn: 600\n"}
     entries = [
         {
@@ -131,21 +138,21 @@ async def _measure(
 
     stop_ms, bare_ms = [], []
     async with household(folder, entries, files=script, engines=add) as home:
-        for _ in range(ground.size(5, 1)):
+        for _ in range(boot_context.size(5, 1)):
             stop_ms.append(await _stop_ms(home, agents))
             bare_ms.append(await _bare_ms(agents, bare))
     return stop_ms, bare_ms
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Both kinds of processes, each in turns with bare groups that are signalled directly."""
     figures = []
     for name, engine, number, limit_ms in (
         ("obey", "command", signal.SIGTERM, 150.0),
         ("ignore TERM", "scripted", signal.SIGKILL, 1_000.0),
     ):
-        async with ground.fresh("stop") as folder:
-            stop_ms, bare_ms = await _measure(folder, ground, engine, number)
+        async with boot_context.fresh("stop") as folder:
+            stop_ms, bare_ms = await _measure(folder, boot_context, engine, number)
         figures.append(
             Figure(
                 f"stop_all, 50 agents, 100 processes that {name}",

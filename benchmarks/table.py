@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figure import Figure
+from benchmarks.figure import Figure, number
 
-_HEADS = ("figure", "value", "owed", "", "raw", "ratio", "raw is / note")
+_HEADS = ("figure", "value", "recorded", "limit", "", "raw", "ratio", "raw is / note")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one benchmark found. `calibration_us`: awaiting an empty coroutine before and after."""
+    """What one benchmark found. ``calibration_us``: awaiting an empty coroutine before and after."""
 
     name: str
     calibration_us: tuple[float, float]
@@ -24,13 +24,15 @@ class Outcome:
     error: str = ""
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """The figures as aligned text."""
+def table(outcomes: Sequence[Outcome], earlier: Mapping[tuple[str, str], float]) -> str:
+    """The figures as aligned text, each beside its value in the recorded run (``earlier``)."""
     rows: list[tuple[str, ...]] = [_HEADS]
     for outcome in outcomes:
         before, after = outcome.calibration_us
         rows.append((f"[{outcome.name}] {outcome.elapsed_s:.0f} s, {before:.2f}/{after:.2f} µs",))
-        rows += [_row(figure) for figure in outcome.figures]
+        rows += [
+            _row(figure, earlier.get((outcome.name, figure.name))) for figure in outcome.figures
+        ]
         if outcome.error:
             rows.append((f"  failed: {outcome.error}",))
     full = [row for row in rows if len(row) == len(_HEADS)]
@@ -38,31 +40,26 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(width) if column in (1, 2, 4, 5) else cell.ljust(width)
+            cell.rjust(width) if column in (1, 2, 3, 5, 6) else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=False))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
+def _row(figure: Figure, before: float | None) -> tuple[str, ...]:
     sign = "≤" if figure.at_most else "≥"
     mark = {None: "", True: "ok", False: "MISS"}[figure.is_met]
     return (
         f"  {figure.name}",
-        f"{_number(figure.value)} {figure.unit}".rstrip(),
+        f"{number(figure.value)} {figure.unit}".rstrip(),
+        "" if before is None else number(before),
         "" if figure.limit is None else f"{sign} {figure.limit:g}",
         mark,
-        "" if figure.raw is None else _number(figure.raw),
+        "" if figure.raw is None else number(figure.raw),
         "" if figure.ratio is None else f"{figure.ratio:.2f}",
         " · ".join(filter(None, (figure.raw_is, figure.note))),
     )
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 1_000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def as_json(outcomes: Sequence[Outcome], machine: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +79,6 @@ def as_json(outcomes: Sequence[Outcome], machine: dict[str, Any]) -> dict[str, A
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    """Write `document` to `path`."""
+    """Write ``document`` to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.pump import Handler, Work
+from agentsup.mailbox.mail.bus import Asker, to_asker
+from agentsup.mailbox.work.handler import Handler, Work
 from agentsup.model.ids import AgentId
-from agentsup.model.message import IN_STORE, Kind, NewMessage, Outcome, text_parts
+from agentsup.model.message import IN_STORE, MessageKind, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, RunKind
-from agentsup.tasks.runs import NewRun, to_asker
+from agentsup.tasks.runs import NewRun
 from benchmarks.bare import BODY, BareTable
-from benchmarks.figure import Figure, Ground, median, percentile
-from benchmarks.workshop import AtOnce, Workshop, at_work, workshop
+from benchmarks.figure import BenchContext, Figure, median, percentile
+from benchmarks.workshop import AtOnce, EngineFleet, at_work, workshop
 
 AGENTS = 20
 CALLERS = 64
@@ -28,14 +27,14 @@ WORK_S = 0.02
 """What a run takes, so that its turn waits already when it ends."""
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """Rounds of a crowd of callers and bare commits, then turns that wait: one, and a crowd."""
-    rounds, lives = ground.size(8, 1), ground.size(1_500, 8)
+    rounds, lives = boot_context.size(8, 1), boot_context.size(1_500, 8)
     rates: list[float] = []
     bare_rates: list[float] = []
-    async with ground.fresh("tasks") as folder, workshop(folder, AGENTS) as shop:
+    async with boot_context.fresh("tasks") as folder, workshop(folder, AGENTS) as shop:
         with BareTable(folder / "bare.db") as bare:
-            async with at_work(shop, lambda name: AtOnce(shop.mailbox)):
+            async with at_work(shop, lambda name: AtOnce(shop)):
                 await _lives_per_s(shop, min(lives, 200))
                 for _ in range(rounds):
                     rates.append(await _lives_per_s(shop, lives))
@@ -43,9 +42,9 @@ async def measure(ground: Ground) -> list[Figure]:
                         ROWS * max(1, lives // CALLERS), rows=CALLERS
                     )
                     bare_rates.append(CALLERS * max(1, lives // CALLERS) / sum(batches_ms) * 1_000)
-            bare_ms = await bare.commits_ms(ground.size(200, 2))
-        one_ms = await _wakes_ms(shop, agents=1, each=ground.size(300, 2))
-        crowd_ms = await _wakes_ms(shop, agents=WAITERS, each=ground.size(30, 1))
+            bare_ms = await bare.commits_ms(boot_context.size(200, 2))
+        one_ms = await _wakes_ms(shop, agents=1, each=boot_context.size(300, 2))
+        crowd_ms = await _wakes_ms(shop, agents=WAITERS, each=boot_context.size(30, 1))
     raw_is = "a bare commit of one row"
     return [
         Figure(
@@ -83,7 +82,7 @@ async def measure(ground: Ground) -> list[Figure]:
     ]
 
 
-async def _lives_per_s(shop: Workshop, count: int) -> float:
+async def _lives_per_s(shop: EngineFleet, count: int) -> float:
     """Many callers at once, each with one task after another: created, run, its end heard of."""
     numbers: Iterator[int] = iter(range(count))
 
@@ -106,17 +105,17 @@ async def _lives_per_s(shop: Workshop, count: int) -> float:
 class _Waiting:
     """A turn starts a run of its own agent and waits for it, again and again; a run takes a while."""
 
-    shop: Workshop
+    shop: EngineFleet
     times: int
     took_ms: list[float] = field(default_factory=list)
 
     async def handle(self, work: Work) -> None:
-        if work.lease.message.kind is Kind.TASK:
+        if work.lease.message.kind is MessageKind.TASK:
             await asyncio.sleep(WORK_S)
         else:
             for number in range(self.times):
                 await self._wait_once(work, number)
-        await self.shop.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+        await self.shop.finish(work)
 
     async def _wait_once(self, work: Work, number: int) -> None:
         message = work.lease.message
@@ -130,7 +129,7 @@ class _Waiting:
             parent=message,
             key=f"{message.message_id}:{number}",
         )
-        run = await self.shop.runs.start(new)
+        run = await self.shop.database.write(self.shop.runs.start_tx, new)
         ended_s: list[float] = []
 
         def ended() -> None:
@@ -146,7 +145,7 @@ class _Waiting:
         self.took_ms.append((perf_counter() - ended_s[0]) * 1_000)
 
 
-async def _wakes_ms(shop: Workshop, *, agents: int, each: int) -> list[float]:
+async def _wakes_ms(shop: EngineFleet, *, agents: int, each: int) -> list[float]:
     """From the moment at which the loop hears of the commit that ends a run until the turn that
     waited for it goes on; the agents' turns side by side. A turn has as many runs as it may."""
     most = 8

@@ -1,4 +1,5 @@
-"""Telegram: what fifty bots cost, whether adding them holds up the loop, what a bot adds to an answer."""
+"""Telegram: what fifty bots cost, whether adding them holds up the loop, what a bot adds to an
+answer."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from typing import Any
 
 import aiohttp
 
+from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.lag import LagProbe
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
-from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.household import household, write_home
 from benchmarks.peers import RULES
 from benchmarks.process import Process
+from tests.support.telegram_process import FakeTelegramProcess
 
-BOTS = 50
+BOTS, MORE_BOTS = 50, 150
+"""The memory of one more is the difference between both, by the number of those between."""
 CHATS = 40
 """One text each, so that no limit of a chat is met."""
 _BARE = 7900
@@ -47,30 +49,41 @@ def _entry(number: int, url: str, people: list[int]) -> dict[str, Any]:
     }
 
 
-async def measure(ground: Ground) -> list[Figure]:
-    """Three daemons, one fake."""
-    bots = ground.size(BOTS, 2)
-    async with ground.fresh("telegram") as folder, _town(folder / "fake") as (fake, people):
-        for number in range(bots):
+async def measure(boot_context: BenchContext) -> list[Figure]:
+    """Four daemons, one fake."""
+    bots, more = boot_context.size(BOTS, 2), boot_context.size(MORE_BOTS, 4)
+    async with boot_context.fresh("telegram") as folder, _town(folder / "fake") as (fake, people):
+        for number in range(more):
             await people.add_bot(_token(7000 + number), username=f"agent{number}_bot")
-        entries = [_entry(number, fake.url, [1]) for number in range(bots)]
-        memory = await _memory(ground, folder / "idle", entries)
-        stall = await _added(folder / "added", entries)
-        trip = await _round_trip(ground, folder / "trip", fake.url, people)
-    return [memory, *stall, trip]
+        entries = [_entry(number, fake.url, [1]) for number in range(more)]
+        rss_mib = await _rss_mib(boot_context, folder / "idle", entries[:bots])
+        more_mib = await _rss_mib(boot_context, folder / "more", entries)
+        stall = await _added(folder / "added", entries[:bots])
+        trip = await _round_trip(boot_context, folder / "trip", fake.url, people)
+    return [
+        Figure("50 idle Telegram agents, memory", rss_mib, "MiB", 85),
+        Figure(
+            "one more idle Telegram agent, memory",
+            (more_mib - rss_mib) * 1024 / (more - bots),
+            "KiB",
+            250,
+            note=f"{more} agents less {bots}, the same daemon",
+        ),
+        *stall,
+        trip,
+    ]
 
 
-async def _memory(ground: Ground, home: Path, entries: list[dict[str, Any]]) -> Figure:
+async def _rss_mib(boot_context: BenchContext, home: Path, entries: list[dict[str, Any]]) -> float:
     write_home(home, entries, RULES)
     process = Process(home)
     try:
         await process.ready()
         await _all_up(process, len(entries))
-        await asyncio.sleep(0.1 if ground.tiny else 3.0)
-        rss_mib = process.rss_mib()
+        await asyncio.sleep(0.1 if boot_context.tiny else 3.0)
+        return process.rss_mib()
     finally:
         await process.end()
-    return Figure("50 idle Telegram agents, memory", rss_mib, "MiB", 90)
 
 
 async def _all_up(process: Process, count: int) -> None:
@@ -118,9 +131,11 @@ async def _added(folder: Path, entries: list[dict[str, Any]]) -> list[Figure]:
     ]
 
 
-async def _round_trip(ground: Ground, home: Path, url: str, people: TelegramDriver) -> Figure:
+async def _round_trip(
+    boot_context: BenchContext, home: Path, url: str, people: TelegramDriver
+) -> Figure:
     """A person's text until the answer is in the chat, beside a bot of ten lines."""
-    chats = ground.size(CHATS, 2)
+    chats = boot_context.size(CHATS, 2)
     users = [await people.user(f"P{number}") for number in range(chats)]
     bot = await people.add_bot(_token(7800), username="trip_bot")
     entry = _entry(800, url, users)

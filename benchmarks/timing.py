@@ -25,7 +25,7 @@ async def calibrate(rounds: int = 20) -> float:
 
 
 async def each_ms(count: int, act: Callable[[int], Awaitable[object]]) -> list[float]:
-    """Do `act(number)` one after another; how long each took, in ms."""
+    """Do ``act(number)`` one after another; how long each took, in ms."""
     took = []
     for number in range(count):
         began_s = perf_counter()

@@ -7,23 +7,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentsup.agents.carried import Carried
-from agentsup.agents.host import HostServices, TurnHost
-from agentsup.agents.processes import ProcessTable
-from agentsup.daemon.calls import host_services
+from agentsup.agents.turn.engine_host import HostServices, TurnHost
+from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.daemon.assembly.calls import CallSettings, host_services
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.pump import Work
-from agentsup.mailbox.slots import Slots, TurnSlot
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.slots import SlotPool, TurnSlot
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lane
+from agentsup.model.message import LaneName
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from benchmarks.bare import BareTable
-from benchmarks.figure import Figure, Ground, median, percentile
-from benchmarks.household import Household, household
+from benchmarks.figure import BenchContext, Figure, median, percentile
+from benchmarks.household import BenchDaemon, household
 from benchmarks.peers import RULES, scripted
 from benchmarks.timing import each_ms
+from tests.support.mode_approver import ModeApprover
 
 CALLS = 150
 """Under the most calls of a turn."""
@@ -38,19 +39,19 @@ def _tool(name: str, effect: Effect) -> Tool:
     return Tool(name, "", {}, _nothing, effect, Safety.SAFE)
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """A host over the real store, called one time after the other within a leased message."""
     read_ms: list[float] = []
     written_ms: list[float] = []
     bare_ms: list[float] = []
-    calls = ground.size(CALLS, 6)
+    calls = boot_context.size(CALLS, 6)
     async with (
-        ground.fresh("tools") as folder,
+        boot_context.fresh("tools") as folder,
         household(folder / "home", scripted(1), files=RULES) as home,
     ):
         shared = _services(home)
         with BareTable(folder / "bare.db") as bare:
-            for number in range(ground.size(5, 1)):
+            for number in range(boot_context.size(5, 1)):
                 host = await _host(home, shared, number)
                 read_ms += await each_ms(calls // 2, partial(_call, host, "look"))
                 written_ms += await each_ms(calls // 2, partial(_call, host, "touch"))
@@ -81,7 +82,7 @@ async def _call(host: TurnHost, name: str, number: int) -> None:
         raise RuntimeError(result.text)
 
 
-def _services(home: Household) -> HostServices:
+def _services(home: BenchDaemon) -> HostServices:
     clock = SystemClock()
     return host_services(
         home.database,
@@ -89,23 +90,26 @@ def _services(home: Household) -> HostServices:
         SystemEntropy(clock),
         ProcessTable(home.database, clock, "boot"),
         (_tool("look", Effect.READ), _tool("touch", Effect.BLIND)),
+        CallSettings(ModeApprover()),
     )
 
 
-async def _host(home: Household, shared: HostServices, number: int) -> TurnHost:
+async def _host(home: BenchDaemon, shared: HostServices, number: int) -> TurnHost:
     """A turn of an agent that no stack runs, so that nobody else takes its message."""
     agent_id = AgentId(f"agt_bench{number}")
     new = replace(home.message("agent-0", "x", session=f"tools{number}"), agent_id=agent_id)
     await home.daemon.mailbox.accept(new)
-    claimed = await home.daemon.mailbox.claim(agent_id, "bench", dict.fromkeys(Lane, 1))
+    claimed = await home.daemon.mailbox.claim(agent_id, "bench", dict.fromkeys(LaneName, 1))
     return TurnHost(
         shared,
-        work=Work(claimed.leases[0], TurnSlot(Slots(dict.fromkeys(Lane, 1), _wake), Lane.PEER)),
+        work=Work(
+            claimed.leases[0], TurnSlot(SlotPool(dict.fromkeys(LaneName, 1), _wake), LaneName.PEER)
+        ),
         agent_id=agent_id,
         spec=AgentSpec("bench"),
         workspace=str(home.home),
         can_suspend=False,
-        carried=Carried(),
+        suspended=SuspendedTurn(),
         answer=None,
         on_tool=_hear,
     )

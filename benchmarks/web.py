@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.household import write_home
 from benchmarks.peers import RULES, scripted
 from benchmarks.process import Process
@@ -20,10 +20,10 @@ from benchmarks.timing import each_ms
 TRIPS = 300
 
 
-async def measure(ground: Ground) -> list[Figure]:
+async def measure(boot_context: BenchContext) -> list[Figure]:
     """One daemon with an engine that costs nothing, one browser, one API client; and a bare echo."""
-    count = ground.size(TRIPS, 3)
-    async with ground.fresh("web") as folder:
+    count = boot_context.size(TRIPS, 3)
+    async with boot_context.fresh("web") as folder:
         home = folder / "home"
         write_home(home, scripted(1), RULES)
         process = Process(home)
@@ -67,13 +67,15 @@ async def _page(process: Process, count: int) -> list[float]:
     """As a browser does: sign in by a link, then one socket."""
     url = f"http://127.0.0.1:{process.port}"
     headers = {"Origin": url}
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+    async with aiohttp.ClientSession() as http:
         bearer = {"Authorization": f"Bearer {process.token}"}
         async with http.post(f"{url}/web/links", headers=bearer) as response:
             code = (await response.json())["code"]
         async with http.post(f"{url}/web/login", json={"code": code}, headers=headers) as response:
             response.raise_for_status()
-        async with http.ws_connect(f"{url}/ws", headers=headers) as socket:
+            secret = (await response.json())["secret"]
+        offered = ("agentsup", f"bearer.{secret}")
+        async with http.ws_connect(f"{url}/ws", headers=headers, protocols=offered) as socket:
             await socket.send_json(
                 {"type": "hello", "agent": "agent-0", "channel": "web", "conversation": "local"}
             )
@@ -132,6 +134,3 @@ async def _echo() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()
-
-
-__all__ = ["measure"]

@@ -11,28 +11,40 @@ from pathlib import Path
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import DirectoryEntry, InterAgentBus
-from agentsup.mailbox.dispatcher import Dispatcher
-from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
-from agentsup.mailbox.pump import Handler, Pump, Work
+from agentsup.mailbox.lifecycle import ending
+from agentsup.mailbox.mail.bus import DirectoryEntry, InterAgentBus
+from agentsup.mailbox.mail.dispatcher import Dispatcher
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox.work.handler import Handler, Work
+from agentsup.mailbox.work.pump import Pump
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import Lane, Outcome
+from agentsup.model.message import LaneName, MessageOutcome
 from agentsup.store.database import Database
+from agentsup.store.transaction import Tx
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
 
-_SLOTS = dict.fromkeys(Lane, 8)
+ABILITIES = ("count", "read", "write", "paint", "sing")
+_SLOTS = dict.fromkeys(LaneName, 8)
 
 
 class Directory:
-    """Agents whose ids are their names, all of one role and one team."""
+    """Agents whose ids are their names, all of one role and one team, with two abilities each."""
 
     def __init__(self, count: int) -> None:
         self._entries = {
-            name: DirectoryEntry(AgentId(name), name, "running", role="worker", team="all")
-            for name in (f"agent-{n}" for n in range(count))
+            name: DirectoryEntry(
+                AgentId(name),
+                name,
+                "running",
+                role="worker",
+                team="all",
+                capabilities=(ABILITIES[n % 5], ABILITIES[(n + 1) % 5]),
+            )
+            for n, name in enumerate(f"agent-{n}" for n in range(count))
         }
 
     def lookup(self, name: str) -> DirectoryEntry:
@@ -49,7 +61,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class EngineFleet:
     """What the agents of a daemon stand on, without agents."""
 
     database: Database
@@ -59,19 +71,30 @@ class Workshop:
     hub: TaskHub
     dispatcher: Dispatcher
 
+    async def finish(self, work: Work) -> None:
+        """End the turn as the handler of agents does: the next message is claimed with it."""
+        claim_next, end = work.next_claim(), Completion(MessageOutcome.OK, "done")
+
+        def commit(tx: Tx) -> None:
+            ending.complete_tx(self.mailbox.context, tx, work.lease, end)
+            if claim_next is not None:
+                claim_next(tx)
+
+        await self.database.write(commit, name="turn.complete", closing=True)
+
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
     """Ends each message as soon as it is leased."""
 
-    mailbox: Mailbox
+    shop: EngineFleet
 
     async def handle(self, work: Work) -> None:
-        await self.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+        await self.shop.finish(work)
 
 
 @asynccontextmanager
-async def workshop(folder: Path, agents: int) -> AsyncIterator[Workshop]:
+async def workshop(folder: Path, agents: int) -> AsyncIterator[EngineFleet]:
     """The store is ``folder/state.db``, which may have been filled before; nobody works yet."""
     clock = SystemClock()
     entropy = SystemEntropy(clock)
@@ -100,13 +123,13 @@ async def workshop(folder: Path, agents: int) -> AsyncIterator[Workshop]:
     )
     dispatcher = Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus)
     try:
-        yield Workshop(database, mailbox, directory, runs, hub, dispatcher)
+        yield EngineFleet(database, mailbox, directory, runs, hub, dispatcher)
     finally:
         await database.close()
 
 
 @asynccontextmanager
-async def at_work(shop: Workshop, handler_of: Callable[[str], Handler]) -> AsyncIterator[None]:
+async def at_work(shop: EngineFleet, handler_of: Callable[[str], Handler]) -> AsyncIterator[None]:
     """Every agent works with its handler inside the block."""
     clock, draining = SystemClock(), asyncio.Event()
     owner = TaskOwner("workshop")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts the real parts of live tests in place: `live.sh synapse`, `live.sh browser`, `live.sh clis`.
+# Puts the real parts of live tests in place: `live.sh synapse`, `browser`, `tmux`, `clis`.
 # Says plainly what is missing if it cannot.
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,6 +33,10 @@ browser)
     echo "live: installing axe-core"
     npm ci --prefix requirements/browser --silent --no-audit --no-fund --ignore-scripts
     ;;
+tmux)
+    # One test types in it and is skipped without it; all others need no terminal of their own.
+    (debian tmux tmux) || echo "live: without tmux the script of the new user is skipped" >&2
+    ;;
 clis)
     # Nothing of a package runs when it is installed; the programs that tests start are in it as is.
     debian npm npm
@@ -40,7 +44,7 @@ clis)
     npm ci --prefix requirements/clis --silent --no-audit --no-fund --ignore-scripts
     ;;
 *)
-    echo "usage: scripts/live.sh synapse|browser|clis" >&2
+    echo "usage: scripts/live.sh synapse|browser|tmux|clis" >&2
     exit 2
     ;;
 esac

@@ -25,3 +25,4 @@ compile requirements/runtime.txt --extra all --group build pyproject.toml
 compile requirements/dev.txt --extra all --group build --group dev \
     --constraint requirements/runtime.txt pyproject.toml
 compile requirements/synapse.txt --group pyproject.toml:synapse
+compile requirements/docs.txt --group pyproject.toml:docs

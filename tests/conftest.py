@@ -1,8 +1,10 @@
 """Shared by all tests: a clean environment, markers by folder, how Hypothesis behaves here.
 
-The leak check and virtual time are plugins of the package (`agentsup.testing.leak`,
-`agentsup.testing.virtual`), named in pyproject.toml so that they load before any fixture.
+The leak check and virtual time are plugins of the package (``tests.support.leak``,
+``tests.support.virtual``), named in pyproject.toml so that they load before any fixture.
 """
+
+from __future__ import annotations
 
 import gc
 import os
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.order import dealt
 
 HERE = Path(__file__).parent
 
@@ -32,23 +36,32 @@ settings.load_profile(os.environ.get("AGENTSUP_HYPOTHESIS", "quick"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder, so that `-m` can select whole rings of the suite."""
+    """Mark tests by their folder, so that ``-m`` can select whole rings of the suite."""
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         if folder not in {"process", "live"} and item.get_closest_marker("process"):
             raise pytest.UsageError(f"{item.nodeid}: `make process` looks in tests/process only")
         if folder in {"process", "simulation", "live", "bench"}:
             item.add_marker(folder)
+        if item.path.parent == HERE / "unit" / "house":
+            item.add_marker("code")
 
 
 class _LongestFirst:
-    """Begins with the tests that are allowed most time, so that none of them runs alone at the end
-    while the other worker has nothing to do. Their order is drawn anew within the same time."""
+    """Each worker begins with its share of the tests that are allowed most time, so that none of them
+    runs alone at the end while the others have nothing to do. Tests that look at the code follow each
+    other: the first of a worker parses it for all. Else the order is the one that was drawn."""
 
     @staticmethod
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-        items.sort(key=_allowed_s, reverse=True)
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        items.sort(key=_looks_at_code, reverse=True)
+        items[:] = dealt(items, workers, _allowed_s)
+
+
+def _looks_at_code(item: pytest.Item) -> bool:
+    return item.get_closest_marker("code") is not None
 
 
 def _allowed_s(item: pytest.Item) -> float:
@@ -61,8 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What stands now stands to the end: the collector need not look at it again and again."""
-    gc.collect()
+    """What stands now stands to the end: the collector need not look at it, not even once."""
     gc.freeze()
     gc.enable()
 

@@ -1,1 +1,7 @@
-"""Agents in their running form: stacks, turns, sessions, prompts, tools and chat commands."""
+"""The running form of agents: stacks, turns, sessions, prompts and tools."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

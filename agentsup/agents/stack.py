@@ -8,32 +8,27 @@ a crash costs a rebuild and no message (P1, P3). Live fields of the spec are swa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Collection
+from operator import is_not
 
-from agentsup.agents import profile, prompt
-from agentsup.agents.knowledge import SharedKnowledge
-from agentsup.agents.mcp.server import McpServices, ServerPlace
+from agentsup.agents.mcp.server import McpServices, ServerLocation
 from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.personas import Others, SessionHandler
-from agentsup.agents.place import EngineMaker, StackPlace
-from agentsup.agents.recovery.tiers import PRIMARY, Tier
-from agentsup.agents.turn_services import TurnServices
-from agentsup.mailbox.bus import AgentDirectory, Asker
-from agentsup.mailbox.pump import EXIT_DRAIN_S, Handler, Pump, Work
-from agentsup.mailbox.slots import SharedLane
+from agentsup.agents.persona import profile, prompt
+from agentsup.agents.recovery.decisions import PRIMARY
+from agentsup.agents.recovery.tiers import ModelTier
+from agentsup.agents.sessions.handler import OtherAgents, SessionHandler, WorkingAgent
+from agentsup.agents.turn.services import TurnServices
+from agentsup.agents.workspace.engine_setup import EngineMaker, EngineSetup, UnableEngine
+from agentsup.agents.workspace.shared_memory import SharedKnowledge
+from agentsup.mailbox.mail import AgentDirectory, Asker
+from agentsup.mailbox.work import EXIT_DRAIN_S, Handler, Pump, SharedSlots, Work
 from agentsup.model.agent import AgentSpec
-from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import Lane, Message
-from agentsup.model.tool import ToolRegistry
-
-__all__ = ["AgentStack", "EngineMaker", "StackPlace"]
+from agentsup.model.message import LaneName, Message
 
 
-class AgentStack:
-    """One life of one agent. Implements ``surroundings.Surroundings``."""
+class AgentStack(WorkingAgent):
+    """One life of one agent. Implements ``persona.context.AgentContext``."""
 
     def __init__(
         self,
@@ -41,36 +36,34 @@ class AgentStack:
         spec: AgentSpec,
         agent_id: AgentId,
         instance_id: InstanceId,
-        place: StackPlace,
+        setup: EngineSetup,
         services: TurnServices,
         engines: EngineMaker,
         directory: AgentDirectory,
         knowledge: SharedKnowledge,
+        others: OtherAgents,
         handler: Handler | None = None,
         drain_s: float = EXIT_DRAIN_S,
         mcp: McpServices | None = None,
-        others: Others | None = None,
-        background: SharedLane | None = None,
+        background: SharedSlots | None = None,
     ) -> None:
-        """``handler`` replaces the engine-driven one, for a host that works on messages itself;
-        ``drain_s`` bounds the turns beside one that asked for the stack's end;
-        without ``mcp`` the agent's own tool servers are not opened; ``others`` are those in whose
-        place it may work; ``background`` bounds the background work of all agents together.
+        """``handler`` replaces the engine-driven one, for a host that works on messages itself.
+        ``drain_s`` is how long the other turns may take after one has asked for the stack's end.
+        Without ``mcp`` the agent's own tool servers are not opened. ``others`` are the possible
+        personas of its sessions. ``background`` limits the background work of all agents together.
 
-        Raises ``EngineFailed`` when the engine can't be made.
+        If the engine can't be made, turns fail with the reason until it can.
         """
-        self._spec = spec
-        self.agent_id = agent_id
+        location = ServerLocation(agent_id, spec.name, setup.workspace)
+        servers = None if mcp is None else AgentServers(location, mcp)
+        super().__init__(agent_id, spec, setup, engines, servers)
         self.instance_id = instance_id
-        self._place = place
         self._services = services
         self._directory = directory
         self._knowledge = knowledge
-        self._engines = engines
-        self._engine, self._options = engines.make(spec)
-        self.servers: AgentServers | None = None
-        if mcp is not None:
-            self.servers = AgentServers(ServerPlace(agent_id, spec.name, place.workspace), mcp)
+        own = SessionHandler(services, self, setup, engines, others)
+        self._peers: tuple[tuple[object, ...], tuple[str, ...]] | None = None
+        """The peers in the last prompt, and what they were made of."""
         self._pump = Pump(
             mailbox=services.mailbox,
             database=services.database,
@@ -78,29 +71,35 @@ class AgentStack:
             agent_id=agent_id,
             instance_id=instance_id,
             slots=_lanes(spec),
-            handler=handler or SessionHandler(services, self, place, engines, others),
+            handler=handler or own,
+            begin=own.begin_tx if handler is None else None,
             exit_drain_s=drain_s,
-            shared={Lane.BACKGROUND: background} if background is not None else None,
+            shared={LaneName.BACKGROUND: background} if background is not None else None,
         )
+
+    def __post_init__(self) -> None:
+        self.engine, self.options = UnableEngine.unless_made(self.spec, self.engines)
 
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
-        """Work on the agent's mailbox until drained. Raises what ends the stack,
-        ``OSError`` where its workspace can't be used."""
-        await self._knowledge.make(self._place.workspace)
-        if self.servers is None:
-            await self._pump.run(ready, draining)
-            return
-        self.servers.open(self._spec.mcp)
+        """Work on the agent's mailbox until drained. Raises ``OSError`` if the workspace can't be
+        used, and the errors that end the stack."""
+        await self._knowledge.make(self.setup.workspace)
+        self._services.problems.begin(self.agent_id)
+        if self.servers is not None:
+            self.servers.open(self.spec.mcp)
         try:
             await self._pump.run(ready, draining)
         finally:
-            await self.servers.close()
+            self._services.problems.forget(self.agent_id)
+            if self.servers is not None:
+                await self.servers.close()
 
     def apply(self, spec: AgentSpec) -> None:
-        """Take over the live fields of an edited spec, from the next turn on."""
-        self._spec = spec
+        """Apply the live fields of an edited spec, from the next turn on."""
+        self.spec = spec
+        self._services.problems.begin(self.agent_id)
         self._pump.slots.resize(_lanes(spec))
         if self.servers is not None:
             self.servers.apply(spec.mcp)
@@ -108,7 +107,7 @@ class AgentStack:
     async def abort(
         self, wanted: Callable[[Message], bool], *, cancel_s: float
     ) -> tuple[int, list[str]]:
-        """Cancel the wanted turns: how many, and the names of those left behind."""
+        """Cancel the wanted turns. Returns how many, and the names of the abandoned ones."""
         return await self._pump.abort(wanted, cancel_s=cancel_s)
 
     # -- what others see ---------------------------------------------------------------------------
@@ -118,7 +117,7 @@ class AgentStack:
         return self._pump.in_flight
 
     def asker(self, message_id: str) -> Asker | None:
-        """The running turn of a message, for a tool that asks in its name."""
+        """The running turn of a message, for a tool that asks on its behalf."""
         for work in self._pump.in_flight:
             if work.lease.message.message_id == message_id:
                 return Asker(work.lease, work.slot)
@@ -126,85 +125,82 @@ class AgentStack:
 
     @property
     def abandoned(self) -> int:
-        """Turns that did not obey a stop and were left behind."""
+        """How many turns did not obey a stop and were abandoned."""
         return self._pump.stats.abandoned
 
     @property
     def lost_wakes(self) -> int:
         return self._pump.stats.lost_wakes
 
+    @property
+    def engine_problem(self) -> str:
+        """Why the agent's models can't answer, as far as it is known; empty if they can."""
+        if isinstance(self.engine, UnableEngine):
+            return self.engine.error.message
+        return self._services.problems.of(self.agent_id)
+
+    def keep_problems(self, chat_models: Collection[str]) -> None:
+        """Forget the problems of models of chats, but for these."""
+        self._services.problems.keep(self.agent_id, chat_models)
+
     def providers(self) -> dict[str, str]:
-        """Providers that failed of late, and the states of their breakers; the daemon's, not only
-        this agent's."""
+        """Providers that failed recently and the states of their breakers, for the whole daemon and
+        not only this agent."""
         return {each["provider"]: each["state"] for each in self._services.breakers.documents()}
 
     def provider_notes(self) -> tuple[str, ...]:
-        """A line where the agent's own provider is left alone."""
+        """A line of text if the breaker of the agent's own provider is not closed."""
         return self._services.breakers.notes(self.tier(PRIMARY).provider)
 
     # -- what a turn reads ---------------------------------------------------------------------------
 
-    @property
-    def spec(self) -> AgentSpec:
-        return self._spec
+    def tier(self, name: str) -> ModelTier:
+        """One of the agent's models. What kept its engine from being made may be mended by now, such
+        as by the file of a key that came back. Raises ``EngineFailed``: see ``WorkingAgent``."""
+        if name == PRIMARY and isinstance(self.engine, UnableEngine):
+            made, options = UnableEngine.unless_made(self.spec, self.engines)
+            self.engine, self.options = made, options
+            if not isinstance(made, UnableEngine):
+                self._services.problems.on_change(self.agent_id)
+        return super().tier(name)
 
     @property
     def payer(self) -> AgentSpec:
-        return self._spec
-
-    @property
-    def engine(self) -> Engine:
-        return self._engine
-
-    @property
-    def workspace(self) -> Path:
-        return self._place.workspace
-
-    def tier(self, name: str) -> Tier:
-        """One of the agent's models. Raises ``EngineFailed`` for a fallback that can't be made."""
-        made = (self._engine, self._options)
-        found = self._place.tier(name, self._spec, made, self._engines)
-        return replace(found, engine_spec=self.engine_spec) if name == PRIMARY else found
-
-    def engine_spec(self, token: str, person: str) -> EngineSpec:
-        """What the primary engine gets for one turn, in the work of ``person``; ``token`` dies with
-        it."""
-        return self._place.engine_spec(self._spec, self._engine, self._options, token, person)
-
-    async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
-        """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""
-        if self.servers is not None:
-            await self.servers.tried(is_patient=is_patient)
-        return self.servers
+        return self.spec
 
     def system_prompt(self) -> str:
-        return self.prompt_of(self._spec, self.servers)
+        return self.prompt_of(self.spec, self.servers)
 
     def prompt_of(self, spec: AgentSpec, servers: AgentServers | None) -> str:
-        """The standing instructions of whoever works here: the agent, or one in whose place it
-        works and who may turn only to those that both may."""
-        peers = tuple(
-            name
-            for name in self._directory.names()
-            if name not in (self._spec.name, spec.name)
-            and self._spec.may_delegate_to(name)
-            and spec.may_delegate_to(name)
-        )
-        told = servers.told() if servers is not None else ""
-        everyone = [self._directory.lookup(name) for name in self._directory.names()]
+        """The system prompt for the agent itself or for a persona. A persona may ask only the
+        agents that both may ask."""
+        names = self._directory.names()
+        key = (names, self.spec, spec)
+        if self._peers is None or any(map(is_not, self._peers[0], key)):
+            self._peers = key, peers_of(*key)
+        peers = self._peers[1]
+        servers_note = servers.note_for_model() if servers is not None else ""
+        everyone = [self._directory.lookup(name) for name in names] if spec.team else ()
         known = prompt.system_prompt(
             spec,
             shared=self._knowledge.text,
             peers=peers,
             team=profile.team_block(spec, everyone),
-            skills=profile.skill_texts(self._place.home / profile.SKILLS, spec.skills),
+            skills=profile.skill_texts(self.setup.home / profile.SKILLS, spec.skills),
         )
-        return f"{known}\n\n{told}" if told else known
+        return f"{known}\n\n{servers_note}" if servers_note else known
 
 
-def _lanes(spec: AgentSpec) -> dict[Lane, int]:
-    return {
-        Lane.INTERACTIVE: spec.slots.interactive,
-        Lane.PEER: spec.slots.peer,
-        Lane.BACKGROUND: spec.slots.background,
-    }
+def peers_of(names: tuple[str, ...], owner: AgentSpec, spec: AgentSpec) -> tuple[str, ...]:
+    """The agents that ``spec`` may ask in a session of ``owner``."""
+    return tuple(
+        name
+        for name in names
+        if name not in (owner.name, spec.name)
+        and owner.may_delegate_to(name)
+        and spec.may_delegate_to(name)
+    )
+
+
+def _lanes(spec: AgentSpec) -> dict[LaneName, int]:
+    return {lane: getattr(spec.slots, lane.value) for lane in LaneName}

@@ -1,7 +1,7 @@
-"""Whether a call may happen, from what was asked and answered before it. Pure.
+"""Whether a call may happen, from the questions and answers before it. Pure.
 
-The answered question is the decision: nothing else is kept of it, so nothing can disagree with it.
-A call's id names message, tool and arguments, and ends with its number among equal ones.
+The answered question is the only record of a decision, so no other record can disagree with it. A
+call's id names message, tool and arguments, and ends with its number among equal calls.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentsup.mailbox.choices import ALWAYS, ANY, DENY, ONCE, RUN, allows, pattern_option
+from agentsup.mailbox.messages import ALWAYS, ANY, DENY, ONCE, RUN, pattern_option
 from agentsup.model.hook import Allow, CallFacts, Deny
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.question import QuestionState, Who
+from agentsup.model.question import AnswerableBy, Decision, QuestionState
 from agentsup.model.tool import Safety
 
 MAX_UNANSWERED = 3
-"""How often the same call is asked about in a turn while nobody answers."""
+"""How often the same call may be asked about in a turn while nobody answers."""
 
 
-class Mode(StrEnum):
+class PermissionMode(StrEnum):
     """Permission modes that change what is asked; all others ask about what is dangerous."""
 
     BYPASS = "bypassPermissions"
@@ -31,161 +31,154 @@ class Mode(StrEnum):
     DONT_ASK = "dontAsk"
 
 
-class State(StrEnum):
-    PENDING = "pending"
-    GRANTED = "granted"
-    DENIED = "denied"
-    EXPIRED = "expired"
-    WITHDRAWN = "withdrawn"
-    REVOKED = "revoked"
-    """Granted for more than one call, and taken back since."""
-
-
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One question about a call of this run, and what became of it."""
+class AskedCallState:
+    """One question about a call of this run, and its state."""
 
     question_id: str
     call_id: str
     tool: str
     state: QuestionState
-    answer: str = ""
+    decision: Decision | None = None
+    answer_text: str = ""
     args: str = ""
     is_revoked: bool = False
     digest: str = ""
-    """Of the call that was asked about; empty where an older version asked."""
+    """The digest of the call that was asked about; empty if an older version asked."""
 
     @property
-    def outcome(self) -> State:
-        if self.state is QuestionState.ANSWERED:
-            if not allows(self.answer):
-                return State.DENIED
-            return State.REVOKED if self.is_revoked else State.GRANTED
-        return {
-            QuestionState.OPEN: State.PENDING,
-            QuestionState.EXPIRED: State.EXPIRED,
-        }.get(self.state, State.WITHDRAWN)
+    def is_allowed(self) -> bool:
+        return self.decision is not None and self.decision.allows
 
     @property
-    def reason(self) -> str:
-        """What was said with a denial."""
-        return self.answer.removeprefix(DENY).lstrip(": ")
+    def is_final(self) -> bool:
+        """Whether a person has decided, and has not revoked the grant since."""
+        return self.state is QuestionState.ANSWERED and not (self.is_allowed and self.is_revoked)
 
     @property
     def edited(self) -> dict[str, Any] | None:
-        """The arguments a person put in place of the model's own."""
+        """The arguments with which a person replaced the model's, or None."""
         return json.loads(self.args) if self.args else None
 
 
-def grant_id(message_id: str, leave: str, pattern: str = "") -> str:
-    """The identity of leave for a tool, or for command lines of a pattern, in a run; it stays the
-    same however often it is asked for."""
+def grant_id(message_id: str, permission: str, pattern: str = "") -> str:
+    """The id of a run's grant for a tool, or for a pattern of command lines: the same each time."""
     if not pattern:
-        return f"grant-{message_id}-{leave}"
-    return f"grant-{message_id}-{leave}-{hashlib.sha256(pattern.encode()).hexdigest()[:8]}"
+        return f"grant-{message_id}-{permission}"
+    return f"grant-{message_id}-{permission}-{hashlib.sha256(pattern.encode()).hexdigest()[:8]}"
 
 
 def content_of(call_id: str) -> str:
-    """What equal calls of a turn have in common."""
+    """The part of the id that equal calls of a turn have in common."""
     return call_id.rpartition(":")[0]
 
 
 def at_once(call: CallFacts) -> Allow | Deny | None:
-    """What the agent's mode and the call's safety settle without looking anything up."""
-    if call.permission_mode == Mode.BYPASS or call.safety is Safety.SAFE:
+    """The verdict that follows from the agent's mode and the call's safety alone, or None."""
+    if call.permission_mode == PermissionMode.BYPASS or call.safety is Safety.SAFE:
         return Allow()
     what = call.own_name or call.name
-    if call.permission_mode == Mode.PLAN:
+    if call.permission_mode == PermissionMode.PLAN:
         return Deny(f"{what} changes something, and {call.agent_name} is in plan mode")
     return Allow() if call.safety is Safety.MODERATE else None
 
 
 def decide(
-    call: CallFacts, asked: Sequence[Asked], *, is_granted: bool, say: Callable[..., str]
+    call: CallFacts, asked: Sequence[AskedCallState], *, is_granted: bool, say: Callable[..., str]
 ) -> Allow | Deny | None:
-    """What stands about a call that is within its agent's ceiling; None: ask.
+    """The verdict on a call that is within its agent's ceiling of tools; None: ask.
 
-    ``asked`` are the questions of its run, oldest first. ``is_granted``: leave for its tool stands,
-    for this run or for good. ``say`` words a denial.
+    ``asked`` are the questions of its run, oldest first. ``is_granted``: a grant for this run or
+    for good covers it. ``say`` gives the text of a denial.
     """
     settled = at_once(call)
     if settled is not None:
         return settled
-    # What was said about a tool that has changed since, or about another call, is not about this.
+    # Answers about a tool that has changed since, or about another call, don't count.
     same = [
         one
         for one in asked
-        if content_of(one.call_id) == content_of(call.call_id) and _is_about(one, call)
+        if content_of(one.call_id) == content_of(call.call_id) and is_about(one, call)
     ]
     own = next((one for one in reversed(same) if one.call_id == call.call_id), None)
-    if own is not None and own.outcome in (State.GRANTED, State.DENIED, State.EXPIRED):
-        return _told(own, say)
+    if own is not None and (own.is_final or own.state is QuestionState.EXPIRED):
+        return _denial(own, say)
     if is_granted:
         return Allow()
-    if call.permission_mode == Mode.DONT_ASK:
+    if call.permission_mode == PermissionMode.DONT_ASK:
         what = call.own_name or call.name
         return Deny(f"{what} is dangerous, and {call.agent_name} is not to ask about it")
-    final = [one for one in same if one.outcome in (State.GRANTED, State.DENIED)]
+    final = [one for one in same if one.is_final]
     if final:
-        return _told(final[-1], say)
-    unanswered = [one for one in same if one.outcome is State.EXPIRED]
-    return _told(unanswered[-1], say) if len(unanswered) >= MAX_UNANSWERED else None
+        return _denial(final[-1], say)
+    unanswered = [one for one in same if one.state is QuestionState.EXPIRED]
+    return _denial(unanswered[-1], say) if len(unanswered) >= MAX_UNANSWERED else None
 
 
-def _told(one: Asked, say: Callable[..., str]) -> Allow | Deny:
-    if one.outcome is State.GRANTED:
-        return Allow(one.edited)
-    if one.outcome is State.EXPIRED:
+def _denial(one: AskedCallState, say: Callable[..., str]) -> Allow | Deny:
+    if one.state is QuestionState.EXPIRED:
         return Deny(say("approval.unanswered"), "unanswered")
-    if one.reason:
-        return Deny(say("approval.denied_because", why=one.reason), words=one.reason)
+    if one.is_allowed:
+        return Allow(one.edited)
+    if one.answer_text:
+        return Deny(say("approval.denied_because", why=one.answer_text), words=one.answer_text)
     return Deny(say("approval.denied"))
 
 
-def _is_about(one: Asked, call: CallFacts) -> bool:
-    return one.tool == call.leave and one.digest in ("", call.digest)
+def is_about(one: AskedCallState, call: CallFacts) -> bool:
+    """Whether the question was about the same tool in its present version, and about a call with
+    these arguments."""
+    return one.tool == call.permission and one.digest in ("", call.digest)
 
 
-def pending(call: CallFacts, asked: Sequence[Asked]) -> Asked | None:
+def pending(call: CallFacts, asked: Sequence[AskedCallState]) -> AskedCallState | None:
     """The open question about this very call."""
     return next(
         (
             one
             for one in asked
-            if (one.call_id, one.outcome) == (call.call_id, State.PENDING) and _is_about(one, call)
+            if (one.call_id, one.state) == (call.call_id, QuestionState.OPEN)
+            and is_about(one, call)
         ),
         None,
     )
 
 
-def attempt(leave: str, asked: Sequence[Asked]) -> int:
-    """The how manieth question about the tool the next one is, since one was last answered."""
+def attempt(permission: str, asked: Sequence[AskedCallState]) -> int:
+    """The number of the next question about the tool, counted since one was last answered."""
     count = 1
     for one in asked:
-        if one.tool != leave:
+        if one.tool != permission:
             continue
         count = 1 if one.state is QuestionState.ANSWERED else count + 1
     return count
 
 
-def who_decides(asker: Principal, *, has_people: bool) -> Who:
-    """Who is asked: the person at whose word the agent works, unless others are named for it.
+def who_decides(asker: Principal, *, has_people: bool) -> AnswerableBy:
+    """Who is asked: the person for whom the agent works, unless operators must decide.
 
-    An agent or a run never gives leave to another one.
+    An agent or a run never approves a call of another one.
     """
     if asker.is_operator:
-        return Who.ASKER if asker.kind is PrincipalKind.PERSON else Who.OPERATORS
+        return AnswerableBy.ASKER if asker.kind is PrincipalKind.PERSON else AnswerableBy.OPERATORS
     if asker.kind is not PrincipalKind.PERSON or has_people:
-        return Who.OPERATORS
-    return Who.ASKER
+        return AnswerableBy.OPERATORS
+    return AnswerableBy.ASKER
 
 
 def options_for(
-    asker: Principal, who: Who, *, runs_commands: bool = False, pattern: str = ""
+    asker: Principal,
+    who: AnswerableBy,
+    *,
+    runs_commands: bool = False,
+    patterns: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Leave for good is an operator's to give: for command lines of a pattern, where there is one,
-    and for all that a tool does, which has to be confirmed where it runs commands."""
-    if who is not Who.OPERATORS and not asker.is_operator:
+    """The options of an approval. Only an operator may give a grant that lasts.
+
+    Such a grant is for command lines of one of the ``patterns``, or for all calls of the tool; the
+    latter must be confirmed if the tool runs commands.
+    """
+    if who is not AnswerableBy.OPERATORS and not asker.is_operator:
         return (ONCE, RUN, DENY)
-    by_pattern = (pattern_option(pattern),) if pattern else ()
+    by_pattern = map(pattern_option, patterns)
     return (ONCE, RUN, *by_pattern, ANY if runs_commands else ALWAYS, DENY)

@@ -1,4 +1,4 @@
-"""Whether arguments that a person wrote fit what a tool takes. Pure."""
+"""Checking arguments that a person wrote against a tool's JSON Schema. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 def problem(schema: Mapping[str, Any], value: Any, at: str = "args") -> str | None:
     """The first thing wrong with ``value`` by a tool's JSON Schema, or None.
 
-    Types, required and unknown members, enumerations and items are looked at; a tool checks the
-    rest itself.
+    Types, required and unknown members, enumerations and items are checked; a tool checks the rest
+    itself.
     """
     wanted = schema.get("type")
     if wanted is not None:

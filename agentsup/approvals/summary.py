@@ -1,4 +1,4 @@
-"""A call as a person reads it before deciding: unable to look like something else. Pure."""
+"""The text of a call for a person's decision, in which it can't look like another call. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentsup.kit.invisible import visible
 from agentsup.model.question import AskedCall
 
 CARD_CHARS = 3_000
-"""A call up to this length is shown whole in its card."""
+"""A call up to this length is shown whole on its card."""
 WHOLE_CHARS = 64 * 1024
 """The longest call that a person is asked about."""
 VALUE_CHARS = 600
@@ -21,24 +21,32 @@ _MAX_DEPTH = 64
 _FENCE = re.compile("`+")
 
 
-class TooLong(ValueError):
+class CallTooLong(ValueError):
     """The call can't be shown whole."""
 
 
 def shown(
-    tool: str, title: str, args: Mapping[str, Any], digest: str, redact: Callable[[str], str] = str
+    tool: str,
+    title: str,
+    args: Mapping[str, Any],
+    digest: str,
+    redact: Callable[[str], str] = str,
+    workspace: str = "",
 ) -> tuple[str, AskedCall]:
-    """The text of a card, and what is kept of the call beside it, secrets masked.
+    """The text of a card, and the call to store with the question, both with secrets masked.
 
-    The card holds the whole call where that has ``CARD_CHARS`` or less. Raises ``TooLong``.
+    ``workspace`` is where it runs its commands.
+
+    The card has the whole call if that has ``CARD_CHARS`` or less. Raises ``CallTooLong``.
     """
     masked = _masked(dict(args), redact, 0)
     tool, title = redact(tool), redact(title)
-    document = json.dumps(
-        {"tool": tool, "title": title, "args": masked}, ensure_ascii=False, default=repr
-    )
+    facts = {"tool": tool, "title": title, "args": masked}
+    if workspace:
+        facts["workspace"] = redact(workspace)
+    document = json.dumps(facts, ensure_ascii=False, default=repr)
     if len(document) > WHOLE_CHARS:
-        raise TooLong(f"{len(document)} characters; the most are {WHOLE_CHARS}")
+        raise CallTooLong(f"{len(document)} characters; the most are {WHOLE_CHARS}")
     document = document.encode("utf-8", "backslashreplace").decode()
     whole = _block(tool, title, masked)
     if len(whole) <= CARD_CHARS:
@@ -47,7 +55,7 @@ def shown(
 
 
 def summary(tool: str, title: str, args: Mapping[str, Any]) -> str:
-    """A part of a long call: tool and arguments, one line each."""
+    """The shortened text of a long call: tool and arguments, one line each."""
     return _block(
         tool, title, args, name_chars=_NAME_CHARS, value_chars=VALUE_CHARS, most=MOST_ARGUMENTS
     )
@@ -62,9 +70,9 @@ def _block(
     value_chars: int = 0,
     most: int = 0,
 ) -> str:
-    """One line for each argument, in a block that Markdown leaves alone; a bound of 0 is none.
+    """One line for each argument, in a Markdown code block; a limit of 0 is none.
 
-    ``title`` is what the engine calls it, and stands in quotes.
+    ``title`` is the engine's name of the call, and is put in quotes.
     """
     lines = [_bounded(visible(tool), name_chars)]
     if title:
@@ -81,7 +89,7 @@ def _block(
 
 def _masked(value: Any, redact: Callable[[str], str], depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise TooLong(f"it is nested deeper than {_MAX_DEPTH} levels")
+        raise CallTooLong(f"it is nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
@@ -94,7 +102,7 @@ def _masked(value: Any, redact: Callable[[str], str], depth: int) -> Any:
 
 
 def plain_name(text: str) -> str:
-    """A person's name inside a sentence, without anything that Markdown acts on."""
+    """A person's name for a sentence, without characters that Markdown interprets."""
     return "".join(c for c in _bounded(visible(text), 60) if c not in "`*_[]()<>#~|!\\")
 
 

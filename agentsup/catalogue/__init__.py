@@ -1,5 +1,7 @@
-"""What people read, by language: one TOML file each, all with the same keys."""
+"""The texts that people read, by language: one TOML file each, all with the same keys."""
 
-from agentsup.catalogue.texts import ENGLISH, Catalogue, Words, load, page_words, words
+from __future__ import annotations
 
-__all__ = ["ENGLISH", "Catalogue", "Words", "load", "page_words", "words"]
+from agentsup.catalogue.texts import ENGLISH, Catalogue, LocalizedTexts, load, page_words, words
+
+__all__ = ["ENGLISH", "Catalogue", "LocalizedTexts", "load", "page_words", "words"]

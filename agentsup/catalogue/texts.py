@@ -1,8 +1,8 @@
 """The catalogue: a text by its key, in the language of the person who reads it.
 
-A language is a file ``<code>.toml`` beside this module, flattened to dotted keys. A text that counts
-something has two keys, ``<key>.one`` and ``<key>.other``. Help lines of commands stand in
-``agents.commands``, and for other languages than English in the table ``[command]`` of their file.
+A language is a file ``<code>.toml`` beside this module, flattened to dotted keys. A text with a
+count has two keys, ``<key>.one`` and ``<key>.other``. The English help lines of commands are in
+``commands``; other languages have them in the table ``[command]`` of their file.
 """
 
 from __future__ import annotations
@@ -12,20 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from string import Formatter
 from types import MappingProxyType
 from typing import Any
-
-__all__ = [
-    "ENGLISH",
-    "Catalogue",
-    "Words",
-    "flatten",
-    "load",
-    "page_words",
-    "placeholders",
-    "words",
-]
 
 ENGLISH = "en"
 _COMMAND = "command."
@@ -34,27 +22,29 @@ Texts = Mapping[str, str]
 
 
 class Catalogue:
-    """Texts of every language; a language is read when it is first spoken."""
+    """Texts of every language; a language is read at its first use."""
 
     def __init__(self, texts: Mapping[str, Texts | Callable[[], Texts]]) -> None:
-        """``texts`` maps a language code to its keys, or to what reads them; ``en`` must be there."""
+        """``texts`` maps a language code to its keys, or to a callable that reads them; ``en`` must
+        be there."""
         self._texts = dict(texts)
         assert ENGLISH in self._texts, "English is what all else falls back to"
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The codes there are texts for, English first."""
+        """The codes of all languages, English first."""
         return (ENGLISH, *sorted(code for code in self._texts if code != ENGLISH))
 
     def texts(self, code: str) -> Texts:
-        """All keys of one language, as its file has them. A few ms the first time."""
+        """All keys of one language, as its file has them. The first call takes a few ms."""
         found = self._texts[code]
         if callable(found):
             found = self._texts[code] = MappingProxyType(dict(found()))
         return found
 
     def best(self, language: str) -> str:
-        """The language to use for a person whose platform says ``language`` (``de-AT``)."""
+        """The code of the language to use for a person's platform language ``language``
+        (``de-AT``)."""
         wanted = language.replace("_", "-").casefold()
         while wanted:
             if wanted in self._texts:
@@ -63,27 +53,23 @@ class Catalogue:
         return ENGLISH
 
     def text(self, key: str, language: str = "", **facts: object) -> str:
-        """The text ``key`` with its places filled from ``facts``.
+        """The text ``key`` with its placeholders filled from ``facts``.
 
         Raises ``KeyError`` for a key that English lacks, or for a missing fact.
         """
         found = self.texts(self.best(language)).get(key) or self.texts(ENGLISH)[key]
         return found.format(**facts) if facts else found
 
-    def words(self, language: str = "") -> Words:
-        """The catalogue as one person reads it."""
-        return Words(self, language)
-
     def command(self, name: str, language: str = "") -> str | None:
-        """The help line of a command, or None where only the command's own English one exists."""
+        """The help line of a command, or None if there is only the command's own English one."""
         return self.texts(self.best(language)).get(_COMMAND + name)
 
 
-class Words:
+class LocalizedTexts:
     """The catalogue in one language."""
 
     def __init__(self, catalogue: Catalogue, language: str) -> None:
-        """``language`` as the person's platform names it, or empty for English."""
+        """``language`` is in the platform's form; empty for English."""
         self._catalogue = catalogue
         self.language = language
 
@@ -92,7 +78,7 @@ class Words:
         return self._catalogue.text(key, self.language, **facts)
 
     def count(self, key: str, number: float, **facts: object) -> str:
-        """The text ``key`` for so many; ``n`` is the number."""
+        """The text ``key`` for a count; ``n`` is the number."""
         which = "one" if number == 1 else "other"
         return self(
             f"{key}.{which}", n=f"{number:g}" if isinstance(number, float) else str(number), **facts
@@ -101,7 +87,7 @@ class Words:
 
 @cache
 def load() -> Catalogue:
-    """The catalogue of this version, always the same value."""
+    """The catalogue of this version, always the same object."""
     found: dict[str, Callable[[], Texts]] = {}
     for file in resources.files(__package__).iterdir():
         code, dot, ending = file.name.partition(".")
@@ -112,9 +98,10 @@ def load() -> Catalogue:
 
 @cache
 def page_words(language: str) -> tuple[str, Texts]:
-    """What the web page says in a language: its code, and the texts by their English wording.
+    """The texts of the web page in a language: its code, and the texts by their English wording.
 
-    They stand in ``page.<code>.toml``; English is in the page itself, so it has none. Blocks.
+    They are in ``page.<code>.toml``; English has no such file, since it is in the page itself.
+    Blocks.
     """
     code = load().best(language)
     file = resources.files(__package__) / f"page.{code}.toml"
@@ -122,9 +109,9 @@ def page_words(language: str) -> tuple[str, Texts]:
     return code, MappingProxyType(found)
 
 
-def words(language: str = "") -> Words:
-    """What to say to a person of that language; empty: English."""
-    return load().words(language)
+def words(language: str = "") -> LocalizedTexts:
+    """The texts for a person of that language; empty: English."""
+    return LocalizedTexts(load(), language)
 
 
 def _reader(file: Traversable) -> Callable[[], Texts]:
@@ -142,8 +129,3 @@ def flatten(tables: Mapping[str, Any], above: str = "") -> dict[str, str]:
         else:
             raise TypeError(f"{above}{key} is no text")
     return flat
-
-
-def placeholders(text: str) -> frozenset[str]:
-    """The names of the places in a text."""
-    return frozenset(name for _, name, _, _ in Formatter().parse(text) if name)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from agentsup import __version__
-from agentsup.cli import (
+from agentsup.cli.commands import (
     agents,
     approvals,
     backups,
+    config_file,
     control,
     cost,
+    exporting,
     lifecycle,
     mcp,
     memory,
     messages,
-    poison,
+    models,
+    pairing,
+    quarantine,
     questions,
     roles,
+    service,
+    setup,
     tasks,
     trace,
+    upgrade,
     web,
 )
-from agentsup.cli.locate import Place
-from agentsup.cli.options import group
+from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.moving.command import import_
+from agentsup.cli.output.options import group
 
 app = group("Run, supervise and talk to your own AI agents.", completion=True)
 
@@ -37,7 +46,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="--home may stand anywhere on the line. Without it: AGENTSUP_HOME, else the daemon at "
+    epilog="--home may be anywhere on the line. Without it: AGENTSUP_HOME, else the daemon at "
     "AGENTSUP_URL (with AGENTSUP_TOKEN), else ~/.agentsup."
 )
 def everything(
@@ -51,23 +60,57 @@ def everything(
     ] = False,
 ) -> None:
     """Run, supervise and talk to your own AI agents."""
-    ctx.obj = Place.of(home)
+    ctx.obj = DaemonLocation.of(home)
 
 
-lifecycle.register(app)
-backups.register(app)
-control.register(app)
-web.register(app)
+def show_help(
+    ctx: typer.Context,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="Which; without it, all of them.")
+    ] = None,
+) -> None:
+    """Show what a command does, with its options and examples."""
+    root = ctx.find_root()
+    named: Any = root.command
+    shown = root
+    for word in command or ():
+        found = getattr(named, "commands", {}).get(word)
+        if found is None:
+            raise CommandFailed(
+                f"there is no command {' '.join(command or ())!r}; see agentsup help", exit_code=2
+            )
+        named, shown = found, type(root)(found, info_name=word, parent=shown)
+    print(named.get_help(shown))
+
+
+def version() -> None:
+    """Print the version."""
+    print(f"agentsup {__version__}")
+
+
+app.command("help")(show_help)
+app.command("import")(import_)
+for _command in (
+    *(setup.setup, lifecycle.init, lifecycle.run, lifecycle.up, lifecycle.demo),
+    *(lifecycle.status, lifecycle.stop, lifecycle.restart, backups.backup, backups.restore),
+    *(upgrade.upgrade, upgrade.uninstall),
+    *(control.chat, control.send, control.stop_all, control.logs, control.doctor, control.hooks),
+    *(web.link, pairing.pair, roles.route, cost.cost, mcp.mcp, version),
+):
+    app.command()(_command)
 app.add_typer(agents.app, name="agents")
+app.add_typer(config_file.config, name="config")
+app.add_typer(service.service, name="service")
+app.add_typer(models.models, name="models")
+app.add_typer(exporting.export, name="export")
 app.add_typer(memory.memory, name="memory")
 app.add_typer(approvals.approvals, name="approvals")
 app.add_typer(messages.messages, name="messages")
-app.add_typer(messages.dead, name="dead")
-app.add_typer(poison.poison, name="poison")
+app.add_typer(messages.failed, name="failed")
+app.add_typer(messages.failed, name="dead", hidden=True)  # its former name
+app.add_typer(quarantine.quarantine, name="quarantine")
+app.add_typer(quarantine.quarantine, name="poison", hidden=True)  # its former name
 app.add_typer(roles.roles, name="roles")
-app.command()(roles.route)
-app.command()(cost.cost)
-app.command()(mcp.mcp)
 app.add_typer(questions.questions, name="questions")
 app.add_typer(tasks.tasks, name="tasks")
 app.add_typer(trace.trace, name="trace")

@@ -1,6 +1,6 @@
-"""`agentsup`: runs one command line; every failure is one sentence and an exit code.
+"""``agentsup``: runs one command line; every failure is one sentence and an exit code.
 
-Exit codes: 0 done, 1 failed (a sentence on stderr), 2 wrong usage; `run` ends with the daemon's.
+Exit codes: 0 done, 1 failed (a sentence on stderr), 2 wrong usage; ``run`` ends with the daemon's.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agentsup.cli.failure import Failed
+from agentsup.cli.connect.failure import CommandFailed
 from agentsup.kit.loading import loading
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError
 
 
 def hoisted(arguments: Sequence[str]) -> list[str]:
-    """The same line with `--home` in front, wherever it stood before a `--`."""
+    """The same line with ``--home`` moved to the front, wherever it was before a ``--``."""
     found: list[str] = []
     rest: list[str] = []
     waiting = list(arguments)
@@ -39,16 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     line = hoisted(sys.argv[1:] if arguments is None else arguments)
     try:
         _run(line)
-    except Failed as failure:
+    except CommandFailed as failure:
         _end(str(failure), failure.exit_code)
     except AgentsupError as error:
         _end(str(error), 1)
     except BrokenPipeError:
-        # The reader of our output has gone; nothing more can be said to it, not even at exit.
+        # The reader of our output has gone; nothing more can be written to it, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception:  # noqa: BLE001
-        # supervision boundary: what a mistake of ours quotes may be anybody's words
+        # supervision boundary: the traceback of a defect may quote anybody's text
         import traceback
 
         sys.stderr.write(clean(traceback.format_exc()))
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(line: list[str]) -> None:
     with loading():
-        from agentsup.cli.reads import read_quickly
+        from agentsup.cli.output.reads import read_quickly
 
     code = read_quickly(line)
     if code is not None:

@@ -1,4 +1,5 @@
-"""What `AGENTSUP_*` variables say of agents: texts given the type of their field, told from the file's."""
+"""Agent settings from ``AGENTSUP_*`` variables: texts are converted to the type of their field, and
+told apart from the file's values."""
 
 from __future__ import annotations
 
@@ -6,25 +7,24 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentsup.config.agents_file import check_values
-from agentsup.config.findings import Finding, KeyPath, Report
+from agentsup.config.findings import ConfigFinding, KeyPath, Report
 from agentsup.model.errors import ConfigErrors
-
-__all__ = ["ENV_PREFIX", "as_variable", "beyond", "typed"]
 
 ENV_PREFIX = "AGENTSUP_"
 
 
-def as_variable(found: Finding) -> Finding:
-    """What was found of a setting, as about the variable that sets it."""
+def as_variable(found: ConfigFinding) -> ConfigFinding:
+    """The finding, with the variable in place of the setting's key."""
     name = ENV_PREFIX + re.sub(r"\W+", "__", found.field or "").upper().strip("_")
-    return Finding(found.severity, found.message, found.path, None, None, name, found.hint)
+    return replace(found, line=None, column=None, field=name)
 
 
 def typed(table: str, at: KeyPath, values: Mapping[str, Any], written: Any) -> dict[str, Any]:
-    """Give the values that the environment added to an agent table the type of their field."""
+    """Convert values that the environment added to an agent table to the type of their field."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         in_file = written.get(key) if isinstance(written, Mapping) else None
@@ -38,7 +38,7 @@ def typed(table: str, at: KeyPath, values: Mapping[str, Any], written: Any) -> d
 
 
 def _leaf(table: str, at: KeyPath, value: Any) -> Any:
-    """`value` as it is, else read as JSON, else as text; whichever its field takes."""
+    """``value`` itself, or read as text, or read as JSON: the first that its field accepts."""
     text = value if isinstance(value, str) else json.dumps(value)
     candidates: list[Any] = [value, text]
     with contextlib.suppress(ValueError, RecursionError):
@@ -48,8 +48,8 @@ def _leaf(table: str, at: KeyPath, value: Any) -> Any:
         said: Any = candidate
         for part in reversed(at):
             said = {part: said}
-        report = Report("environment", lambda where: (None, None))
-        check_values(said, (table,), report, report.locate, has_name=False)
+        report = Report("environment")
+        check_values(said, (table,), report)
         if not report.has_errors:
             return candidate
         reports.append(report)
@@ -59,7 +59,7 @@ def _leaf(table: str, at: KeyPath, value: Any) -> Any:
 
 
 def beyond(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of ``values`` that ``known`` has not, or has otherwise."""
+    """The leaves of ``values`` that are missing or different in ``known``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         there = known.get(key)

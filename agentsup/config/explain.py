@@ -1,23 +1,25 @@
-"""Questions about a home that need no running daemon: is it right, and where does a value come from."""
+"""Checks of a home without a running daemon: whether it is valid, and where a value comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentsup.config import secrets
-from agentsup.config.findings import Finding, Severity
+from agentsup.config.findings import ConfigFinding, Severity
 from agentsup.config.home import Home
 from agentsup.config.merge import leaves
-from agentsup.config.snapshot import Check, ConfigSnapshot, Overrides, load
-from agentsup.model.agent import FieldClass, field_info
+from agentsup.config.snapshot import Check, ConfigSnapshot, load
+from agentsup.model.agent import AgentSpec, field_info
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError, ConfigErrors
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """One value of an agent for people: secrets as their reference or `***`."""
+    """One value of an agent for display: secrets as their reference or ``***``."""
 
     field: str
     value: Any
@@ -27,44 +29,30 @@ class ExplainedValue:
 
 
 def validate(
-    home: Home, environ: Mapping[str, str] | None = None, checks: Sequence[Check] = ()
-) -> list[Finding]:
-    """Everything there is to say about the files of `home`, errors first; `checks` add to it.
-    Blocks on the disk."""
+    home: Home,
+    environ: Mapping[str, str] | None = None,
+    checks: Sequence[Check] = (),
+    content: Mapping[str, bytes | OSError] | None = None,
+) -> list[ConfigFinding]:
+    """All findings about the files of ``home``, errors first. Blocks on the disk.
+
+    ``checks`` are further checks of each agent; ``content`` gives the content of a file, by its
+    name, in place of the file on the disk.
+    """
     try:
-        return list(load(home, environ=environ, checks=checks).warnings)
+        return list(load(home, environ=environ, checks=checks, content=content).warnings)
     except ConfigErrors as error:
         return [finding_of(each) for each in error.findings]
 
 
-def finding_of(error: ConfigError) -> Finding:
-    """A `ConfigError` as the finding it was made of."""
-    return Finding(
-        Severity.ERROR,
-        error.message,
-        error.path,
-        error.line,
-        error.column,
-        error.field,
-        error.hint,
-    )
-
-
-def explain(
-    home: Home,
-    name: str,
-    overrides: Overrides | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> list[ExplainedValue]:
-    """Every value of the agent called `name` and where it came from. Blocks on the disk.
-
-    Raises `ConfigErrors` where the files are wrong, `NotFound` with the closest name.
-    """
-    return explain_agent(load(home, overrides, environ=environ), name)
+def finding_of(error: ConfigError) -> ConfigFinding:
+    """The finding from which a ``ConfigError`` was made."""
+    return ConfigFinding(Severity.ERROR, error.message, **error.facts)
 
 
 def explain_agent(snapshot: ConfigSnapshot, name: str) -> list[ExplainedValue]:
-    """As `explain`, for a snapshot. Raises `NotFound`."""
+    """Every value of the agent called ``name`` and its origin. Raises ``NotFound`` with the closest
+    name."""
     spec = snapshot.require(name)
     explained = snapshot.explained[spec.name]
     found = []
@@ -76,3 +64,20 @@ def explain_agent(snapshot: ConfigSnapshot, name: str) -> list[ExplainedValue]:
             )
         )
     return found
+
+
+def differing(agent: str, values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of explained values (members ``field`` and ``value``) those that are not the default. The name
+    is nobody's setting."""
+    defaults = _plain(leaves(AgentSpec(agent)))
+    return [
+        dict(one)
+        for one in values
+        if one["field"] != "name"
+        and (one["field"] not in defaults or defaults[one["field"]] != _plain(one["value"]))
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    return json.loads(json.dumps(secrets.redacted(value)))

@@ -1,45 +1,46 @@
-"""`[fence]` of config.toml: what is closed to the programs that agents run."""
+"""``[fence]`` of config.toml: the program fence around the programs that agents run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator
 
-from agentsup.config.fields import as_tuple
+from agentsup.config.fields import Section, as_tuple, setting
+from agentsup.config.places import expanded
 
 
-def _place(path: str) -> str:
+def _absolute_path(path: str) -> str:
     if not path.startswith(("/", "~/")):
         raise ValueError("a place is named by its whole path, or from ~/ on")
     return path
 
 
-class FenceSettings(BaseModel):
-    """`[fence]`: the home, but for an agent's own part of it, and ``closed`` are out of reach for
-    what agents run. ``auto``: where the system can; ``required``: or nothing is run; ``off``.
-    ``sockets``: paths of sockets they may connect to, where the kernel can keep them from others."""
+Paths = Annotated[
+    tuple[Annotated[str, AfterValidator(_absolute_path)], ...], BeforeValidator(as_tuple)
+]
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    mode: Literal["auto", "required", "off"] = "auto"
-    closed: Annotated[
-        tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(as_tuple)
-    ] = ()
-    sockets: Annotated[
-        tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(as_tuple)
-    ] = ()
+class FenceSettings(Section):
+    """``[fence]``: the program fence around agents' programs.
+
+    They can't reach the home, except the agent's own part of it, nor the paths in ``closed``.
+    ``auto``: the fence is used if the system supports it; ``required``: without it no program is
+    run; ``off``. ``sockets``: paths of sockets that programs may connect to; others are closed if
+    the kernel can do that.
+    """
+
+    mode: Literal["auto", "required", "off"] = setting(
+        "auto", "auto: if the system supports it; required: no program without it; off."
+    )
+    closed: Paths = setting((), "Further paths that programs can't open, such as ~/Documents.")
+    sockets: Paths = setting((), "Sockets that programs may connect to, by path.")
 
     def paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """What else is closed, ``~`` being the home of the daemon's user."""
-        return _expanded(self.closed, environ)
+        """The additional closed paths; ``~`` is the home of the daemon's user."""
+        return tuple(expanded(path, environ) for path in self.closed)
 
     def socket_paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Sockets that programs may connect to, ``~`` being the home of the daemon's user."""
-        return _expanded(self.sockets, environ)
-
-
-def _expanded(paths: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
-    user = environ.get("HOME", "")
-    return tuple(f"{user}{path[1:]}" if path.startswith("~") and user else path for path in paths)
+        """Sockets that programs may connect to; ``~`` is the home of the daemon's user."""
+        return tuple(expanded(path, environ) for path in self.sockets)

@@ -1,8 +1,8 @@
-"""Files that people keep in the home, read without ever waiting for one for long.
+"""Reading of files that people keep in the home, with a time limit.
 
-A pipe in a file's place is refused; a network share that does not answer costs a thread of the pool
-and its limit, once: as long as that very file hangs, it is answered for at once. A file that takes
-its place is read.
+A pipe instead of a file is refused. A network share that does not answer costs a thread of the pool
+and the time limit once: while that file hangs, further reads of it fail at once. A file that
+replaces it is read.
 """
 
 from __future__ import annotations
@@ -14,61 +14,59 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentsup.kit.planted import read_plain
-from agentsup.kit.pool import BoundedPool, NoAnswer, TimedSteps
-
-__all__ = ["LIMIT_S", "ConfigFiles", "config_pool", "timed_reads"]
+from agentsup.kit.pool import BoundedPool, PoolTimeout, TimedSteps
 
 T = TypeVar("T")
 LIMIT_S = 5.0
-"""A file of a few kilobytes that takes longer is not there."""
+"""The time limit of a read in seconds; such a file has only a few kilobytes."""
 
 
 def config_pool() -> BoundedPool:
-    """A pool for files that people keep: one place for each file."""
+    """A pool for files that people keep: one concurrent read per file."""
     return BoundedPool("config", threads=8, per_key=1, limit_s=LIMIT_S)
 
 
 @cache
 def timed_reads() -> TimedSteps:
-    """The one reader of this process for code that can't await: a file that hangs has one thread,
-    whoever asks for it."""
+    """The one reader of this process for code that can't await. A file that hangs holds one thread
+    only, however many callers ask for it."""
     return TimedSteps("reads")
 
 
 class ConfigFiles:
-    """Reads them; every method raises ``OSError``, ``NoAnswer`` among others."""
+    """Reads these files. Every method raises ``OSError``, which includes ``PoolTimeout``."""
 
     def __init__(self, pool: BoundedPool | None = None) -> None:
-        """``pool`` as ``config_pool`` makes it."""
+        """``pool`` is one from ``config_pool``, which is the default."""
         self.pool = pool or config_pool()
 
     async def read(self, path: Path, limit: int) -> bytes:
-        """The file, cut after ``limit`` + 1 bytes."""
+        """The content of the file, cut after ``limit`` + 1 bytes."""
         return await self._of(path, partial(read_plain, path, limit + 1))
 
     async def signature(self, path: Path) -> tuple[int, int, int]:
-        """What changes when the file does: its number, size and time."""
+        """Inode, size (bytes) and modification time (ns) of the file, which change when it does."""
         return await self._of(path, partial(_signature, path))
 
     async def run(self, step: Callable[[], T], *, key: str, limit_s: float = LIMIT_S) -> T:
-        """A step that reads several files, or the like."""
+        """Run a step that reads several files, or similar work."""
         return await self.pool.run(step, key=key, limit_s=limit_s)
 
     async def probe(self) -> str | None:
-        """What does not answer, or None."""
+        """Which files do not answer, or None."""
         hanging = sorted({key.partition(" ")[0] for key in self.pool.stuck})
         if hanging:
             return f"no answer from {', '.join(hanging[:5])}"
         return await self.pool.probe()
 
     async def _of(self, path: Path, step: Callable[[], T]) -> T:
-        # What stands there now, not where it leads: that may hang.
+        # The path itself, not the target of a symbolic link: that may hang.
         now = await self.pool.run(partial(os.lstat, path), key=f"{path}")
         key = f"{path} {now.st_ino} {now.st_ctime_ns}"
         try:
             return await self.pool.run(step, key=key)
-        except NoAnswer:
-            raise NoAnswer(f"no answer within {LIMIT_S:g} s") from None
+        except PoolTimeout:
+            raise PoolTimeout(f"no answer within {LIMIT_S:g} s") from None
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
-"""What is wrong in a file, where, and what was probably meant.
+"""Findings: what is wrong in a file, where, and what was probably meant.
 
-A `Finding` is an error (nothing of the load is applied) or a warning (applied, and told). Values
-never appear in a finding where their field may hold a secret.
+A ``ConfigFinding`` is an error (nothing of the load is applied) or a warning (applied and
+reported). A finding never contains a value if its field may hold a secret.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic_core import ErrorDetails
 
-from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.errors import WHOLE_FILE, ConfigError, ConfigErrors
 
 _KINDS = {
     dict: "an object",
@@ -28,31 +28,31 @@ _KINDS = {
 }
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands in a document: keys and indexes from the top."""
+"""The path of a value in a document: keys and indexes from the top."""
 
 Locate = Callable[[KeyPath], tuple[int | None, int | None]]
-"""Line and column of the value at a key path, or of its nearest parent in the text."""
+"""Returns line and column of the value at a key path, or of its nearest parent in the text."""
 
 MAX_FINDINGS = 50
-"""More are not reported from one file; the first ones are what a person mends first."""
+"""The most findings for one file; a person corrects the first ones first."""
 
 _SECRET_NAME = re.compile(
     r"(key|token|secret|passw|credential|authorization|cookie)", re.IGNORECASE
 )
 _SECRET_TEXT = re.compile(r"\d{5,}:\S|sk-|syt_|ghp_|Bearer ")
-"""How tokens begin: one pasted into the wrong field is not shown either."""
+"""Prefixes of tokens: one in the wrong field is not shown either."""
 
 
 class Severity(StrEnum):
-    """Whether a finding keeps the file from being applied."""
+    """Whether a finding prevents the file from being applied."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to tell about a file. `line` and `column` count from 1, columns in characters."""
+class ConfigFinding:
+    """One problem in a file. ``line`` and ``column`` count from 1, columns in characters."""
 
     severity: Severity
     message: str
@@ -64,19 +64,14 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether it keeps the file from being applied."""
+        """Whether it prevents the file from being applied."""
         return self.severity is Severity.ERROR
 
     def as_error(self) -> ConfigError:
-        """The same as an exception of the error tree."""
-        return ConfigError(
-            self.message,
-            path=self.path,
-            line=self.line,
-            column=self.column,
-            field=self.field,
-            hint=self.hint,
-        )
+        """The finding as an exception of the error tree."""
+        facts = asdict(self)
+        del facts["severity"]
+        return ConfigError(**facts)
 
     def __str__(self) -> str:
         """One line: file:line:column: field: what is wrong (what to do)."""
@@ -84,100 +79,104 @@ class Finding:
 
 
 class Report:
-    """Collects findings of one document, placing each by its key path."""
+    """Collects the findings of one document, and locates each by its key path."""
 
-    def __init__(self, path: str, locate: Locate) -> None:
-        """`path` names the file in findings; `locate` finds a key path in its text."""
+    def __init__(self, path: str, locate: Locate = lambda where: (None, None)) -> None:
+        """``path`` names the file in findings; ``locate`` finds a key path in its text."""
+        self.locate = locate
         self._path = path
-        self._locate = locate
-        self._found: list[Finding] = []
+        self._found: list[ConfigFinding] = []
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What was found, in the order of the text, at most `MAX_FINDINGS` errors."""
-        ordered = sorted(self._found, key=lambda each: (each.line or 0, each.column or 0))
-        return tuple(ordered)
+    def findings(self) -> tuple[ConfigFinding, ...]:
+        """The findings in the order of the text, at most ``MAX_FINDINGS``."""
+        return tuple(sorted(self._found, key=lambda each: (each.line or 0, each.column or 0)))
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything found keeps the file from being applied."""
+        """Whether any finding prevents the file from being applied."""
         return any(each.is_error for each in self._found)
 
     @property
     def is_full(self) -> bool:
-        """Whether enough was found; more is not looked for."""
+        """Whether the limit is reached; no further findings are added."""
         return len(self._found) >= MAX_FINDINGS
 
-    def error(self, where: KeyPath, message: str, hint: str | None = None) -> None:
-        """Add an error at `where`."""
-        self._add(Severity.ERROR, where, message, hint)
+    def error(
+        self,
+        where: KeyPath,
+        message: str,
+        hint: str | None = None,
+        *,
+        at: tuple[int, int] | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Add an error at ``where``. ``at``: its line and column, if they are known."""
+        if not self.is_full:
+            position, field = at or self.locate(where), field_path(where)
+            self._found.append(ConfigFinding(severity, message, self._path, *position, field, hint))
 
     def warning(self, where: KeyPath, message: str, hint: str | None = None) -> None:
-        """Add a warning at `where`."""
-        self._add(Severity.WARNING, where, message, hint)
-
-    def error_at(self, where: KeyPath, line: int, column: int, message: str) -> None:
-        """Add an error whose place is known already."""
-        if not self.is_full:
-            field = field_path(where)
-            self._found.append(Finding(Severity.ERROR, message, self._path, line, column, field))
-
-    def locate(self, where: KeyPath) -> tuple[int | None, int | None]:
-        """Line and column of a key path."""
-        return self._locate(where)
-
-    def _add(self, severity: Severity, where: KeyPath, message: str, hint: str | None) -> None:
-        if self.is_full:
-            return
-        line, column = self._locate(where)
-        self._found.append(
-            Finding(severity, message, self._path, line, column, field_path(where), hint)
-        )
+        """Add a warning at ``where``."""
+        self.error(where, message, hint, severity=Severity.WARNING)
 
     def invalid(
         self,
         details: Iterable[ErrorDetails],
         known: Callable[[KeyPath], Iterable[str]],
-        place: Callable[[KeyPath], KeyPath] = lambda loc: loc,
+        key_path_of: Callable[[KeyPath], KeyPath] = lambda loc: loc,
     ) -> None:
-        """Add pydantic's findings as sentences; `place` turns its location into a key path."""
+        """Add pydantic's findings as sentences; ``key_path_of`` turns a location into a key path."""
         for each in details:
             loc = tuple(each["loc"])
             message, hint = explain_invalid(each, known(loc[:-1]))
-            self.error(place(loc), message, hint)
+            self.error(key_path_of(loc), message, hint)
 
 
-def raise_errors(findings: Iterable[Finding]) -> None:
-    """Raise `ConfigErrors` with every error among `findings`; return where there is none."""
+def raise_errors(findings: Iterable[ConfigFinding]) -> None:
+    """Raise ``ConfigErrors`` with every error among ``findings``; return if there is none."""
     if errors := tuple(each.as_error() for each in findings if each.is_error):
         raise ConfigErrors(errors)
 
 
+def refuse_file(
+    path: str, message: str, position: tuple[int, int] = (1, 1), hint: str | None = None
+) -> NoReturn:
+    """Raise ``ConfigErrors`` with one error about the file as a whole."""
+    found = ConfigFinding(Severity.ERROR, message, path, *position, WHOLE_FILE, hint)
+    raise ConfigErrors((found.as_error(),)) from None
+
+
 def field_path(where: KeyPath) -> str:
-    """A key path as people read it: `[2].slots.peer`."""
+    """A key path as people read it: ``[2].slots.peer``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:60]}" for part in where)
-    return text.removeprefix(".") or "(file)"
+    return text.removeprefix(".") or WHOLE_FILE
 
 
 def is_secret_name(key: object) -> bool:
-    """Whether a key's name says that its text is a secret."""
+    """Whether a key's name suggests that its text is a secret."""
     return isinstance(key, str) and _SECRET_NAME.search(key) is not None
 
 
+def is_secret_text(text: str) -> bool:
+    """Whether a text begins like a token, whatever it is called."""
+    return _SECRET_TEXT.search(text) is not None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint naming the closest known word, or None where none is close."""
+    """A hint with the closest known word, or None if none is close."""
     by_fold = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(word.casefold()[:100], by_fold, n=1, cutoff=0.6)
     return f"did you mean {by_fold[close[0]]!r}?" if close else None
 
 
 def kind_of(value: object) -> str:
-    """What a JSON or TOML value is, in words."""
+    """The type of a JSON or TOML value, in words."""
     return _KINDS.get(type(value), "something else")
 
 
 def _shown(loc: Sequence[object], value: object) -> str:
-    """A value for a message: short plain text only, nothing of a field that may be secret."""
+    """A value for a message: only short plain text, and nothing of a field that may be secret."""
     looks_secret = isinstance(value, str) and _SECRET_TEXT.match(value) is not None
     if looks_secret or any(is_secret_name(part) for part in loc):
         return "the value"

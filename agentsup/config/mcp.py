@@ -1,8 +1,8 @@
-"""`mcp` of an entry: the tool servers of an agent, as they are written and as they are used.
+"""``mcp`` of an entry: the tool servers of an agent, as declared and as used.
 
-The shapes that other programs write (`mcpServers`, `disabled`, a list under `servers`) are read too.
-Values of `env`, `headers` and `url` may be references; they are read when a server is opened, and
-stand in no argument list.
+The forms of other programs (``mcpServers``, ``disabled``, a list under ``servers``) are accepted
+too. Values of ``env``, ``headers`` and ``url`` may be references; they are resolved when a server
+is opened, and never appear in an argument list.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from agentsup.config import secrets
 from agentsup.config.findings import KeyPath, Report, is_secret_name
-from agentsup.model.agent import Secret
 from agentsup.model.errors import ConfigError
+from agentsup.model.secret import Secret
 from agentsup.model.tool import OUR_MCP_SERVER
 
 MAX_SERVERS = 16
-"""Of one agent: each is a program or a connection that is kept open."""
+"""Of one agent. Each server is a program or a connection that stays open."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}", re.ASCII)
 _SCHEMED = re.compile(
@@ -37,11 +37,11 @@ _RESTARTS = ("auto_restart", "restart_delay_seconds")
 _UNSPOKEN = "sse"
 
 OTHERS_KEYS = ("disabled", "transport", _START_TIMEOUT, *_RESTARTS, *_ADDRESSES, *_ALLOWING)
-"""Keys of a server that other programs write."""
+"""Keys of a server that other programs use."""
 
 
 def name_problem(name: str) -> str | None:
-    """Why a server can't be called so, or None."""
+    """Why a server can't have this name, or None."""
     if not _NAME.fullmatch(name):
         return (
             "a server's name has at most 32 letters, digits, '-' and single '_' between them; its "
@@ -52,21 +52,21 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-# -- as others write it ----------------------------------------------------------------------------
+# -- forms of other programs -----------------------------------------------------------------------
 
 
 def translate_servers(
     values: dict[str, Any], moved: dict[KeyPath, KeyPath], at: KeyPath, report: Report
 ) -> None:
-    """Put `mcp` of an entry into our shape: servers by name. `values` and `moved` are changed."""
+    """Convert ``mcp`` of an entry to servers by name. Changes ``values`` and ``moved``."""
     given = values.get("mcp")
     if not isinstance(given, dict):
         return  # its wrong type is reported where the entry is checked
     for wrapper in ("mcpServers", "servers"):
         if wrapper in given and not _is_server(given[wrapper]):
-            inner, place = given[wrapper], (*moved.get(("mcp",), ("mcp",)), wrapper)
-            given = {} if given.get("enabled") is False else _by_name(inner, place, moved)
-            moved["mcp",] = place
+            inner, path = given[wrapper], (*moved.get(("mcp",), ("mcp",)), wrapper)
+            given = {} if given.get("enabled") is False else _by_name(inner, path, moved)
+            moved["mcp",] = path
             break
     else:
         if isinstance(given.get("enabled"), bool):
@@ -91,8 +91,8 @@ def _is_server(value: object) -> bool:
     )
 
 
-def _by_name(listed: Any, place: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
-    """Servers of a list by their `name`; anything else as it is."""
+def _by_name(listed: Any, path: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
+    """Servers of a list by their ``name``; anything else unchanged."""
     if not isinstance(listed, list):
         return listed
     found: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def _by_name(listed: Any, place: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             return listed
         found[one["name"]] = {key: value for key, value in one.items() if key != "name"}
-        moved["mcp", one["name"]] = (*place, index)
+        moved["mcp", one["name"]] = (*path, index)
     return found
 
 
@@ -110,10 +110,10 @@ def _server(server: Any, at: KeyPath, report: Report) -> Any:
     made = {key: value for key, value in server.items() if value is not None}
     for key in ("command", "url"):
         if made.get(key) == "" and made.get("url" if key == "command" else "command"):
-            del made[key]  # as Sygen saves the one of the two that is not used
+            del made[key]  # Sygen saves the unused one of the two as ""
     if _START_TIMEOUT in made and "start_timeout_s" not in made:
         made["start_timeout_s"] = made.pop(_START_TIMEOUT)
-    made.pop("restart_delay_seconds", None)  # the pause grows by itself
+    made.pop("restart_delay_seconds", None)  # the pause grows automatically
     if made.pop("auto_restart", True) is False:
         report.warning(
             (*at, "auto_restart"),
@@ -146,7 +146,7 @@ def _server(server: Any, at: KeyPath, report: Report) -> Any:
     return made
 
 
-# -- as it is used ---------------------------------------------------------------------------------
+# -- declared servers ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +161,22 @@ class McpServer:
     url: Any = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[str, ...] | None = None
-    """Patterns of its tools that are taken; None: all."""
+    """Patterns of the tools that are accepted; None: all."""
     safety: Mapping[str, str] = field(default_factory=dict)
-    """The operator's word on tools, by pattern; the first that fits holds."""
+    """The operator's safety class of tools, by pattern; the first match counts."""
     trust_hints: bool = False
-    """Believe what the server says about its tools."""
+    """Whether to trust the server's hints about its tools."""
     call_timeout_s: float = 120.0
     start_timeout_s: float = 60.0
 
     @property
     def kind(self) -> str:
-        """stdio or http."""
+        """The transport: stdio or http."""
         return "http" if self.url is not None else "stdio"
 
     @property
     def shown(self) -> str:
-        """Its program or address for people, without arguments and whatever may be secret."""
+        """Its program or address for display, without arguments and anything that may be secret."""
         if self.url is None:
             return self.command
         if isinstance(self.url, Secret):
@@ -187,18 +187,18 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What a server is opened with, secrets resolved."""
+class OpenedServer:
+    """What is needed to open a server, with secrets resolved."""
 
     env: Mapping[str, str] = field(repr=False)
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    """What must not be quoted from its error output."""
+    """Texts that must not be quoted from its error output."""
 
 
 def servers_of(declared: Mapping[str, Any]) -> dict[str, McpServer]:
-    """The servers of a spec's `mcp`, which was checked before."""
+    """The servers of a spec's ``mcp``, which must be checked already."""
     found = {}
     for name, value in declared.items():
         given = {key: each for key, each in value.items() if key not in ("type", "tools", "args")}
@@ -210,7 +210,7 @@ def servers_of(declared: Mapping[str, Any]) -> dict[str, McpServer]:
 
 
 def protect_servers(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with what may be secret wrapped: references, and values under such names."""
+    """The same with possible secrets wrapped: references, and values with secret-sounding names."""
     return {
         name: {key: _protected(key, value) for key, value in server.items()}
         for name, server in declared.items()
@@ -235,10 +235,10 @@ def _reference_in(text: str) -> bool:
     return found is not None or text.startswith(("env:", "file:"))
 
 
-def resolved(server: McpServer, *, base: Path, environ: Mapping[str, str]) -> Opened:
-    """Read the references of a server; blocks on the disk for `file:`.
+def resolved(server: McpServer, *, base: Path, environ: Mapping[str, str]) -> OpenedServer:
+    """Resolve the references of a server; blocks on the disk for ``file:``.
 
-    Raises `ConfigError` that names the reference, never the value.
+    Raises ``ConfigError`` that names the reference, never the value.
     """
     found: list[str] = []
 
@@ -253,29 +253,29 @@ def resolved(server: McpServer, *, base: Path, environ: Mapping[str, str]) -> Op
     env = {name: plain(value) for name, value in server.env.items()}
     headers = {name: plain(value) for name, value in server.headers.items()}
     url = "" if server.url is None else plain(server.url)
-    return Opened(env, url, headers, tuple(found))
+    return OpenedServer(env, url, headers, tuple(found))
 
 
 def _split(value: Secret) -> tuple[str, Secret]:
-    """`Bearer env:NAME` as its first word with the blank, and the secret."""
+    """Split ``Bearer env:NAME`` into its first word with the blank, and the secret."""
     found = _SCHEMED.fullmatch(value.written)
     return (f"{found['scheme']} ", Secret(found["secret"])) if found else ("", value)
 
 
 def secrets_of(declared: Mapping[str, Any]) -> Iterator[Secret]:
-    """Every secret of a spec's `mcp`, for redaction by value."""
+    """Every secret of a spec's ``mcp``, for redaction by value."""
     for secret in secrets.secret_values(declared):
         yield _split(secret)[1]
 
 
-# -- what can't work -------------------------------------------------------------------------------
+# -- problems --------------------------------------------------------------------------------------
 
 
 def problems(
     declared: Mapping[str, Any], *, base: Path, environ: Mapping[str, str]
 ) -> Iterable[tuple[KeyPath, str, str | None, bool]]:
-    """What is wrong with the merged servers of one agent: where, what, a hint, and whether it is an
-    error. Reads the references."""
+    """Problems in the merged servers of one agent: key path, message, hint, and whether it is an
+    error. Resolves the references."""
     if len(declared) > MAX_SERVERS:
         yield ("mcp",), f"an agent has at most {MAX_SERVERS} servers", None, True
     for name, value in declared.items():
@@ -289,14 +289,14 @@ def problems(
             yield ("mcp", name), error.message, error.hint, False
         for index, argument in enumerate(server.args):
             if _holds_secret(argument, server.args[index + 1 : index + 2]):
-                told = "every process of the machine can read a program's arguments"
-                yield ("mcp", name, "args", index), told, "give secrets in env", False
+                problem = "every process of the machine can read a program's arguments"
+                yield ("mcp", name, "args", index), problem, "give secrets in env", False
         for block in ("env", "headers"):
             for key, text in getattr(server, block).items():
                 written = text.written if isinstance(text, Secret) else str(text)
                 if "${" in written:
-                    told = "this is given to the server as it stands"
-                    yield ("mcp", name, block, key), told, "write env:NAME for a variable", False
+                    problem = "this is given to the server as it stands"
+                    yield ("mcp", name, block, key), problem, "write env:NAME for a variable", False
 
 
 def _server_problems(
@@ -316,8 +316,8 @@ def _server_problems(
     foreign = ("headers",) if has_command else ("args", "env")
     for key in foreign:
         if value.get(key):
-            told = f"{key} is nothing for a server of type {kind}"
-            yield (*at, key), told, "headers belong to a url, args and env to a command", True
+            problem = f"{key} is nothing for a server of type {kind}"
+            yield (*at, key), problem, "headers belong to a url, args and env to a command", True
 
 
 def _holds_secret(argument: str, following: tuple[str, ...]) -> bool:

@@ -1,6 +1,6 @@
 """One documented deep merge, with the origin of every value.
 
-Built-in defaults < `[agent_defaults]` < `[main]` (main alone) < entry < operator's override.
+Built-in defaults < ``[agent_defaults]`` < ``[main]`` (main alone) < entry < operator's override.
 Blocks merge key by key; texts, numbers and lists replace. Pure: no file, no clock. Serves P4.
 """
 
@@ -12,19 +12,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from sys import intern
 from typing import Any
 
 from agentsup.config import mcp, secrets
-from agentsup.model.agent import (
-    BLOCKS,
-    FIELDS,
-    AgentSpec,
-    Secret,
-)
+from agentsup.model.agent import BLOCKS, FIELDS, AgentSpec
+from agentsup.model.secret import Secret
 
 
-class Origin(StrEnum):
-    """Which layer gave a value."""
+class ValueOrigin(StrEnum):
+    """The layer that gave a value."""
 
     BUILT_IN = "built-in"
     AGENT_DEFAULTS = "config.toml [agent_defaults]"
@@ -35,59 +32,59 @@ class Origin(StrEnum):
     OVERRIDE = "override"
 
     def named(self, path: str) -> str:
-        """For people: where the value at ``path`` comes from; a variable by its whole name."""
+        """The origin of the value at ``path`` for people; a variable by its full name."""
         return (
             self.value + path.upper().replace(".", "__") if self in OF_ENVIRONMENT else self.value
         )
 
 
-OF_ENVIRONMENT = frozenset({Origin.DEFAULTS_ENVIRONMENT, Origin.MAIN_ENVIRONMENT})
+OF_ENVIRONMENT = frozenset({ValueOrigin.DEFAULTS_ENVIRONMENT, ValueOrigin.MAIN_ENVIRONMENT})
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one origin says: only the keys it sets."""
+    """The values of one origin: only the keys that it sets."""
 
-    origin: Origin
+    origin: ValueOrigin
     values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedValues:
     """Merged values as nested blocks, and the origin of every leaf by its dotted path."""
 
     values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, ValueOrigin]
 
-    def origin(self, path: str) -> Origin:
-        """The origin of the value at `path`: its own, or that of the value it lies in."""
+    def origin(self, path: str) -> ValueOrigin:
+        """The origin of the value at ``path``: its own, or that of the value that contains it."""
         while path and path not in self.origins:
             path = path.rpartition(".")[0]
-        return self.origins.get(path, Origin.BUILT_IN)
+        return self.origins.get(path, ValueOrigin.BUILT_IN)
 
 
-def merge(layers: Iterable[Layer]) -> Explained:
-    """Merge layers, the later one winning key by key."""
+def merge(layers: Iterable[Layer]) -> ExplainedValues:
+    """Merge layers; later ones win, key by key."""
     values: dict[str, Any] = {}
-    origins: dict[str, Origin] = {}
+    origins: dict[str, ValueOrigin] = {}
     for layer in layers:
         _merge_into(values, layer.values, "", layer.origin, origins)
-    return Explained(values, origins)
+    return ExplainedValues(values, origins)
 
 
 def _merge_into(
     target: dict[str, Any],
     values: Mapping[str, Any],
     prefix: str,
-    origin: Origin,
-    origins: dict[str, Origin],
+    origin: ValueOrigin,
+    origins: dict[str, ValueOrigin],
 ) -> None:
     for key, value in values.items():
-        path = f"{prefix}{key}"
+        path = intern(f"{prefix}{key}")  # of all agents
         known = target.get(key)
         if isinstance(value, Mapping) and isinstance(known, dict):
             if value:
-                origins.pop(path, None)  # an empty block had an origin of its own
+                origins.pop(path, None)  # an empty block has its own origin
                 _merge_into(known, value, f"{path}.", origin, origins)
             elif not known:
                 origins[path] = origin
@@ -103,21 +100,21 @@ def _merge_into(
             origins[path] = origin
 
 
-def _forget(origins: dict[str, Origin], path: str) -> None:
-    """A value that replaces a block replaces what was known of the block's keys."""
+def _forget(origins: dict[str, ValueOrigin], path: str) -> None:
+    """Drop the origins of a block's keys, after a value replaced the block."""
     for each in [known for known in origins if known.startswith(f"{path}.")]:
         del origins[each]
 
 
 def built_in() -> Layer:
-    """The defaults of `AgentSpec` as a layer."""
+    """The defaults of ``AgentSpec`` as a layer."""
     spec = AgentSpec(name="x")
     values = {
         each.name: _plain(getattr(spec, each.name))
         for each in dataclasses.fields(AgentSpec)
         if each.name != "name"
     }
-    return Layer(Origin.BUILT_IN, values)
+    return Layer(ValueOrigin.BUILT_IN, values)
 
 
 def _plain(value: Any) -> Any:
@@ -129,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def build_spec(values: Mapping[str, Any]) -> AgentSpec:
-    """The frozen spec of merged values that were checked layer by layer."""
+    """The frozen spec of merged values, which were checked layer by layer."""
     made: dict[str, Any] = {}
     for key, value in values.items():
         if key in ("engine_options", "fallback_options"):
@@ -154,7 +151,7 @@ def _frozen(path: str, value: Any) -> Any:
 
 
 def leaves(spec: AgentSpec) -> dict[str, Any]:
-    """Every value of a spec by dotted path, blocks key by key; engine options by top key."""
+    """Every value of a spec by dotted path: blocks key by key, engine options by top key."""
     found: dict[str, Any] = {}
     for each in dataclasses.fields(spec):
         value = getattr(spec, each.name)
@@ -169,6 +166,6 @@ def leaves(spec: AgentSpec) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """A short stable digest of plain merged values, to notice that a file's value changed."""
+    """A short stable digest of plain merged values, to detect a change of a file's value."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

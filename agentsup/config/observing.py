@@ -1,23 +1,23 @@
-"""`[traces]` and `[otel]` of config.toml: what is kept of turns, and where spans are sent."""
+"""``[traces]`` and ``[otel]`` of config.toml: which spans are stored, and where they are sent."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
+
+from agentsup.config.fields import Section, setting
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+class TraceSettings(Section):
+    """``[traces]``: whether turns are traced, and for how many days and how many spans are kept."""
 
-
-class TraceSettings(_Section):
-    """`[traces]`: whether turns are traced, and for how long and how many spans are kept."""
-
-    enabled: bool = True
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 14
-    max_spans: Annotated[int, Field(ge=1_000, le=100_000_000)] = 200_000
+    enabled: bool = setting(True, "Whether turns are traced.")
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = setting(14, "Days that spans are kept.")
+    max_spans: Annotated[int, Field(ge=1_000, le=100_000_000)] = setting(
+        200_000, "How many spans are kept at most."
+    )
 
 
 def _address(text: str) -> str:
@@ -32,20 +32,23 @@ def _address(text: str) -> str:
     return text
 
 
-class OtelSettings(_Section):
-    """`[otel]`: where spans are sent by OTLP over HTTP; without an endpoint nowhere."""
+class OtelSettings(Section):
+    """``[otel]``: where spans are sent by OTLP over HTTP; without an endpoint nowhere."""
 
-    endpoint: Annotated[str, AfterValidator(_address)] = ""
-    """`http://host:4318`; `/v1/traces` is added where no path is given."""
-    headers: Annotated[dict[str, str], Field(repr=False)] = {}
-    """Values may be `env:NAME` or `file:PATH`."""
-    service_name: Annotated[str, Field(min_length=1, max_length=200)] = "agentsup"
-    content: bool = False
-    """Whether arguments of calls and texts of errors are sent along."""
+    endpoint: Annotated[str, AfterValidator(_address)] = setting(
+        "", "http://host:4318; /v1/traces is added if there is no path."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="Values may be env:NAME or file:PATH."
+    )
+    service_name: Annotated[str, Field(min_length=1, max_length=200)] = setting(
+        "agentsup", "Name under which spans are sent."
+    )
+    content: bool = setting(False, "Whether arguments of calls and texts of errors are sent too.")
 
     @property
     def url(self) -> str:
-        """The address that spans are posted to; empty without an endpoint."""
+        """The address to which spans are posted; empty without an endpoint."""
         if not self.endpoint:
             return ""
         bare = self.endpoint.rstrip("/")

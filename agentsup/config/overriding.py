@@ -1,6 +1,6 @@
-"""What an operator may say about a field without editing a file: which, with what values, and why not.
+"""Rules for overrides: which fields an operator may set in place of the files, to what values.
 
-The same schema checks an override as checks an entry of agents.json. Pure.
+The schema of an entry of agents.json checks an override too. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
-from agentsup.config.entry import BLOCK_MODELS, Entry, known_keys
+from agentsup.config.entry import BLOCK_MODELS, AgentEntry, known_keys
 from agentsup.config.findings import Report, did_you_mean
 from agentsup.model.agent import FIELDS, field_info
 
@@ -19,11 +19,11 @@ OVERRIDABLE = tuple(path for path, info in FIELDS.items() if info.overridable)
 """The dotted paths that may be overridden, in the order of the table."""
 
 _RIGHTS = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
-"""Permission modes, from the one that lets an agent do least to the one that asks nobody."""
+"""Permission modes, from the most restricted to the one without any approval."""
 
 
 def field_problem(path: str) -> str | None:
-    """Why the field can't be overridden at all, and where it is set instead; None where it can."""
+    """Why the field can't be overridden at all, and where to set it instead; None if it can."""
     try:
         info = field_info(path)
     except KeyError:
@@ -44,15 +44,15 @@ def field_problem(path: str) -> str | None:
 
 
 def override_problem(path: str, value: Any) -> str | None:
-    """Why an operator can't override `path` with `value`, or None where that is fine."""
+    """Why an operator can't override ``path`` with ``value``, or None if that is allowed."""
     if problem := field_problem(path):
         return problem
     if value is None:
         return f"{path} can't be overridden with nothing"
     block, dot, key = path.partition(".")
-    report = Report("override", lambda where: (None, None))
+    report = Report("override")
     try:
-        Entry.model_validate({"name": "x", block: {key: value} if dot else value})
+        AgentEntry.model_validate({"name": "x", block: {key: value} if dot else value})
     except ValidationError as error:
         report.invalid(error.errors(include_url=False, include_input=True), known=known_keys)
     for each in report.findings:
@@ -61,7 +61,7 @@ def override_problem(path: str, value: Any) -> str | None:
 
 
 def choices(path: str) -> tuple[str, ...]:
-    """The values that a field may have, where they can be listed."""
+    """The values of a field, if they can be listed."""
     return tuple(
         str(value)
         for part in _parts(_annotation(path))
@@ -71,7 +71,7 @@ def choices(path: str) -> tuple[str, ...]:
 
 
 def read_value(path: str, text: str) -> Any:
-    """What a person typed as a value of that field: a text, or the number that is wanted there."""
+    """A typed text as a value of that field: the text, or a number if the field takes one."""
     if path not in OVERRIDABLE or any(
         part is str or get_origin(part) is Literal for part in _parts(_annotation(path))
     ):
@@ -83,7 +83,7 @@ def read_value(path: str, text: str) -> Any:
 
 
 def raises_rights(path: str, before: Any, after: Any) -> bool:
-    """Whether the change lets an agent do more without asking anybody."""
+    """Whether the change lets an agent do more without approval."""
     if path != "permission_mode":
         return False
     return _RIGHTS.index(after or "default") > _RIGHTS.index(before or "default")
@@ -91,12 +91,12 @@ def raises_rights(path: str, before: Any, after: Any) -> bool:
 
 def _annotation(path: str) -> Any:
     block, dot, key = path.partition(".")
-    fields = BLOCK_MODELS[block].model_fields if dot else Entry.model_fields
+    fields = BLOCK_MODELS[block].model_fields if dot else AgentEntry.model_fields
     return fields[key or block].annotation
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation and what it is made of."""
+    """The annotation and, recursively, its arguments."""
     yield annotation
     if get_origin(annotation) is not Literal:
         for part in get_args(annotation):

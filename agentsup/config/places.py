@@ -1,8 +1,8 @@
-"""Places outside the home that count for the fence: where keys lie, where code is that runs later
-without a fence, and where services of the machine listen.
+"""Locations outside the home for the program fence.
 
-The lists name what is well known. They can't be complete: a program reads its start-up files where
-its maker wanted it to.
+They hold keys, code that later runs without a fence, and sockets of the machine's services. The
+lists name what is well known. They can't be complete: any program may choose its own location for
+start-up files.
 """
 
 from __future__ import annotations
@@ -93,21 +93,24 @@ _PACKAGES: Final = (
     ".local/share/claude",
     ".opencode/bin",
 )
-"""Where package and version managers put programs and what these load."""
+"""Directories in which package and version managers install programs and their libraries."""
 _OF_THE_SYSTEM: Final = ("/var/spool/cron", "/var/spool/at")
-_CONTROL_GROUPS: Final = "/sys/fs/cgroup"
+CONTROL_GROUPS: Final = "/sys/fs/cgroup"
+"""The control group file system of the kernel. The groups of a user's services belong to that user:
+a program that can write there can end or freeze the daemon."""
 _SYSTEM_PREFIXES: Final = frozenset({"/", "/usr", "/usr/local"})
-_NAME_SERVICES: Final = (
+NAME_SERVICES: Final = (
     "/run/nscd",
     "/run/systemd/resolve",
     "/run/systemd/userdb",
     "/var/lib/sss/pipes",
 )
+"""Sockets of name services for hosts and users; these services start no programs."""
 
 
-def key_places(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
-    """What is closed beside the home: the folder where the unit and the README put keys, and the
-    user's run-time folder with its sockets and keyrings."""
+def key_folders(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    """Closed locations besides the home: the folder in which the unit and the README put keys, and
+    the user's run-time folder with its sockets and keyrings."""
     user = environ.get("HOME", "")
     config = environ.get("XDG_CONFIG_HOME") or (f"{user}/.config" if user else "")
     runtime = {f"/run/user/{uid}", environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"}
@@ -115,22 +118,16 @@ def key_places(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     return tuple(sorted(path for path in keys | runtime if path.startswith("/")))
 
 
-def startup_places(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Files and folders of the daemon's user from which programs start by themselves or take their
-    orders: shells, sessions, schedulers, editors, remote logins, package managers."""
+def startup_files(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Files and folders of the daemon's user from which programs are started automatically or
+    configured: shells, sessions, schedulers, editors, remote logins, package managers."""
     user = environ.get("HOME", "")
     below = (*_SHELLS, *_SESSIONS, *_PROGRAMS, *_PACKAGES) if user.startswith("/") else ()
     return (*(f"{user}/{name}" for name in below), *_OF_THE_SYSTEM)
 
 
-def control_groups() -> tuple[str, ...]:
-    """Where the kernel takes orders about groups of processes. Those of a user's services are that
-    user's: who writes there can end or freeze the daemon."""
-    return (_CONTROL_GROUPS,)
-
-
 def installation() -> tuple[str, ...]:
-    """Where the code of this daemon and of its Python lies, so far as we could write there."""
+    """Where the code of this daemon and of its Python lies, as far as we could write there."""
     paths = sysconfig.get_paths()
     found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.add(str(Path(__file__).resolve().parents[1]))
@@ -138,14 +135,14 @@ def installation() -> tuple[str, ...]:
     return tuple(sorted(path for path in found if is_ours(path)))
 
 
-def name_services() -> tuple[str, ...]:
-    """Sockets that programs ask for names of hosts and users, and that start nothing."""
-    return _NAME_SERVICES
+def expanded(path: str, environ: Mapping[str, str]) -> str:
+    """``path`` with the home of the daemon's user in place of ``~/``."""
+    user = environ.get("HOME", "")
+    return f"{user}{path[1:]}" if path.startswith("~/") and user else path
 
 
 def is_ours(path: str | os.PathLike[str]) -> bool:
-    """Whether a program of this user could change what is there; who owns a file may change its
-    mode. Blocks."""
+    """Whether a program of this user could change the file; its owner always can. Blocks."""
     try:
         return os.stat(path).st_uid == os.geteuid() or os.access(path, os.W_OK)  # noqa: PTH116
     except OSError:

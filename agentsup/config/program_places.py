@@ -1,5 +1,5 @@
-"""Where programs lie that the daemon or its user starts by name: the folders of PATH, and what the
-programs there are made of. Who can write there decides what runs the next time."""
+"""Locations of programs that the daemon or its user starts by name: the folders of PATH, and the
+packages of the programs there. A program that can write there decides what runs next time."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from agentsup.config.places import is_ours
+from agentsup.config.places import expanded, is_ours
 
 _STARTED: Final = (
     *("sh", "bash", "env", "python3", "python", "node", "npm", "npx", "bun", "bunx", "deno"),
     *("uv", "uvx", "git"),
 )
-"""What other programs are started by."""
+"""Programs by which other programs are started."""
 _BINARIES: Final = ("bin", "sbin")
 _BESIDE: Final = ("lib", "lib64", "libexec", "pyvenv.cfg")
-"""Beside a folder of programs: the libraries and the settings that they load."""
+"""Names beside a folder of programs: the libraries and settings that they load."""
 _PACKAGES: Final = "node_modules"
 
 
-def program_places(
+def program_locations(
     environ: Mapping[str, str], names: Iterable[str], *, home: Path
 ) -> tuple[str, ...]:
-    """Files and folders that only the user may change: each folder of PATH, and each program of
-    ``names`` with its package, as far as a program of this user could write there. Blocks.
+    """Files and folders that only the user may change. Blocks.
 
-    What lies in ``home``, the daemon's, is left out: it is closed, or an agent's own. A folder that
-    holds ``home`` or the user's home is named by its files: all below it would be too much.
+    These are each folder of PATH, and each program of ``names`` with its package, as far as a
+    program of this user could write there. Paths in ``home``, the daemon's home, are left out: they
+    are closed, or an agent's own. For a folder that contains ``home`` or the user's home its files
+    are named: everything below it would be too much.
     """
     path = environ.get("PATH", os.defpath)
     homes = (_real(home), _real(environ.get("HOME") or os.sep))
@@ -38,15 +39,17 @@ def program_places(
         if folder.is_absolute():
             found |= {folder, *_with_libraries(_real(folder), homes)}
     for name in {*names, *_STARTED}:
-        program = shutil.which(_expanded(name, environ), path=path)
+        program = shutil.which(expanded(name, environ), path=path)
         if program is not None and Path(program).is_absolute():
             found |= {Path(program), *_package_of(_real(program), homes)}
     return tuple(sorted(str(each) for each in found if _is_wanted(each, homes)))
 
 
-def without_places_of(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """``environ`` with a PATH that names no folder in the daemon's ``home``: agents write there, and
-    what they put there must not run for others. Blocks."""
+def without_folders_of(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """``environ`` with a PATH without folders in the daemon's ``home``. Blocks.
+
+    Agents write there, and their files must not run for others.
+    """
     path = environ.get("PATH")
     if path is None:
         return dict(environ)
@@ -86,7 +89,7 @@ def _is_wanted(path: Path, homes: tuple[Path, ...]) -> bool:
     real = _real(path)
     if real.is_relative_to(homes[0]) or _holds(real, homes):
         return False
-    # Where there is nothing yet, it counts what it would be made in.
+    # If the path does not exist yet, the folder in which it would be created counts.
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     return is_ours(there) or (there.is_symlink() and is_ours(there.parent))
 
@@ -97,8 +100,3 @@ def _holds(folder: Path, homes: tuple[Path, ...]) -> bool:
 
 def _real(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
-
-
-def _expanded(name: str, environ: Mapping[str, str]) -> str:
-    user = environ.get("HOME", "")
-    return f"{user}{name[1:]}" if name.startswith("~/") and user else name

@@ -1,6 +1,6 @@
-"""The JSON Schema of agents.json, generated from the same models and table that check it.
+"""The JSON Schemas of agents.json and config.toml, generated from what checks the files.
 
-`python -m agentsup.config.schema` writes the shipped file; a test holds it up to date.
+``python -m agentsup.config.schema`` writes the shipped files; a test ensures that they are current.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentsup.config.entry import Entry
+from agentsup.config.entry import AgentEntry
 from agentsup.config.mcp import OTHERS_KEYS
+from agentsup.config.settings_file import WITHOUT_EFFECT, SettingsFile
 from agentsup.config.sygen import ENTRY_KEYS, NOT_SUPPORTED, RENAMED
 from agentsup.kit.files import write_atomic
 from agentsup.model.agent import BLOCKS, FIELDS
 from agentsup.model.name import RESERVED_NAMES
 
-SHIPPED = Path(__file__).with_name("agents.schema.json")
-"""The generated file inside the package."""
+AGENTS_FILE = "agents.schema.json"
+"""Name of the schema of agents.json, in the package and in a home."""
+CONFIG_FILE = "config.schema.json"
+"""The same for config.toml."""
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _NAME = {
     "type": "string",
@@ -29,7 +33,7 @@ _URL = {"type": "string", "pattern": "^https?://"}
 
 def agents_schema() -> dict[str, Any]:
     """The schema of agents.json as plain JSON values."""
-    generated = Entry.model_json_schema()
+    generated = AgentEntry.model_json_schema()
     definitions: dict[str, Any] = generated.pop("$defs", {})
     entry = _tidy(generated)
     properties = entry["properties"]
@@ -42,7 +46,7 @@ def agents_schema() -> dict[str, Any]:
         else:
             properties[key] = _block(key, definitions)
     properties["name"] |= _NAME
-    properties["telegram_base_url"] = _nullable(properties["telegram_base_url"], _URL)
+    properties["telegram_base_url"]["anyOf"] = [_URL, {"type": "null"}]
     properties["slots"]["anyOf"].append(
         {"type": "integer", "minimum": 1, "maximum": 1000, "description": "The same in each lane."}
     )
@@ -51,7 +55,7 @@ def agents_schema() -> dict[str, Any]:
         properties[str(key)] = {"deprecated": True, "description": _old_key(str(key))}
     entry["description"] = "One agent."
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": _DIALECT,
         "title": "agentsup agents.json",
         "anyOf": [
             {"$ref": "#/$defs/agents"},
@@ -70,7 +74,7 @@ def agents_schema() -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Without what only repeats the key's name (titles) or our own "not said" default (null)."""
+    """Without titles, which repeat the key's name, and without our default null ("not set")."""
     if isinstance(value, list):
         return [_tidy(each) for each in value]
     if not isinstance(value, dict):
@@ -92,11 +96,12 @@ def _block(key: str, definitions: dict[str, Any]) -> dict[str, Any]:
     old = [each for each in (*RENAMED, *NOT_SUPPORTED) if len(each) == 2 and each[0] == key]
     for _, inner in old:
         made["properties"][str(inner)] = {"deprecated": True, "description": _reason((key, inner))}
-    return {"anyOf": [made, {"type": "null"}]}
+    first = " ".join((BLOCKS[key].__doc__ or "").split()).partition(". ")[0]
+    return {"anyOf": [made, {"type": "null"}], "description": first.replace("``", "")}
 
 
 def _servers(value: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """`mcp`: any name, with the block of one server; nulls are as good as left out."""
+    """``mcp``: any name, with the block of one server; nulls are allowed."""
     made = _tidy(value)
     one = _tidy(definitions["McpServerBlock"])
     one.pop("description", None)
@@ -109,10 +114,6 @@ def _servers(value: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
                 key: {"deprecated": True} for key in ("enabled", "servers", "mcpServers")
             }
     return {**made, "description": FIELDS["mcp"].doc}
-
-
-def _nullable(value: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [shape, {"type": "null"}], "description": value["description"]}
 
 
 def _old_key(key: str) -> str:
@@ -130,10 +131,37 @@ def _reason(key: tuple[str | int, ...]) -> str:
     return f"Not supported: {NOT_SUPPORTED[key]}."
 
 
-def schema_text() -> str:
-    """The schema as the shipped file holds it."""
-    return json.dumps(agents_schema(), indent=2, sort_keys=True) + "\n"
+def config_schema() -> dict[str, Any]:
+    """The schema of config.toml as plain JSON values."""
+    made = _tidy(SettingsFile.model_json_schema())
+    entry = agents_schema()["$defs"]["agent"]
+    layer = {key: value for key, value in entry.items() if key not in ("required", "description")}
+    layer["properties"] = {key: each for key, each in entry["properties"].items() if key != "name"}
+    made["$defs"]["agent"] = layer
+    for table, meaning in (
+        ("main", "The main agent: the keys of an entry of agents.json."),
+        ("agent_defaults", "What every agent starts from; its own entry wins."),
+    ):
+        made["properties"][table] = {"$ref": "#/$defs/agent", "description": meaning}
+    limits = made["$defs"]["LimitSettings"]["properties"]
+    limits |= {key: {"deprecated": True, "description": why} for key, why in WITHOUT_EFFECT.items()}
+    made["$defs"]["ApiSettings"]["properties"]["interagent_port"] = {
+        "deprecated": True,
+        "description": "The same as port.",
+    }
+    made.pop("description", None)
+    return {"$schema": _DIALECT, "title": "agentsup config.toml", **made}
+
+
+def schema_texts() -> dict[str, str]:
+    """The texts of the shipped files by name."""
+    schemas = {AGENTS_FILE: agents_schema(), CONFIG_FILE: config_schema()}
+    return {
+        name: json.dumps(schema, indent=2, sort_keys=True) + "\n"
+        for name, schema in schemas.items()
+    }
 
 
 if __name__ == "__main__":
-    write_atomic(SHIPPED, schema_text().encode(), mode=0o644)
+    for name, text in schema_texts().items():
+        write_atomic(Path(__file__).with_name(name), text.encode(), mode=0o644)

@@ -1,6 +1,6 @@
-"""Secrets by reference: `env:NAME` and `file:PATH` are read here, at the place of use.
+"""Secrets by reference: ``env:NAME`` and ``file:PATH`` are resolved here, at use.
 
-A secret is never kept in a snapshot in clear unless a person wrote it in clear, and never shown.
+A snapshot holds a secret in clear only if a person wrote it in clear, and a secret is never shown.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,25 @@ from typing import Any
 from agentsup.config.files import timed_reads
 from agentsup.config.findings import is_secret_name
 from agentsup.kit.planted import read_plain
-from agentsup.model.agent import Secret
 from agentsup.model.errors import ConfigError
+from agentsup.model.secret import Secret
 
 MAX_FILE_BYTES = 64 * 1024
-"""A file that holds a secret is small."""
+"""The most bytes of a file with a secret."""
 
 LIMIT_S = 5.0
 ON_LOOP_S = 0.25
-"""Where a secret is resolved on the event loop: a share that does not answer must not stop it."""
+"""The time limit in seconds on the event loop: a share that does not answer must not stop it."""
 
 _REFERENCE = re.compile(r"(?P<kind>env|file):(?P<target>.+)", re.DOTALL)
 
 
 def resolve(secret: Secret, *, base: Path, environ: Mapping[str, str] | None = None) -> Secret:
-    """Return the literal secret that `secret` is or refers to.
+    """The literal secret that ``secret`` is or refers to.
 
-    A relative `file:` path counts from `base`, the home; `~` is the user's own directory. Blocks
-    on the disk for `file:`. Raises `ConfigError` that names the reference, never the value.
+    A relative ``file:`` path counts from ``base``, the home; ``~`` is the user's own directory.
+    Blocks on the disk for ``file:``. Raises ``ConfigError`` that names the reference, never the
+    value.
     """
     match = _REFERENCE.fullmatch(secret.written)
     if match is None:
@@ -44,7 +45,7 @@ def resolve(secret: Secret, *, base: Path, environ: Mapping[str, str] | None = N
         if not value.strip():
             raise ConfigError(
                 f"the environment variable {match['target']} is not set",
-                hint="set it for the daemon, or write file:PATH",
+                hint="put it into the file environment of the home and restart, or write file:PATH",
             )
     else:
         value = _read(match["target"], base)
@@ -83,55 +84,51 @@ def _limit_s() -> float:
     return ON_LOOP_S
 
 
-def protect(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Wrap texts under secret-sounding keys (`api_key`, `token`, …) in `Secret`, at any depth."""
-    return {key: _protected(key, value) for key, value in options.items()}
-
-
-def _protected(key: str, value: Any) -> Any:
+def protect(value: Any, key: str = "") -> Any:
+    """Wrap texts under secret-sounding keys (``api_key``, ``token``, …) in ``Secret``, at any
+    depth."""
     if isinstance(value, Mapping):
-        return protect(value)
+        return {inner: protect(each, inner) for inner, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_protected(key, each) for each in value]
+        return [protect(each, key) for each in value]
     return Secret(value) if isinstance(value, str) and is_secret_name(key) else value
 
 
 def resolve_options(
     options: Mapping[str, Any], *, base: Path, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Engine options as plain JSON values, with secrets and `env:NAME` texts resolved.
+    """Engine options as plain JSON values, with secrets and ``env:NAME`` texts resolved.
 
-    `file:` is resolved under secret-sounding keys only; elsewhere (a script) it stays a path for
-    the engine. Raises `ConfigError` as `resolve` does.
+    ``file:`` is resolved only under secret-sounding keys; elsewhere (a script) it stays a path for
+    the engine. Raises ``ConfigError`` as ``resolve`` does.
     """
 
     def plain(value: Any) -> Any:
-        if isinstance(value, Secret):
-            return resolve(value, base=base, environ=environ).reveal()
         if isinstance(value, str) and value.startswith("env:"):
-            return resolve(Secret(value), base=base, environ=environ).reveal()
-        if isinstance(value, Mapping):
-            return {key: plain(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        return value
+            value = Secret(value)
+        if not isinstance(value, Secret):
+            return value
+        return resolve(value, base=base, environ=environ).reveal()
 
-    return {key: plain(value) for key, value in options.items()}
+    return {key: _with_each(value, plain) for key, value in options.items()}
 
 
 def redacted(value: Any) -> Any:
-    """The same value for eyes: secrets as their reference or `***`, containers as plain ones."""
-    if isinstance(value, Secret):
-        return value.shown
+    """The value for display: secrets as their reference or ``***``, containers as plain ones."""
+    return _with_each(value, lambda each: each.shown if isinstance(each, Secret) else each)
+
+
+def _with_each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A JSON value with ``change`` applied to all that is in it and is no container."""
     if isinstance(value, Mapping):
-        return {key: redacted(each) for key, each in value.items()}
+        return {key: _with_each(each, change) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(each) for each in value]
-    return value
+        return [_with_each(each, change) for each in value]
+    return change(value)
 
 
 def secret_values(options: Any) -> list[Secret]:
-    """Every `Secret` inside a value, for the log's redaction by value."""
+    """Every ``Secret`` inside a value, for redaction by value in the log."""
     if isinstance(options, Secret):
         return [options]
     if isinstance(options, Mapping):

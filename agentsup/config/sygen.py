@@ -1,7 +1,7 @@
-"""Keys of entries that were written for Sygen: mapped to ours, or named with the reason why not.
+"""Keys of entries written for Sygen: converted to ours, or reported with the reason why not.
 
-A key whose absence can't hurt is a warning, so that such an entry loads as it is. A key whose
-silent loss would take away protection (a sandbox) is an error.
+A key whose loss does no harm gives a warning, so that such an entry loads unchanged. A key whose
+silent loss would remove protection (a sandbox) is an error.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RENAMED: Mapping[KeyPath, KeyPath] = {
     ("streaming", "enabled"): ("streaming", "mode"),
     ("can_call",): ("can_delegate_to",),
 }
-"""Keys that mean the same under another name, or inside a block."""
+"""Keys with the same meaning under another name, or inside a block."""
 
 
 def mode_of(is_shown: bool) -> str:
-    """The streaming mode that a plain truth value stands for."""
+    """The streaming mode for a plain truth value."""
     return "live" if is_shown else "off"
 
 
@@ -51,11 +51,11 @@ NOT_SUPPORTED: Mapping[KeyPath, str] = {
     ("streaming", "append_mode"): "a failed edit falls back to a new message by itself",
     ("streaming", "sentence_break"): "answers are split between paragraphs and lines",
 }
-"""Keys that are accepted and have no effect, with the reason that is told."""
+"""Keys that are accepted and have no effect, with the reason for the warning."""
 
 _SPECIAL = ("transport", "file_access", "docker")
 _CLI_PROVIDERS = ("claude", "codex", "gemini")
-"""Providers of Sygen that are engines here, under the same names."""
+"""Providers in Sygen that are engines here, under the same names."""
 _SAVED_EMPTY: tuple[KeyPath, ...] = (
     ("telegram_token",),
     *(
@@ -63,11 +63,11 @@ _SAVED_EMPTY: tuple[KeyPath, ...] = (
         for key in ("homeserver", "user_id", "password", "access_token", "device_id")
     ),
 )
-"""Texts that Sygen saves as "" where nothing was said."""
+"""Texts that Sygen saves as "" if they are not set."""
 _EVERYONE = "*"
 
 ENTRY_KEYS = (*(key[0] for key in (*RENAMED, *NOT_SUPPORTED) if len(key) == 1), *_SPECIAL)
-"""Every Sygen key that may stand in an entry and is not one of ours."""
+"""Every Sygen key that may be in an entry and is not one of ours."""
 
 
 _TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED, *_SAVED_EMPTY)} | {
@@ -77,7 +77,7 @@ _TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED, *_SAVED_EMPTY)} | {
 
 @dataclass(slots=True)
 class Translated:
-    """An entry in our keys, and where each moved key stands in the text."""
+    """An entry in our keys, and the location of each moved key in the text."""
 
     values: dict[str, Any]
     moved: dict[KeyPath, KeyPath] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Translated:
 
 
 def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated:
-    """Put an entry, nulls already dropped, into our keys; `at` is its place for findings.
+    """Convert an entry without nulls to our keys; ``at`` is its key path for findings.
 
-    `values` is taken over and changed.
+    ``values`` is changed and becomes part of the result.
     """
     entry = Translated(values)
     if not values.keys() & _TOUCHED:
@@ -107,14 +107,15 @@ def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated
     translate_servers(values, entry.moved, at, report)
     _translate_transport(entry, at, report)
     if values.get("provider") in _CLI_PROVIDERS and "engine" not in values:
-        # There it names the program that thinks.
+        # In Sygen the provider names the engine's program.
         values["engine"] = values.pop("provider")
         entry.moved["engine",] = ("provider",)
     return entry
 
 
 def _drop_saved_defaults(values: dict[str, Any], at: KeyPath, report: Report) -> None:
-    """Take out what Sygen saves of settings that nobody made, and unite the two that are one."""
+    """Remove Sygen's saved defaults of settings that nobody made, and join two settings that are
+    one here."""
     if values.get("telegram_token") == "" and not values.keys() & {"transport", "transports"}:
         report.warning(
             (*at, "telegram_token"), "telegram_token is empty: this agent has no bot there"
@@ -130,7 +131,7 @@ def _drop_saved_defaults(values: dict[str, Any], at: KeyPath, report: Report) ->
             streaming.pop("enabled", None)
             streaming.setdefault("mode", "buffered")
     if values.get("can_call") in (_EVERYONE, [_EVERYONE]):
-        del values["can_call"]  # as without it
+        del values["can_call"]  # "*" is the default
 
 
 def _drop(entry: Translated, key: KeyPath, reason: str, at: KeyPath, report: Report) -> None:
@@ -204,7 +205,7 @@ def _translate_transport(entry: Translated, at: KeyPath, report: Report) -> None
 
 
 def _holder(values: dict[str, Any], key: KeyPath) -> dict[str, Any] | None:
-    """The object in which `key` would stand, or None where there is none."""
+    """The object that would hold ``key``, or None."""
     holder: Any = values
     for part in key[:-1]:
         holder = holder.get(part) if isinstance(holder, dict) else None
@@ -212,7 +213,7 @@ def _holder(values: dict[str, Any], key: KeyPath) -> dict[str, Any] | None:
 
 
 def _is_off(value: object) -> bool:
-    """Whether a key was written, but only to say "no" or nothing."""
+    """Whether a key only says "no" or nothing."""
     if isinstance(value, dict):
         return value.get("enabled") is False or all(_is_off(each) for each in value.values())
     return value is None or value is False or value in ([], "")

@@ -1,14 +1,9 @@
-"""Sees edits of files in about 80 ms, and at the latest after the slow re-read.
+"""Detects edits of files in about 80 ms, and at the latest at the next periodic re-read.
 
-The *directory* is watched, because a file that is replaced takes its own watch with it. An event
-only means "look now": what counts is whether a file's content differs from what was last told.
-A slow re-read finds what no event told (network and bind mounts, an edit in the moment in which
-the watch is set up). Any failure of its own is raised, so that whoever supervises it starts it
-again.
-
-watchfiles looks at its list of events in steps, and each step wakes a thread: about 70 µs of CPU
-while nothing happens. So the steps are long, and the second look that it wants before it tells
-anything follows the first one at once.
+The *directory* is watched, because a watch on a file ends when the file is replaced. An event only
+means "check now": a file counts as changed if its content differs from what was last reported. A
+periodic re-read finds changes without an event (network and bind mounts, an edit while the watch is
+set up). Any failure of the watch is raised, so that the supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -18,35 +13,38 @@ import hashlib
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-
-from watchfiles import Change, awatch
 
 from agentsup.config.agents_file import MAX_BYTES
 from agentsup.config.files import ConfigFiles
+from agentsup.kit import inotify
 from agentsup.kit.clock import Clock
-from agentsup.kit.pool import NoAnswer
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.pool import BoundedPool, PoolTimeout
+from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 
-LOOK_S = 0.1
-"""How long watchfiles waits between looks: ten wakes a second."""
+STEP_MS = 50
+"""The time between two checks of watchfiles, which reports a change when two in a row find the same.
+It watches roles, and all where the system does not tell as Linux does."""
 DEBOUNCE_MS = 80
-"""Shorter than the wait between looks: what is still going on then is told all the same."""
+"""Changes that still continue are reported after this time."""
 SETTLE_S = 0.015
-"""How long files stand still before they are read."""
+"""The seconds for which files must not change before they are read."""
 REST_S = 0.05
-"""The same where it isn't known which files count."""
+"""The seconds from an event to the check, in which an editor writes the rest."""
 SETTLE_AT_MOST_S = 0.5
-"""A file that never comes to rest is read all the same."""
+"""A file that never stops changing is read after this many seconds."""
 REREAD_S = 3.0
 MISSING_S = 0.25
-"""How long until a directory that is gone is looked for again."""
+"""The seconds until a missing directory is searched again."""
 _CLOSE_S = 0.5
+_HUNG_S = 600.0
+"""The watch has failed if it says nothing for so long; it says something at each periodic re-read."""
 
 NO_ANSWER = "no answer"
 UNREADABLE = "unreadable"
-"""In place of the hash of a file that can't be read; ``load`` says why."""
+"""Values in place of the hash of a file that can't be read; ``load`` reports the reason."""
 
 Hashes = Mapping[str, str | None]
 """Content hash by file name, None for a file that does not exist."""
@@ -62,60 +60,35 @@ async def watch(
     reread_s: float = REREAD_S,
     files: ConfigFiles | None = None,
 ) -> None:
-    """Call `on_change` with the names of the files whose content changed, until `stop` is set.
+    """Call ``on_change`` with the names of the files whose content changed, until ``stop`` is set.
 
-    All `paths` lie in one directory. `known` is what the caller has read already (a snapshot's
-    `file_hashes`): a difference at the start is told at once, so that no edit falls into the gap
-    of a restart; a file that is not in `known` starts as it is. A file that does not answer counts
-    as changed, and again once it answers. Raises what `on_change` raises,
-    and `OSError` or `RuntimeError` where the directory can't be watched.
+    All ``paths`` lie in one directory. ``known`` are the hashes that the caller has read already (a
+    snapshot's ``file_hashes``). A difference at the start is reported at once, so that no edit
+    during a restart is missed; a file that is not in ``known`` starts with its present content. A
+    file that does not answer counts as changed, and again once it answers. Raises what
+    ``on_change`` raises, and ``OSError`` or ``RuntimeError`` if the directory can't be watched.
     """
     files = files or ConfigFiles()
     (directory,) = {path.parent for path in paths}
     watched = _Files(directory, tuple(sorted(path.name for path in paths)), clock, files)
     when = WatchedDirectory(directory, clock, names=watched.names, reread_s=reread_s, files=files)
-    told = await watched.hashes()
-    told.update((name, known[name]) for name in watched.names if known and name in known)
+    reported = await watched.hashes()
+    reported.update((name, known[name]) for name in watched.names if known and name in known)
     async with aclosing(when.looks(stop)) as looks:
         async for _ in looks:
-            if await watched.hashes() == told:
-                continue  # most looks end here: nothing has to come to rest
+            if await watched.hashes() == reported:
+                continue  # most checks end here: nothing changed
             await watched.settle()
             now = await watched.hashes()
-            changed = {name for name in watched.names if now[name] != told.get(name)}
+            changed = {name for name in watched.names if now[name] != reported.get(name)}
             if changed:
                 await on_change(changed)
-                told = now
-
-
-class _Pace:
-    """What watchfiles asks in its thread before each look whether to stop: keeps the looks apart.
-
-    It tells a change when two looks in a row find the same. Its own step would part these two as
-    well; here only the first waits. (watchfiles sets the event it is given when it is cancelled,
-    another reason why it doesn't get the caller's.)
-    """
-
-    def __init__(self) -> None:
-        self._gate = threading.Lock()  # cheaper to wait for than an event
-        self._gate.acquire()
-        self._is_set = False
-        self._is_first = False
-
-    def is_set(self) -> bool:
-        self._is_first = not self._is_first
-        if self._is_first and self._gate.acquire(timeout=LOOK_S):
-            self._gate.release()
-        return self._is_set
-
-    def set(self) -> None:
-        if not self._is_set:
-            self._is_set = True
-            self._gate.release()
+                reported = now
 
 
 class WatchedDirectory:
-    """Tells when to look at a directory. That it is missing, or another one than before, is seen."""
+    """Reports when to check a directory. It also notices a directory that is missing or was
+    replaced."""
 
     def __init__(
         self,
@@ -127,81 +100,126 @@ class WatchedDirectory:
         missing_s: float = MISSING_S,
         files: ConfigFiles | None = None,
     ) -> None:
-        """``names`` are the files in it that count; None: whatever lies below it, which is looked
-        at only after it had a moment to come to rest."""
+        """``names`` are the files in it that count; None: everything below it, which is checked
+        only after a short pause without changes."""
         self._files = files or ConfigFiles()
         self._path = path
         self._clock = clock
         self._names = names
         self._reread_s = reread_s
         self._missing_s = min(reread_s, missing_s)
+        self._uses_inotify = names is not None and inotify.is_here()
         self._due_at = 0.0
         self._is_lost = False
 
     async def looks(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """Yield whenever it should be looked at: at the start, on events, and every so often, until
-        ``stop`` is set. Raises ``OSError`` or ``RuntimeError`` where it can't be watched."""
+        """Yield whenever it should be checked: at the start, on events, and periodically, until
+        ``stop`` is set. Raises ``OSError`` or ``RuntimeError`` if it can't be watched."""
         is_missing = False
         self._looked()
         yield
         while not stop.is_set():
             identity = await self._identity()
             if identity is None:
-                # Nothing to watch until the directory is back; then it is looked at.
+                # Nothing can be watched until the directory is back; then it is checked.
                 is_missing = True
-                await wait_for_stop(stop, self._missing_s)
+                await is_set_within(stop, self._missing_s)
                 continue
             if is_missing:
                 is_missing = False
                 yield
                 continue
             self._is_lost = False
-            async with aclosing(self._events(stop)) as events:
+            events_of = self._events_of_files if self._uses_inotify else self._events_below
+            async with aclosing(events_of(stop)) as events:
                 async for _ in events:
                     self._looked()
-                    # Asked before the look, so that the last look sees what took its place.
+                    # Asked before the check, so that the last check sees the new directory.
                     now = await self._identity()
                     is_another = self._is_lost or now != identity
                     yield
                     if is_another:
                         break
 
-    async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        pace = _Pace()
+    async def _events_of_files(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """From the kernel itself: the store lies beside our files, and its writes wake nobody."""
+        is_due = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        try:
+            changes = await self._files.pool.run(
+                partial(inotify.DirectoryChanges, self._path),
+                key=f"{self._path}",
+                undo=inotify.DirectoryChanges.close,
+            )
+        except FileNotFoundError:  # since a moment ago; it is waited for
+            return
 
-        async def end() -> None:
-            await stop.wait()
-            pace.set()
+        def read() -> None:
+            each = [self._is_of_ours(change) for change in changes.read()]  # each may be a loss
+            if any(each):
+                is_due.set()
 
-        changes = awatch(
+        loop.add_reader(changes, read)
+        tasks = TaskOwner("watch")
+        tasks.spawn(call_after(stop, is_due.set), name=f"watch-end:{self._path.name}")
+        try:
+            yield  # what changed before it was watched
+            while not stop.is_set():
+                if await is_set_within(is_due, self._reread_s) and await is_set_within(
+                    stop, REST_S
+                ):
+                    break
+                is_due.clear()
+                yield
+        finally:
+            loop.remove_reader(changes)
+            changes.close()
+            await tasks.close(_CLOSE_S)
+
+    def _is_of_ours(self, change: inotify.Change) -> bool:
+        self._is_lost |= change.is_lost
+        return not change.name or change.name in (self._names or ())
+
+    async def _events_below(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        from watchfiles.main import Change, watch  # noqa: PLC0415 - most homes have no roles
+
+        ends = threading.Event()
+
+        # In a thread of ours: for its own the library would load 1.3 MiB.
+        pool = BoundedPool("watch", threads=1, limit_s=_HUNG_S)
+        changes = watch(
             self._path,
-            watch_filter=self._concerns,
+            watch_filter=None,
             debounce=DEBOUNCE_MS,
-            step=0,
-            stop_event=pace,
+            step=STEP_MS,
+            stop_event=ends,
             rust_timeout=max(1, int(self._reread_s * 1000)),
             yield_on_timeout=True,
             recursive=self._names is None,
         )
         tasks = TaskOwner("watch")
-        tasks.spawn(end(), name=f"watch-end:{self._path.name}")
+        tasks.spawn(call_after(stop, ends.set), name=f"watch-end:{self._path.name}")
         try:
-            async for found in changes:
+            while (found := await pool.run(partial(next, changes, None))) is not None:
+                # Each may tell of a loss.
+                concerning = [self._concerns(kind is Change.deleted, path) for kind, path in found]
+                if found and not any(concerning):
+                    continue
                 if found and self._names is None:
                     await self._clock.sleep(REST_S)
                 yield
         finally:
-            pace.set()
+            ends.set()
             await tasks.close(_CLOSE_S)
 
-    def _concerns(self, change: Change, path: str) -> bool:
-        """Whether an event is about our files, or comes when a look is due anyway.
+    def _concerns(self, is_gone: bool, path: str) -> bool:
+        """Whether an event concerns our files, or comes when a check is due anyway.
 
-        The store lies beside some of them, so under load there is never a quiet timeout.
+        The store lies beside some of them, so under load the timeout without events never comes.
         """
         if path == str(self._path):
-            # A new directory may get the inode of the old one, so this is remembered.
-            self._is_lost |= change is Change.deleted
+            # A new directory may get the inode of the old one, so this is stored.
+            self._is_lost |= is_gone
             return True
         if self._names is None:
             return True
@@ -219,13 +237,6 @@ class WatchedDirectory:
         return status.st_dev, status.st_ino
 
 
-async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, but no longer than until ``stop`` is set."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-
-
 class _Files:
     """The files of one directory."""
 
@@ -238,7 +249,7 @@ class _Files:
         self._files = files
 
     async def settle(self) -> None:
-        """Wait until size and times of the files stand still, so that no half save is read."""
+        """Wait until size and times of the files stop changing: no half-saved file is read."""
         until = self._clock.monotonic() + SETTLE_AT_MOST_S
         before = await self._signatures()
         while self._clock.monotonic() < until:
@@ -258,10 +269,10 @@ class _Files:
             return None
 
     async def hashes(self) -> dict[str, str | None]:
-        """Content hash of each file, read one beside the other.
+        """Content hash of each file, read concurrently.
 
-        Equal to a snapshot's `file_hashes`, also for files too large to be read: those are cut
-        at the same length. An unreadable file is another one than before, and `load` says why.
+        Equal to a snapshot's ``file_hashes``, also for files that are too large: both are cut at
+        the same length. An unreadable file counts as changed, and ``load`` reports the reason.
         """
         found = await asyncio.gather(*map(self._hash, self.names))
         return dict(zip(self.names, found, strict=True))
@@ -271,7 +282,7 @@ class _Files:
             data = await self._files.read(self._directory / name, MAX_BYTES)
         except FileNotFoundError:
             return None
-        except NoAnswer:
+        except PoolTimeout:
             return NO_ANSWER
         except OSError:
             return UNREADABLE

@@ -1,1 +1,7 @@
-"""What thinks: the scripted engine, the language model engine, and the guard around every engine."""
+"""The engines, the processes of their programs, and the guard around every engine."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

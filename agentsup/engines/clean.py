@@ -1,30 +1,18 @@
-"""What engines say, made fit for the database, sockets and people.
+"""Makes the output of engines fit for the database, sockets and people.
 
-A model may stream half a surrogate pair, and a client library may hand on numbers that no column
-holds. Neither may cost the turn, so both are mended here, at the engine's edge.
+A model may stream half a surrogate pair, and a client library may pass on numbers that no column
+holds. Neither may fail the turn, so both are corrected here, as soon as they leave the engine.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from agentsup.model.engine import (
-    Done,
-    EngineEvent,
-    FileOut,
-    ModelRequest,
-    Notice,
-    Suspended,
-    TextDelta,
-    ThinkingDelta,
-    ToolFinished,
-    ToolStarted,
-    Usage,
-)
-
-__all__ = ["clean", "clean_event", "clean_value"]
+from agentsup.model.engine import EngineEvent, Usage
 
 _MAX_TOKENS = 2**53
 _MAX_DEPTH = 64
@@ -32,6 +20,8 @@ _MAX_DEPTH = 64
 
 def clean(text: str) -> str:
     """``text`` without lone surrogates, which no database and no socket would take."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -50,37 +40,46 @@ def clean_value(value: Any, depth: int = 0) -> Any:
     return value
 
 
+def as_dict(value: Any) -> dict[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The JSON objects in a JSON array; none if the value is something else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in a line of a program's output; None for any other line."""
+    try:
+        found = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def clean_event(event: EngineEvent) -> EngineEvent:
     """``event`` with storable texts and numbers; itself if nothing had to change."""
-    match event:
-        case TextDelta() | ThinkingDelta() | Notice():
-            text = clean(event.text)
-            return event if text is event.text else replace(event, text=text)
-        case ToolStarted():
-            return replace(event, name=clean(event.name), args=clean_value(event.args))
-        case ToolFinished():
-            return replace(event, name=clean(event.name), preview=clean(event.preview))
-        case FileOut():
-            return replace(event, path=clean(event.path))
-        case ModelRequest():
-            return event
-        case Usage():
-            return _usage(event)
-        case Suspended():
-            return replace(
-                event,
-                text=clean(event.text),
-                options=tuple(clean(option) for option in event.options),
-                kind=clean(event.kind),
-            )
-        case Done():
-            return replace(
-                event, text=clean(event.text), error=clean(event.error), code=clean(event.code)
-            )
+    if isinstance(event, Usage):
+        return _usage(event)
+    changed: dict[str, Any] = {}
+    for name in _names(type(event)):  # type: ignore[arg-type]  # types can be hashed
+        value = getattr(event, name)
+        cleaned = tuple(map(clean, value)) if isinstance(value, tuple) else clean_value(value)
+        if cleaned is not value:
+            changed[name] = cleaned
+    return replace(event, **changed) if changed else event
+
+
+@functools.cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the fields of a kind of event, of which there are few."""
+    return tuple(each.name for each in fields(kind))
 
 
 def _usage(used: Usage) -> Usage:
-    """Counts that no column holds, or that would pay money back, are not believed."""
+    """Correct counts that no column holds or that are negative, and drop such a cost."""
     usd = used.usd
     if usd is not None and not (math.isfinite(usd) and usd >= 0):
         usd = None

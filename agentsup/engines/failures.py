@@ -1,4 +1,4 @@
-"""Why an engine could not answer, as types: the type decides what happens next, never a text.
+"""The failures of engines, as types: the type decides what happens next, never a text.
 
 Transient failures are worth a retry with back-off; permanent ones end the message with a notice.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from agentsup.model.errors import EngineFailed
+from agentsup.model.errors import PROVIDER_TIMED_OUT, TURN_TIMED_OUT, EngineFailed
 
 
 class EngineCrash(Exception):
@@ -47,6 +47,14 @@ class ExtraMissing(Permanent):
 
     code = "extra_missing"
 
+    @classmethod
+    def of(cls, engine: str, extra: str, error: ImportError) -> ExtraMissing:
+        """The failure to import the library of ``engine``, which ``extra`` installs."""
+        return cls(
+            f"the engine {engine} needs an optional part that is not installed "
+            f"({error.name or error}): run pip install 'agentsup[{extra}]' and restart"
+        )
+
 
 class NotConfigured(Permanent):
     """A setting the engine can't do without is missing."""
@@ -70,20 +78,20 @@ class NotInstalled(Permanent):
 
 
 class VersionTooOld(Permanent):
-    """The engine's program does not know what is asked of it."""
+    """The engine's program does not know an option that is needed."""
 
     code = "program_too_old"
 
 
 class EnginesBusy(Transient):
-    """Too many programs wait for their start already."""
+    """A program can't be started now, such as because too many wait for their start already."""
 
     code = "engines_busy"
 
 
 class SettingsPlanted(Transient):
-    """Settings that are not ours appeared in a workspace while an agent started; they are set aside,
-    and it may start again."""
+    """Settings that are not ours appeared in a workspace while an agent started. They were renamed,
+    and the agent may be started again."""
 
     code = "settings_planted"
 
@@ -121,7 +129,7 @@ class AuthFailed(Permanent):
     code = "auth_failed"
 
 
-class QuotaExceeded(Permanent):
+class ProviderQuotaExceeded(Permanent):
     """The account has no credit left."""
 
     code = "quota_exceeded"
@@ -151,7 +159,7 @@ class ContentFiltered(Permanent):
     code = "content_filtered"
 
 
-class RateLimited(Transient):
+class ProviderRateLimited(Transient):
     """Too many requests; wait."""
 
     code = "rate_limited"
@@ -172,10 +180,10 @@ class ConnectionFailed(Transient):
 class ProviderTimedOut(Transient):
     """The provider did not answer in time."""
 
-    code = "timeout"
+    code = PROVIDER_TIMED_OUT
 
 
-# -- the run ---------------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------
 
 
 class LimitReached(Permanent):
@@ -184,15 +192,15 @@ class LimitReached(Permanent):
     code = "limit_reached"
 
 
-class GoesOn(Permanent):
-    """The engine can be asked once more: ``state`` is what it keeps of this turn, as engine state."""
+class Continuable(Permanent):
+    """The engine can be asked once more: ``state`` is its engine state after this turn."""
 
     def __init__(self, message: str, *, state: bytes | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.state = state
 
 
-class TurnLimitReached(GoesOn):
+class TurnLimitReached(Continuable):
     """The turn used up its steps: model requests or tool calls."""
 
     code = "turn_limit"
@@ -210,7 +218,7 @@ class EmptyAnswer(Permanent):
     code = "empty_answer"
 
 
-class EmptyAfterToolUse(GoesOn):
+class EmptyAfterToolUse(Continuable):
     """The model used tools and then said nothing."""
 
     code = "empty_after_tool_use"
@@ -222,10 +230,10 @@ class EndedSilently(Transient):
     code = "engine_ended_silently"
 
 
-class TurnTimedOut(Permanent):
+class EngineTimedOut(Permanent):
     """The turn was silent for too long, or took too long as a whole."""
 
-    code = "turn_timed_out"
+    code = TURN_TIMED_OUT
 
 
 class BadModelOutput(Permanent):
@@ -235,12 +243,12 @@ class BadModelOutput(Permanent):
 
 
 class CheckpointUnusable(Permanent):
-    """What a suspended segment left behind can't be read any more."""
+    """The checkpoint of a suspended segment can't be read any more."""
 
     code = "checkpoint_unusable"
 
 
-# -- by code ---------------------------------------------------------------------------------------------
+# -- by code ---------------------------------------------------------------------------------------
 
 
 def _all(kind: type[EngineFailed]) -> Iterator[type[EngineFailed]]:

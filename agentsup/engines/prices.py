@@ -1,6 +1,6 @@
-"""What models cost: settings first, then the price table of the library ``genai-prices``.
+"""The prices of models: settings first, then the table of the library ``genai-prices``.
 
-The library comes with the extras of language models. It is loaded in a thread with the first look,
+The library comes with the extras of language models. It is loaded in a thread at the first lookup,
 and nothing is fetched from a network: its table is as old as its installation.
 """
 
@@ -23,20 +23,20 @@ class Price:
     output: float
 
     def of(self, input_tokens: int, output_tokens: int) -> float:
-        """US dollars for so many."""
+        """Return the price of so many tokens, in US dollars."""
         return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
 
 
 class Prices:
-    """Finds the price of a model, and remembers what it found."""
+    """Finds the price of a model, and caches it."""
 
     def __init__(self, own: Callable[[], Mapping[str, Price]] = dict) -> None:
-        """``own`` are the prices of the settings by the model's name; they win."""
+        """``own`` returns the prices of the settings by the model's name; they come first."""
         self._own = own
         self._known: dict[tuple[str, str], Price | None] = {}
 
     async def of(self, provider: str, model: str) -> Price | None:
-        """The price of a model, without what caches save; None if nobody knows it."""
+        """Return the price of a model, without discounts for caching; None if it is not known."""
         if not model:
             return None
         prefix, colon, rest = model.partition(":")
@@ -66,7 +66,7 @@ def _look_up(provider: str, model: str) -> Price | None:
         return float(price.total_price)
 
     try:
-        # Prices of some models rise with the length of a request; an ordinary one is looked at.
+        # Prices of some models rise with the length of a request; this is an ordinary one.
         in_, out = usd(1000, 0), usd(0, 1000)
     except (LookupError, ValueError):
         return None

@@ -1,6 +1,5 @@
-"""Ground floor: time, chance, tasks, processes, files and fault points.
+"""The lowest package: time, randomness, tasks, processes, files and fault points.
 
-Nothing here knows agents or messages, and nothing here imports another package of ours.
-Each module is the only door to one kind of effect, so that everything above it can run in
-virtual time and in simulation.
+Nothing here knows agents or messages, and nothing here imports another package of ours. Each kind
+of effect is in one module only, so that all code above can run in virtual time and in simulation.
 """

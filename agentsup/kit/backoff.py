@@ -1,8 +1,8 @@
-"""How long to wait before the next attempt: one pure function for every retry in the house."""
+"""The delay before the next attempt: one pure function for all retries."""
+
+from __future__ import annotations
 
 import math
-
-__all__ = ["delay_s"]
 
 
 def delay_s(
@@ -13,12 +13,12 @@ def delay_s(
     jitter: float = 0.5,
     unit: float = 0.5,
 ) -> float:
-    """Seconds to wait before attempt number `attempt` (0 = the first repetition).
+    """Seconds to wait before attempt number ``attempt`` (0 = the first repetition).
 
-    The plain delay is `base_s * factor**attempt`, never above `cap_s`. It is then spread by
-    `jitter` (0 = none, 0.5 = half to one and a half times), with `unit` in [0, 1] choosing the
-    place, so the caller owns the randomness; 0.5 means no spread. For a fixed `unit` the delay
-    never falls as `attempt` rises. Raises `ValueError` for arguments without meaning.
+    The plain delay is ``base_s * factor**attempt``, never above ``cap_s``. It is then spread by
+    ``jitter`` (0 = none, 0.5 = half to one and a half times), where ``unit`` in [0, 1] selects the
+    value, so the caller owns the randomness; 0.5 means no spread. For a fixed ``unit`` the delay
+    never falls as ``attempt`` rises. Raises ``ValueError`` for arguments without meaning.
     """
     if attempt < 0:
         raise ValueError(f"attempt must not be negative, got {attempt}")
@@ -30,5 +30,8 @@ def delay_s(
     # Compare logarithms first: factor**attempt overflows a float for large attempts.
     if 0 < base_s < cap_s:
         reaches_cap = attempt * math.log(factor) > math.log(cap_s) - math.log(base_s)
-        plain_s = cap_s if reaches_cap else min(cap_s, base_s * factor**attempt)
+        try:
+            plain_s = cap_s if reaches_cap else min(cap_s, base_s * factor**attempt)
+        except OverflowError:  # the factor alone, of a very small base
+            plain_s = min(cap_s, math.exp(math.log(base_s) + attempt * math.log(factor)))
     return plain_s * (1 - jitter + 2 * jitter * unit)

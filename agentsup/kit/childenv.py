@@ -1,15 +1,15 @@
-"""What of our environment a child process may know: an allow-list, so that no secret slips out."""
+"""The environment of child processes: an allow-list, so that no secret is passed on."""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-
-__all__ = ["BASE_ENV_NAMES", "child_env"]
 
 BASE_ENV_NAMES: tuple[str, ...] = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "TERM"),
     *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
-"""What a child may know of our environment unless told more; no secrets live here."""
+"""The variables of our environment that a child gets by default; none of them holds a secret."""
 
 
 def child_env(
@@ -18,6 +18,6 @@ def child_env(
     *,
     source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment for a child: the listed `names` of ours (or of `source`) plus `extra`."""
+    """The environment for a child: ``names`` of ours (or of ``source``), plus ``extra``."""
     ours = os.environ if source is None else source
     return {name: ours[name] for name in names if name in ours} | dict(extra or {})

@@ -1,15 +1,15 @@
-"""How many files and sockets this process may have open, how many it has, and what lacks one.
+"""File descriptors: how many this process may open, how many are open, and errors from a shortage.
 
-The soft limit of most systems is 1,024, for programs that can't count further; the hard one is far
-above it. The daemon raises its own, and gives the programs it starts the usual one.
+The soft limit of most systems is 1,024, for programs that use ``select``; the hard limit is far
+higher. The daemon raises its own, and gives the usual one to the programs that it starts.
 """
+
+from __future__ import annotations
 
 import errno
 import os
 import resource
 from typing import Final
-
-__all__ = ["is_shortage", "limit", "lower_limit", "raise_limit", "used"]
 
 _MOST: Final = 65_536
 _USUAL: Final = 1_024
@@ -17,7 +17,7 @@ _SHORTAGE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EN
 
 
 def raise_limit() -> int:
-    """Raise the soft limit as far as it goes; what it is now."""
+    """Raise the soft limit as far as possible; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -26,26 +26,26 @@ def raise_limit() -> int:
 
 
 def lower_limit() -> None:
-    """Set the soft limit that programs expect: one that uses ``select`` can't count further."""
+    """Set the usual soft limit for a program: one that uses ``select`` can't handle more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > _USUAL:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_USUAL, hard))
 
 
 def limit() -> int:
-    """How many may be open."""
+    """The number of descriptors that may be open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else soft
 
 
 def used() -> int:
-    """How many are open."""
+    """The number of open descriptors."""
     with os.scandir("/dev/fd") as found:  # on Linux a link to /proc/self/fd
         return sum(1 for _ in found)
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether this machine lacked descriptors or memory: no fault of what was being worked on."""
+    """Whether the error comes from a lack of descriptors or memory, not from the work itself."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,9 +1,11 @@
-"""The one door to chance: ids, secrets and jitter.
+"""The only module for randomness: ids, secrets and jitter.
 
-Ids are `prefix_` + 10 characters of time + 16 characters of randomness in lower-case Crockford
-base32, so text order is creation order, also within one millisecond and when the wall clock
-steps back. A secret is never derived from an id.
+Ids are ``prefix_`` + 10 characters of time + 16 characters of randomness in lower-case Crockford
+base32, so text order is creation order, even within one millisecond and when the wall clock steps
+back. A secret is never derived from an id.
 """
+
+from __future__ import annotations
 
 import base64
 import random
@@ -13,8 +15,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agentsup.kit.clock import Clock
-
-__all__ = ["Entropy", "SeededEntropy", "SystemEntropy", "new_token"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
@@ -30,23 +30,20 @@ _STOCK_BYTES = 512
 
 
 class Entropy(Protocol):
-    """Where ids and random decisions come from."""
+    """The source of ids and random decisions."""
 
     def new_id(self, prefix: str) -> str:
-        """A fresh sortable id such as `msg_01jd…`; later ids of one source sort after earlier."""
-        ...
+        """A new sortable id such as ``msg_01jd…``; later ids of one source sort after earlier."""
 
     def token(self) -> str:
-        """A url-safe secret of 256 bits."""
-        ...
+        """A URL-safe secret of 256 bits."""
 
     def uniform(self, low: float, high: float) -> float:
         """A number in [low, high], for jitter."""
-        ...
 
 
 def _base32(value: int, length: int) -> str:
-    """`value` as `length` (even) Crockford characters, most significant first."""
+    """``value`` as ``length`` (even) Crockford characters, most significant first."""
     pairs = []
     for _ in range(length // 2):
         pairs.append(_PAIRS[value & 1023])
@@ -55,8 +52,8 @@ def _base32(value: int, length: int) -> str:
     return "".join(pairs)
 
 
-class _SortableIds:
-    """Issues ids in strictly rising order; shared by threads, hence the lock."""
+class SortableIds:
+    """Issues ids in strictly rising order. Threads share it, so it has a lock."""
 
     def __init__(self, clock: Clock, random_bits: Callable[[int], int]) -> None:
         self._clock = clock
@@ -64,7 +61,7 @@ class _SortableIds:
         self._lock = threading.Lock()
         self._last_ms = -1
         self._last_random = 0
-        # All but the last characters of the last id: within a millisecond they hardly ever change.
+        # All but the last characters of the last id: within a millisecond they rarely change.
         self._head = ""
         self._head_random = -1
 
@@ -86,15 +83,17 @@ class _SortableIds:
 
 
 class _Stock:
-    """Random bits for ids, fetched many at a time: each fetch hands the interpreter to whichever
-    thread waits for it. Tokens are never taken from a stock. Its user keeps threads apart."""
+    """Random bytes, read in larger blocks, since each read lets another waiting thread run.
+
+    It has no lock of its own; its caller must hold one.
+    """
 
     def __init__(self) -> None:
         self._stock = b""
         self._used = 0
 
     def bits(self, count: int) -> int:
-        """``count`` bits as a number."""
+        """The next ``count`` bits as a number."""
         size = -(-count // 8)
         if self._used + size > len(self._stock):
             self._stock, self._used = secrets.token_bytes(_STOCK_BYTES), 0
@@ -104,7 +103,7 @@ class _Stock:
 
 
 def new_token() -> str:
-    """A url-safe secret of 256 bits, where no `Entropy` is at hand and nothing is to be repeated."""
+    """A URL-safe secret of 256 bits, for code without an ``Entropy``; never repeatable."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
@@ -112,40 +111,22 @@ class SystemEntropy:
     """Randomness of the operating system."""
 
     def __init__(self, clock: Clock) -> None:
-        """Take the time part of ids from `clock`."""
-        self._ids = _SortableIds(clock, _Stock().bits)
+        """Take the time part of ids from ``clock``."""
+        self._ids = SortableIds(clock, _Stock().bits)
+        self._secrets, self._lock = _Stock(), threading.Lock()
         self._random = random.SystemRandom()
 
     def new_id(self, prefix: str) -> str:
-        """A fresh sortable id."""
+        """A new sortable id."""
         return self._ids.issue(prefix)
 
     def token(self) -> str:
-        """A url-safe secret of 256 bits."""
-        return new_token()
+        """A URL-safe secret of 256 bits."""
+        with self._lock:
+            bits = self._secrets.bits(8 * _TOKEN_BYTES)
+        raw = base64.urlsafe_b64encode(bits.to_bytes(_TOKEN_BYTES, "big"))
+        return raw.rstrip(b"=").decode()
 
     def uniform(self, low: float, high: float) -> float:
         """A number in [low, high]."""
-        return self._random.uniform(low, high)
-
-
-class SeededEntropy:
-    """The same values for the same seed and clock; for tests and simulation only."""
-
-    def __init__(self, clock: Clock, seed: int) -> None:
-        """Derive everything from `seed`."""
-        self._random = random.Random(seed)  # reproducible on purpose, never a secret
-        self._ids = _SortableIds(clock, self._random.getrandbits)
-
-    def new_id(self, prefix: str) -> str:
-        """A fresh sortable id, repeatable by seed."""
-        return self._ids.issue(prefix)
-
-    def token(self) -> str:
-        """A string shaped like a secret, repeatable by seed."""
-        raw = self._random.randbytes(_TOKEN_BYTES)
-        return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
-
-    def uniform(self, low: float, high: float) -> float:
-        """A number in [low, high], repeatable by seed."""
         return self._random.uniform(low, high)

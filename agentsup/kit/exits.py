@@ -1,14 +1,14 @@
-"""Asking the kernel for the exit codes of our children, without waiting."""
+"""Exit codes of our children from the kernel, without waiting."""
+
+from __future__ import annotations
 
 import os
-
-__all__ = ["collect", "peek_exit"]
 
 _LOST_EXIT_CODE = 255
 
 
 def peek_exit(pid: int) -> int | None:
-    """The exit code of a child that has ended, which stays a zombie where the system can do so."""
+    """The exit code of a child that has ended; it stays a zombie if the system supports that."""
     if not hasattr(os, "waitid"):
         return collect(pid)
     try:
@@ -21,7 +21,7 @@ def peek_exit(pid: int) -> int | None:
 
 
 def collect(pid: int) -> int | None:
-    """Collect one dead child (`-pgid`: of that group); its exit code, None if there is none."""
+    """Collect one dead child (``-pgid``: of that group); its exit code, None if there is none."""
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -1,16 +1,16 @@
-"""Long work on the loop that never waits, cut up so that others have their turns."""
+"""Long work on the loop that never waits: pauses, so that other tasks run."""
+
+from __future__ import annotations
 
 import asyncio
 
 from agentsup.kit.clock import SystemClock
 
-__all__ = ["Turns"]
-
 _CLOCK = SystemClock()
 
 
 class Turns:
-    """What has come already is taken without a wait, so that nobody else on the loop would run.
+    """Pauses for a loop over data that is already there, which would not let other tasks run.
 
     ``await turns.rest()`` between two pieces lets others run once 5 ms have passed.
     """
@@ -20,7 +20,7 @@ class Turns:
         self._rested_at = asyncio.get_running_loop().time()
 
     async def rest(self, seconds: float = 0.0) -> None:
-        """Let others run, if it is time; ``seconds`` are waited for in any case."""
+        """Let others run if ``turn_s`` is over; ``seconds`` are always waited for."""
         loop = asyncio.get_running_loop()
         if seconds > 0 or loop.time() - self._rested_at > self._turn_s:
             await _CLOCK.sleep(seconds)

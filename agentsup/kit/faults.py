@@ -1,10 +1,12 @@
-"""Named places where a test may kill the process; inert in production.
+"""Fault points: named places at which a test may kill the process; inactive in production.
 
-Code calls `point("mailbox.claimed")` at the instants that matter for durability. With
-`AGENTSUP_FAULT="mailbox.claimed:3"` in the environment the process sends itself SIGKILL at the
-third passing of that point; with `AGENTSUP_FAULT_LOG=path` the first passing of each name is
-appended to that file, so that a test run can prove it reached them all. Serves P1, P2 and P8.
+Code calls ``point("mailbox.claimed")`` at the instants that matter for durability. With
+``AGENTSUP_FAULT="mailbox.claimed:3"`` in the environment the process sends itself SIGKILL at the
+third pass of that point. With ``AGENTSUP_FAULT_LOG=path`` the first pass of each name is appended
+to that file, so that a test run can prove that it reached all of them. Serves P1, P2 and P8.
 """
+
+from __future__ import annotations
 
 import os
 import signal
@@ -12,17 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-
-__all__ = [
-    "CORE_POINTS",
-    "MATRIX_POINTS",
-    "POINTS",
-    "RECOVERY_POINTS",
-    "TASK_POINTS",
-    "TELEGRAM_POINTS",
-    "FaultPlan",
-    "point",
-]
 
 CORE_POINTS: frozenset[str] = frozenset(
     {
@@ -47,28 +38,14 @@ CORE_POINTS: frozenset[str] = frozenset(
         "bus.after_accept",
     }
 )
-"""What a daemon without outside channels passes."""
+"""The points that a daemon without outside channels passes."""
 
-TELEGRAM_POINTS: frozenset[str] = frozenset(
-    {
-        "telegram.before_commit",
-        "telegram.after_commit",
-        "telegram.before_handle",
-        "telegram.after_handle",
-    }
-)
-
-MATRIX_POINTS: frozenset[str] = frozenset(
-    {
-        "matrix.before_commit",
-        "matrix.after_commit",
-        "matrix.before_handle",
-        "matrix.after_handle",
-    }
-)
+_OF_A_PLATFORM = ("before_commit", "after_commit", "before_handle", "after_handle")
+TELEGRAM_POINTS: frozenset[str] = frozenset(f"telegram.{step}" for step in _OF_A_PLATFORM)
+MATRIX_POINTS: frozenset[str] = frozenset(f"matrix.{step}" for step in _OF_A_PLATFORM)
 
 RECOVERY_POINTS: frozenset[str] = frozenset({"turn.attempt_failed", "turn.nudged"})
-"""What turns pass whose engine failed, or is asked once more."""
+"""The points of turns whose engine failed, or is asked once more."""
 
 TASK_POINTS: frozenset[str] = frozenset(
     {
@@ -80,19 +57,19 @@ TASK_POINTS: frozenset[str] = frozenset(
         "schedule.after_commit",
     }
 )
-"""What a daemon passes whose agents hand work on."""
+"""The points of a daemon whose agents delegate work or have tasks."""
 
 POINTS = CORE_POINTS | TASK_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS
-"""Every name that may be passed; the kill matrix and its like cover them all."""
+"""Every known point; the kill tests cover all of them."""
 
 
 class FaultPlan:
-    """What to do as points are passed: kill at the n-th passing of one, log first passings."""
+    """The actions at points: kill at the n-th pass of one, log first passes."""
 
     def __init__(
         self, kill_at: str | None = None, nth: int = 1, log_path: Path | None = None
     ) -> None:
-        """Raises `ValueError` if `kill_at` is no known point or `nth` is below 1."""
+        """Raises ``ValueError`` if ``kill_at`` is no known point or ``nth`` is below 1."""
         if kill_at is not None and kill_at not in POINTS:
             raise ValueError(f"AGENTSUP_FAULT names an unknown fault point: {kill_at!r}")
         if nth < 1:
@@ -105,8 +82,8 @@ class FaultPlan:
         self._lock = threading.Lock()
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "FaultPlan":
-        """Read `AGENTSUP_FAULT` ("name" or "name:n") and `AGENTSUP_FAULT_LOG` from `env`."""
+    def from_env(cls, env: Mapping[str, str]) -> FaultPlan:
+        """Read ``AGENTSUP_FAULT`` ("name" or "name:n") and ``AGENTSUP_FAULT_LOG`` from ``env``."""
         log = env.get("AGENTSUP_FAULT_LOG")
         name, _, count = env.get("AGENTSUP_FAULT", "").partition(":")
         if count and not count.isdecimal():
@@ -114,7 +91,7 @@ class FaultPlan:
         return cls(name or None, int(count or "1"), Path(log) if log else None)
 
     def pass_point(self, name: str) -> None:
-        """Count one passing of `name`, log it if it is the first, and kill if it is the one."""
+        """Count one pass of ``name``, log it if it is the first, kill if it is the chosen one."""
         with self._lock:
             self._passings[name] += 1
             passing = self._passings[name]
@@ -129,9 +106,9 @@ _plan = FaultPlan.from_env(os.environ)
 
 
 def point(name: str) -> None:
-    """Mark that execution is at the place called `name`; does nothing in production.
+    """Mark that execution has reached the point ``name``; does nothing in production.
 
-    Raises `ValueError` for a name that is not in `POINTS`, so that a typo cannot hide a place.
+    Raises ``ValueError`` for a name that is not in ``POINTS``, so that a typo is noticed.
     """
     if name not in POINTS:
         raise ValueError(f"unknown fault point {name!r}: add it to agentsup.kit.faults.POINTS")

@@ -1,19 +1,21 @@
-"""What the programs of agents can't reach, whoever's rights they run with: the kernel's own fence.
+"""The program fence: what the kernel keeps agents' programs from, whatever rights they have.
 
-A program runs as the daemon's user, so file modes keep nothing of that user from it. Linux offers
-an unprivileged program to give up access to files for itself and all it starts (Landlock, see
-``landlock(7)``). Its rules only open; what is closed is what no rule reaches. So a fence opens what
-lies beside the way to a closed place, as it is there at that moment, then the places inside it that
-belong to this program. Directories on the way themselves can be passed, but not listed, and nothing
-new can be made in them. A place can also be opened for reading alone; the directories on the way to
-such a place can be read as well. A fenced program also can't signal or trace a process outside its
-fence, nor reach its abstract sockets.
+A program runs as the daemon's user, so file modes do not keep it from that user's files. Linux lets
+an unprivileged program give up access to files for itself and all its descendants (Landlock, see
+``landlock(7)``). Its rules only open; a path that no rule covers is closed. So a fence has rules
+for everything beside the way to a closed path, as it exists at that moment, and for the paths
+inside it that belong to this program. The directories on the way themselves can be passed, but not
+listed, and nothing new can be made in them. A path can also be opened for reading only; the
+directories on the way to such a path can be read as well. A fenced program also can't signal or
+trace a process outside its fence, nor reach its abstract sockets.
 
-Closed stays closed for all descendants, through links, other mounts of the same file system and
-descriptors of ``/proc``. What the kernel has no right for stays possible: to ask of a file how it is
-(``stat``), to change its mode, times and extended attributes, to be told of its changes (inotify),
-and, before version 9, to connect to a socket by its path.
+The fence holds for all descendants, through links, other mounts of the same file system and
+descriptors of ``/proc``. Landlock has no right for some actions, which stay possible: to read a
+file's status (``stat``), to change its mode, times and extended attributes, to watch its changes
+(inotify), and, before version 9, to connect to a socket by its path.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -26,20 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agentsup.kit.mounts import Mount, mounts, second_paths
-
-__all__ = [
-    "OLDEST",
-    "SOCKETS",
-    "WHOLE",
-    "Fence",
-    "FenceUnavailable",
-    "Gap",
-    "gaps",
-    "rules_of",
-    "stay_inside",
-    "version",
-]
+from agentsup.kit.mounts import Mount, is_in, mounts, second_paths
 
 _CREATE_RULESET: Final = 444  # the same number on every architecture that Linux knows
 _ADD_RULE: Final = 445
@@ -47,9 +36,9 @@ RESTRICT_SELF: Final = 446
 _ASK_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 
-# Rights by the version that brought them (linux/landlock.h).
+# Rights by the Landlock version that introduced them (linux/landlock.h).
 _OF_FILES: Final = {1: 0b111, 3: 1 << 14, 5: 1 << 15}
-"""Execute, write, read; truncate; device control: what a rule for a file may say."""
+"""Execute, write, read; truncate; device control: the rights that a rule for a file may have."""
 _OF_DIRECTORIES: Final = {1: 0b1_1111_1111_1000, 2: 1 << 13}
 """List, remove, make; move between directories."""
 _OF_SOCKETS: Final = {9: 1 << 16}
@@ -57,30 +46,33 @@ _OF_SOCKETS: Final = {9: 1 << 16}
 _READ_FILES: Final = {1: 0b101}
 _READ_DIRECTORIES: Final = {1: 0b1000}
 _LINKS: Final = 40
-"""As many as the kernel follows."""
+"""The most links that the kernel follows."""
 _SCOPE_SOCKETS: Final = {6: 1 << 0}
 """Abstract sockets that were made outside the fence."""
-_SCOPE_SIGNAL: Final = {6: 1 << 1}
+SCOPE_SIGNAL: Final = {6: 1 << 1}
+"""Signals to processes outside the fence."""
 OLDEST: Final = 2
-"""Version 1 forbids every move between directories, which breaks what programs do all day."""
+"""Version 1 forbids every move between directories, which programs need all the time."""
 WHOLE: Final = 3
-"""Before it, a closed file could still be cut to nothing (Linux 6.2)."""
+"""Before it, a closed file could still be truncated (Linux 6.2)."""
 SCOPED: Final = 6
-"""Before it, signals and abstract sockets go out (Linux 6.12)."""
+"""Before it, signals and abstract sockets cross the fence (Linux 6.12)."""
 SOCKETS: Final = 9
-"""Before it, a program connects to any socket that has a path (Linux 7.1)."""
+"""Before it, a program can connect to any socket with a path (Linux 7.1)."""
 
 
 class FenceUnavailable(OSError):
-    """The kernel has no such fence, or an older one than is needed."""
+    """The kernel has no Landlock, or an older version than needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Absolute paths: ``closed`` to a program, but for what lies in ``opened`` and, for reading
-    alone, in ``shown``. ``read_only`` can't be written, unless it lies in ``opened``; where there is
-    nothing yet, nothing can be made. A link that leads to one of these can't be replaced.
-    ``sockets``: where it may connect besides ``opened``."""
+    """The absolute paths of a fence; links that lead to one of them can't be replaced.
+
+    ``closed`` is inaccessible, except what lies in ``opened`` and, for reading only, in ``shown``.
+    ``read_only`` can't be written, unless it lies in ``opened``; if it does not exist yet, it can't
+    be made. ``sockets``: paths of sockets it may connect to, besides those in ``opened``.
+    """
 
     closed: tuple[str, ...]
     opened: tuple[str, ...] = ()
@@ -90,7 +82,7 @@ class Fence:
 
 
 class Gap(NamedTuple):
-    """A path that a rule opens, with all below it."""
+    """A path that a rule opens, with everything below it."""
 
     path: str
     is_writable: bool = True
@@ -111,7 +103,7 @@ class _Beneath(ctypes.Structure):
 
 @cache
 def version() -> int:
-    """The version of the kernel's fence; 0: there is none."""
+    """The version of the kernel's Landlock; 0: there is none."""
     libc = _libc()
     if libc is None:
         return 0
@@ -119,11 +111,11 @@ def version() -> int:
 
 
 def rules_of(fence: Fence) -> int:
-    """A descriptor of the fence's rules for ``ProcessGroup.spawn``, the caller's to close.
+    """A descriptor of the fence's rules for ``ProcessGroup.spawn``; the caller must close it.
 
-    Blocks for a millisecond or, where thousands of files lie beside the way to a closed place,
-    some more. What is made there later is closed too, and so is what can't be opened. Raises
-    ``FenceUnavailable`` where the system has none, ``OSError`` where it has and this one can't be.
+    Blocks for a millisecond, or longer if thousands of files lie beside the way to a closed path.
+    Files made there later are closed too, and so are those that can't be opened. Raises
+    ``FenceUnavailable`` if the system has no Landlock, ``OSError`` if it refuses this fence.
     """
     libc, known = _libc(), version()
     if libc is None or known < OLDEST:
@@ -133,7 +125,7 @@ def rules_of(fence: Fence) -> int:
         )
     rights = _Rights.of(known)
     wanted = _Attributes(
-        rights.handled, 0, _upto(_SCOPE_SIGNAL, known) | _upto(_SCOPE_SOCKETS, known)
+        rights.handled, 0, _upto(SCOPE_SIGNAL, known) | _upto(_SCOPE_SOCKETS, known)
     )
     ruleset = libc.syscall(
         _CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)), 0
@@ -153,44 +145,47 @@ def rules_of(fence: Fence) -> int:
 
 
 def stay_inside(rules: int) -> None:
-    """Fence in this very process for good, and all it starts. For the moment before ``exec``, with
-    nothing allocated but what a call takes. Raises ``OSError``."""
+    """Fence in this process and its descendants, irrevocably.
+
+    For the moment before ``exec``: allocates only what a call needs. Raises ``OSError``.
+    """
     libc = _libc()
     if libc is None or libc.syscall(RESTRICT_SELF, rules, 0) != 0:
         raise OSError(ctypes.get_errno(), "the fence can't be closed")
 
 
 def gaps(fence: Fence) -> Iterator[Gap]:
-    """The highest paths that lie in no closed place, and those of what is opened inside one. A path
-    that holds another one of them is opened for reading alone."""
+    """The paths to open: the highest paths outside all closed ones, and the opened ones inside
+    them. A path that contains another one of them is opened for reading only."""
     known = mounts()
     closed = _everywhere(fence.closed, known)
     read_only = _everywhere(fence.read_only, known)
-    # What holds a closed place is opened around it; one inside what is opened stays closed.
+    # A directory that contains a closed path is opened around it; a closed path inside an opened
+    # one stays closed.
     yield from _around(os.sep, closed, read_only, is_writable=True)
     for path in map(os.path.realpath, fence.opened):
-        if any(_is_in(path, each) for each in (*closed, *read_only)):
+        if any(is_in(path, each) for each in (*closed, *read_only)):
             yield from _around(
                 path, _inside(closed, path), _inside(read_only, path), is_writable=True
             )
     for path in map(os.path.realpath, fence.shown):
-        if any(_is_in(path, each) for each in closed):
+        if any(is_in(path, each) for each in closed):
             yield from _around(path, _inside(closed, path), set(), is_writable=False)
 
 
 def _everywhere(paths: tuple[str, ...], known: tuple[Mount, ...]) -> set[str]:
-    """``paths`` without links, the links that lead there, and where else all these are mounted."""
+    """``paths`` without links, the links that lead there, and other paths to them by mounts."""
     real = {each for path in paths for each in _on_the_way(path)}
     return real.union(*(second_paths(path, known) for path in real))
 
 
 def _on_the_way(path: str) -> Iterator[str]:
-    """Where ``path`` (absolute) leads, and each link on the way: who can replace one of them has
-    ``path`` lead elsewhere. A link is named by the directory in which it really lies."""
+    """The target of ``path`` (absolute), and each link on the way: replacing such a link would
+    redirect ``path``. A link is named by the real path of its directory."""
     yield os.path.realpath(path)
     here, names, followed = os.sep, list(reversed(Path(path).parts)), 0
     while names and followed < _LINKS:
-        # An absolute name begins anew.
+        # An absolute name starts again at the root.
         here = os.path.normpath(os.path.join(here, names.pop()))  # noqa: PTH118 - no links before it
         try:
             target = os.readlink(here)  # noqa: PTH115 - as above
@@ -203,7 +198,7 @@ def _on_the_way(path: str) -> Iterator[str]:
 
 
 def _inside(paths: set[str], folder: str) -> set[str]:
-    return {each for each in paths if each != folder and _is_in(each, folder)}
+    return {each for each in paths if each != folder and is_in(each, folder)}
 
 
 def _around(
@@ -222,17 +217,13 @@ def _around(
         with os.scandir(path) as entries:
             names = [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
-        return  # what can't be listed by us stays closed
+        return  # what we can't list stays closed
     for each in names:
         yield from _around(each, closed, read_only, is_writable=is_writable)
 
 
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
 class _Rights(NamedTuple):
-    """The bits of one version of the kernel's fence."""
+    """The bits of one Landlock version."""
 
     files: int
     directories: int
@@ -241,7 +232,7 @@ class _Rights(NamedTuple):
     sockets: int
 
     @classmethod
-    def of(cls, known: int) -> "_Rights":
+    def of(cls, known: int) -> _Rights:
         return cls(
             _upto(_OF_FILES, known),
             _upto(_OF_DIRECTORIES, known),
@@ -252,18 +243,19 @@ class _Rights(NamedTuple):
 
     @property
     def handled(self) -> int:
-        """Everything that is refused where no rule allows it."""
+        """The rights that are refused unless a rule allows them."""
         return self.files | self.directories | self.sockets
 
     def of_gap(self, gap: Gap) -> tuple[int, int]:
-        """What a rule allows there: for a file, and for a directory with all below it."""
+        """The rights of a rule for this path: for a file, and for a directory with everything below
+        it."""
         if gap.is_writable:
             return self.files, self.files | self.directories
         return self.read_files, self.read_files | self.read_directories
 
 
 def _open_beneath(libc: ctypes.CDLL, ruleset: int, path: str, files: int, directories: int) -> None:
-    """A rule with the rights ``files`` for a file, ``directories`` for a directory."""
+    """Add a rule with the rights ``files`` for a file, ``directories`` for a directory."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -271,7 +263,7 @@ def _open_beneath(libc: ctypes.CDLL, ruleset: int, path: str, files: int, direct
     try:
         mode = os.fstat(descriptor).st_mode
         rule = _Beneath(directories if stat.S_ISDIR(mode) else files, descriptor)
-        # What the kernel has no rule for stays closed, rather than all being open for its sake.
+        # A rule that the kernel refuses is left out: its path stays closed.
         libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(descriptor)

@@ -1,7 +1,9 @@
-"""Files that are either the old or the new version, never half of one, and the lock on a home.
+"""Files that are never half written, and the lock on a home.
 
-Everything here blocks on the disk; code on the event loop calls it through `asyncio.to_thread`.
+Everything here blocks on the disk; code on the event loop calls it through ``asyncio.to_thread``.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -13,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["HomeLock", "HomeLocked", "is_locked", "overwrite", "write_atomic"]
-
 _TRIES = 5
 _TRY_AGAIN_S = 0.02
 
@@ -24,13 +24,13 @@ _NO_DIRECTORY_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.
 def write_atomic(
     path: Path, data: bytes, *, mode: int = 0o600, follow_symlink: bool = False
 ) -> None:
-    """Replace the file at `path` by `data`, durably, so that no reader ever sees a part of it.
+    """Replace the file at ``path`` by ``data``, durably; no reader ever sees a part of it.
 
     The new content is written beside it, flushed to disk and renamed over it; then the directory
-    entry is flushed too. `mode` is the permission of the result. A symbolic link at `path` is
+    entry is flushed too. ``mode`` is the permission of the result. A symbolic link at ``path`` is
     itself replaced, because a program with write access there could have planted it;
-    `follow_symlink=True` writes to its target instead, for files that a person linked.
-    Raises `OSError` (disk full, no permission); then the old file stands and nothing is left over.
+    ``follow_symlink=True`` writes to its target instead, for files that a person linked. Raises
+    ``OSError`` (disk full, no permission); then the old file stays and no temporary file is left.
     """
     target = Path(os.path.realpath(path)) if follow_symlink else path
     descriptor, temp_name = tempfile.mkstemp(
@@ -51,10 +51,9 @@ def write_atomic(
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Write `data` over the beginning of the file at `path`, durably, where no room is left for a new
-    file. For data of at most one sector (512 bytes) in a file that is no longer than it. Raises
-    `OSError`.
-    """
+    """Write ``data`` over the beginning of the file at ``path``, durably, if there is no room for a
+    new file. For data of at most one sector (512 bytes) in a file that is no longer than it.
+    Raises ``OSError``."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.pwrite(descriptor, data, 0)
@@ -64,7 +63,7 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Flush the directory's entries to disk, where the file system can do that."""
+    """Flush the directory's entries to disk, if the file system supports that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Some network file systems refuse to sync a directory; the rename itself has happened.
@@ -75,10 +74,10 @@ def _sync_directory(path: Path) -> None:
 
 
 class HomeLocked(Exception):
-    """Another process holds the lock. `pid` is its process id where it could be read."""
+    """Another process holds the lock. ``pid`` is its process id if it could be read."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
-        """Remember which lock and, if known, who holds it."""
+        """``path`` is the lock file, ``pid`` the holder if known."""
         holder = f"process {pid}" if pid is not None else "another process"
         super().__init__(f"{path} is held by {holder}; stop it first or use another home")
         self.path = path
@@ -86,23 +85,22 @@ class HomeLocked(Exception):
 
 
 class HomeLock:
-    """At most one process per directory: `flock` on the directory itself, and on a small file in it
-    that names the holder.
+    """At most one process per directory: ``flock`` on it and on a small file with the pid.
 
-    The directory's lock holds whatever becomes of the file. The kernel drops both when the holder
-    dies, however it dies; the file itself stays.
+    The lock on the directory holds even if the file is removed. The kernel drops both when the
+    holder dies for any reason; the file itself stays.
     """
 
     def __init__(self, path: Path) -> None:
-        """Prepare a lock on the directory of the file `path`; nothing is opened yet."""
+        """Prepare a lock on the directory of the file ``path``; nothing is opened yet."""
         self.path = path
         self._descriptor: int | None = None
         self._directory: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock or raise `HomeLocked` at once; taking it twice is an error.
+        """Take the lock or raise ``HomeLocked`` at once; taking it twice is an error.
 
-        Raises `OSError` where the directory or the file can't be used; then nothing is held.
+        Raises ``OSError`` if the directory or the file can't be used; then nothing is held.
         """
         if self._descriptor is not None:
             raise RuntimeError(f"{self.path} is already locked by this object")
@@ -117,7 +115,7 @@ class HomeLock:
     def _take(self, directory: int) -> int:
         """Lock the open directory, then the file; returns the file's descriptor.
 
-        Whoever looks whether the lock is held (`is_locked`) has it for an instant: tried again.
+        A check of the lock (``is_locked``) holds it for an instant, so a refusal is tried again.
         """
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -149,10 +147,10 @@ class HomeLock:
         return descriptor
 
     def restore(self) -> bool:
-        """Put the file back where it was removed or replaced while the lock was held.
+        """Restore the file if it was removed or replaced while the lock was held.
 
-        Returns whether the directory at this path is still the one that is locked. Raises `OSError`
-        or `HomeLocked` where the file can't be put back; the directory stays locked.
+        Returns whether the directory at this path is still the locked one. Raises ``OSError`` or
+        ``HomeLocked`` if the file can't be restored; the directory stays locked.
         """
         if self._descriptor is None or self._directory is None:
             return False
@@ -165,7 +163,7 @@ class HomeLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back; does nothing if it is not held."""
+        """Release the lock; does nothing if it is not held."""
         descriptor, self._descriptor = self._descriptor, None
         directory, self._directory = self._directory, None
         if descriptor is None or directory is None:
@@ -198,7 +196,7 @@ def _read_pid(descriptor: int) -> int | None:
 
 
 def _pid_in(path: Path) -> int | None:
-    """The process id that the lock file at `path` names, or None."""
+    """The process id in the lock file at ``path``, or None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -212,10 +210,11 @@ def _pid_in(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the `HomeLock` of `path`; asked without ever keeping it from one."""
-    for place, flags in ((path.parent, os.O_DIRECTORY), (path, 0)):
+    """Whether a process holds the ``HomeLock`` of ``path``. The check itself never takes the lock
+    away."""
+    for target, flags in ((path.parent, os.O_DIRECTORY), (path, 0)):
         try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | flags)
         except OSError:
             continue
         try:
@@ -228,7 +227,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _flock(descriptor: int, kind: int) -> None:
-    """Lock at once. Network file systems that lock no directory leave it to the file's lock."""
+    """Lock at once; without locks on directories only the file's lock counts."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -239,7 +238,7 @@ def _flock(descriptor: int, kind: int) -> None:
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Whether `path` still names what is open as `descriptor`."""
+    """Whether ``path`` still names the file that is open as ``descriptor``."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:

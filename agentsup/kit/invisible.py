@@ -1,8 +1,8 @@
-"""Characters that nobody sees, and a text in which they are written out. Pure.
+"""Invisible characters, and texts in which they are written as codes. Pure.
 
 The ranges are the property ``Default_Ignorable_Code_Point`` of ``DerivedCoreProperties.txt`` in the
-Unicode Character Database (Unicode 16; the property is stable: assigned characters keep it), and
-after them those that have a glyph without ink.
+Unicode Character Database (Unicode 16; the property is stable: assigned characters keep it),
+followed by those whose glyph has no ink.
 """
 
 from __future__ import annotations
@@ -43,20 +43,22 @@ _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    """``text`` on one line, with whatever is not seen (controls, direction marks, joiners, fillers,
-    variation selectors, unusual spaces) written out as a code."""
-    return "".join(letter if _is_seen(letter) else code(letter) for letter in text)
+    """``text`` on one line, with every invisible character (controls, direction marks, joiners,
+    fillers, variation selectors, unusual spaces) written as a code."""
+    return "".join(character if _is_seen(character) else code(character) for character in text)
 
 
-def code(letter: str) -> str:
-    """A character as Python writes it: ``\\u200b``, ``\\U000e0100``."""
-    number = ord(letter)
+def code(character: str) -> str:
+    """A character as a Python escape: ``\\u200b``, ``\\U000e0100``."""
+    number = ord(character)
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
-def _is_seen(letter: str) -> bool:
-    if " " <= letter <= "~":
+def _is_seen(character: str) -> bool:
+    if " " <= character <= "~":
         return True
     return not (
-        unicodedata.category(letter) in _HIDDEN or letter.isspace() or _INVISIBLE.match(letter)
+        unicodedata.category(character) in _HIDDEN
+        or character.isspace()
+        or _INVISIBLE.match(character)
     )

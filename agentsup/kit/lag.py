@@ -1,13 +1,14 @@
-"""How late the event loop is, and who holds it up.
+"""The lag of the event loop, and the task that blocks it.
 
 The lag of a periodic timer is measured. Code that blocks the loop blocks that timer too, so a
-thread watches its pulse: it notes which task runs while the loop stands still, and writes
-the stacks of all threads if it stands still for long. Serves P9.
+thread watches it: the thread notes which task runs while the loop is blocked, and writes the stacks
+of all threads if that takes long. Serves P9.
 """
+
+from __future__ import annotations
 
 import asyncio
 import faulthandler
-import logging
 import math
 import sys
 import threading
@@ -17,12 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
-__all__ = ["LagProbe", "LagStats", "Stall"]
-
-_log = logging.getLogger(__name__)
 _SPAN_S = 60.0
 _AFTER_S = 0.02
-"""How long after a moment the watching thread looks: the pulse of that moment has come by then."""
+"""The seconds by which the watching thread wakes later than a tick is due, so that the tick has
+come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +36,15 @@ class LagStats:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One time the loop stood still."""
+    """One time during which the loop was blocked."""
 
     lasted_s: float
     task: str
-    """The task that ran meanwhile, as far as the watching thread could see."""
+    """The task that ran meanwhile, if the watching thread could see it."""
 
 
 class LagProbe:
-    """Measures loop lag while `run` runs."""
+    """Measures loop lag while ``run`` runs."""
 
     def __init__(
         self,
@@ -54,13 +53,14 @@ class LagProbe:
         warn_s: float = 0.25,
         dump_s: float = 1.0,
         dump_to: IO[str] | None = None,
-        on_stall: Callable[[Stall], None] | None = None,
+        on_stall: Callable[[Stall], None] = lambda stall: None,
         watches_from_thread: bool = True,
     ) -> None:
-        """Sample every `interval_s`; a lag over `warn_s` is a stall, over `dump_s` dumps stacks.
+        """Sample every ``interval_s``; a lag over ``warn_s`` is a stall.
 
-        `dump_to` is a real file (default: standard error). `on_stall` is called on the loop after
-        each stall; without it, stalls are logged. `watches_from_thread=False` is for virtual time.
+        A lag over ``dump_s`` also dumps the stacks. ``dump_to`` is a real file (default: standard
+        error). ``on_stall`` is called on the loop after each stall.
+        ``watches_from_thread=False`` is for virtual time.
         """
         self.interval_s = interval_s
         self.stall_count = 0
@@ -90,13 +90,14 @@ class LagProbe:
         )
 
     def silence_s(self) -> float:
-        """Seconds of loop time since the last sample, or since measuring began; infinite before."""
+        """Seconds of loop time since the last sample, or since the start of ``run``; infinite
+        before."""
         if self._last_beat is None:
             return math.inf
         return asyncio.get_running_loop().time() - self._last_beat
 
     async def run(self) -> None:
-        """Measure until cancelled: at whole intervals of the loop's time, as other beats are."""
+        """Measure until cancelled, at whole multiples of the interval as other periodic work."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
         self._pulse = time.monotonic()
@@ -117,7 +118,7 @@ class LagProbe:
                 watcher.join(timeout=1.0)
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the next sample taken. A bare timer: a task's sleep would cost twice as much."""
+        """Schedule the next sample. A bare timer, since a task's sleep would cost twice as much."""
         due = (round(loop.time() / self.interval_s) + 1) * self.interval_s
         self._timer = loop.call_at(due, self._sample, loop, due)
 
@@ -134,16 +135,12 @@ class LagProbe:
         if lag_s <= self._warn_s:
             return
         self.stall_count += 1
-        stall = Stall(lag_s, blocker or "unknown")
-        if self._on_stall is not None:
-            self._on_stall(stall)
-        else:
-            _log.warning("the event loop stood still for %.3f s in %s", lag_s, stall.task)
+        self._on_stall(Stall(lag_s, blocker or "unknown"))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the thread: note the blocking task, dump once per standstill.
+        """In the thread: note the blocking task, and dump stacks once per stall.
 
-        It sleeps until the pulse it has seen would be too old: each of its wakes costs about as
+        It sleeps until the last seen tick would be too old: each of its wake-ups costs about as
         much as one of the loop's.
         """
         dumped_pulse = None
@@ -176,7 +173,7 @@ class LagProbe:
 
 
 def _running_task_name(loop: asyncio.AbstractEventLoop) -> str:
-    """Which task the loop is executing, asked from another thread."""
+    """The task that the loop is executing, asked from another thread."""
     try:
         task = asyncio.current_task(loop)
     except RuntimeError:

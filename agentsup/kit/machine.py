@@ -1,15 +1,15 @@
-"""Which start of the machine this is."""
+"""The identity of the machine's present boot."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
-
-__all__ = ["boot_id"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """What differs with each start of the machine; empty where the system doesn't tell."""
+    """An id that differs with each boot of the machine; empty if the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

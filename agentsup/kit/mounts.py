@@ -1,13 +1,13 @@
-"""Where a file system is mounted, and by which other paths a file is reached: a bind mount, a
-subvolume, a second mount of the same disk."""
+"""Mounts, and the other paths to a file: over a bind mount, a subvolume, or a second mount of the
+same disk."""
+
+from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
-
-__all__ = ["Mount", "mounts", "parse", "second_paths"]
 
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
@@ -21,7 +21,7 @@ class Mount(NamedTuple):
 
 
 def mounts(table: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
-    """What this process sees mounted; nothing where the system does not tell."""
+    """The mounts that this process sees; empty if the system does not list them."""
     try:
         text = table.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
@@ -30,7 +30,7 @@ def mounts(table: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Mount]:
-    """The mounts of a table's lines; what can't be read is passed over."""
+    """The mounts in the lines of a table; lines that can't be parsed are skipped."""
     for line in lines:
         fields = line.split(" ")
         if len(fields) > 5:
@@ -38,12 +38,11 @@ def parse(lines: Iterable[str]) -> Iterator[Mount]:
 
 
 def second_paths(path: str, known: Iterable[Mount]) -> set[str]:
-    """The other paths under which ``path`` (absolute, without links), or a part of what is below it,
-    is found."""
+    """The other paths to ``path`` (absolute, without links), or to a part of what is below it."""
     table = tuple(known)
-    # Of mounts at one point the last one is seen.
+    # Of several mounts at one point the last one is visible.
     own = max(
-        (each for each in reversed(table) if _is_in(path, each.point)),
+        (each for each in reversed(table) if is_in(path, each.point)),
         key=lambda each: len(each.point),
         default=None,
     )
@@ -54,9 +53,9 @@ def second_paths(path: str, known: Iterable[Mount]) -> set[str]:
     for each in table:
         if each.device != own.device:
             continue
-        if _is_in(inner, each.root):
+        if is_in(inner, each.root):
             found.add(_joined(each.point, os.path.relpath(inner, each.root)))
-        elif _is_in(each.root, inner):
+        elif is_in(each.root, inner):
             found.add(each.point)
     return found - {path}
 
@@ -65,10 +64,11 @@ def _joined(folder: str, below: str) -> str:
     return os.path.normpath(os.path.join(folder, below))  # noqa: PTH118 - words, no files
 
 
-def _is_in(path: str, folder: str) -> bool:
+def is_in(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or lies below it; both are whole paths without links."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _plain(word: str) -> str:
-    """A path of the table, in which blanks and the like stand as octal numbers."""
+    """A path of the table, with octal numbers decoded (for blanks and similar characters)."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)

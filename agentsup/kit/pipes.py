@@ -1,27 +1,27 @@
-"""Our ends of a child's pipes, read and written without tasks and without unbounded memory.
+"""Our ends of a child's pipes, read and written without tasks and with bounded memory.
 
-The readers work on bare descriptors with the loop's reader callbacks, so opening and closing
-them needs no await and cannot be cut in half by a cancellation. They also know the trap of a
-grandchild that keeps the pipe open: once the group's leader has ended, what is in the pipe is
-taken and the stream ends, whoever still holds the other side.
+The readers use bare descriptors with the loop's reader callbacks, so opening and closing them needs
+no await and cannot be interrupted by a cancellation. A grandchild may keep the pipe open: once the
+group's leader has ended, the rest of the pipe is read and the stream ends, even if another process
+still holds the other side.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator
 
-__all__ = ["LineTooLong", "PipeReader", "PipeTail", "PipeWriter"]
-
 _CHUNK_BYTES = 64 * 1024
 _HIGH_WATER_BYTES = 256 * 1024
 
 
 class LineTooLong(ValueError):
-    """A line of the child's output is longer than allowed; `limit_bytes` says how long it may be."""
+    """A line of the child's output is longer than allowed; ``limit_bytes`` is the limit."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Remember the limit."""
+        """``limit_bytes`` is the limit."""
         super().__init__(f"the program wrote a line of more than {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
 
@@ -39,12 +39,12 @@ class _Source:
         self._loop.add_reader(descriptor, self._on_readable)
 
     def leader_ended(self) -> None:
-        """Take what the pipe still holds, then end."""
+        """Read the rest of the pipe, then end."""
         self._is_leader_gone = True
         self._drain()
 
     def close(self) -> None:
-        """End now and give the descriptor back; what was read stays readable."""
+        """End now and close the descriptor; data that was read stays available."""
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._descriptor)
@@ -56,7 +56,7 @@ class _Source:
             pass
 
     def _on_readable(self) -> bool:
-        """Read one chunk; False if there was nothing more to take now."""
+        """Read one chunk; False if there was nothing more to read now."""
         try:
             data = os.read(self._descriptor, _CHUNK_BYTES)
         except BlockingIOError:
@@ -89,33 +89,33 @@ class _Source:
         raise NotImplementedError
 
     def _changed(self) -> None:
-        """New data or the end; readers wake up here."""
+        """Called at new data or at the end; readers are woken here."""
 
 
 class PipeTail(_Source):
-    """Reads everything and keeps only the last `keep_bytes`, so that the child never blocks."""
+    """Reads everything and keeps only the last ``keep_bytes``, so that the child never blocks."""
 
     def __init__(self, descriptor: int, *, keep_bytes: int) -> None:
-        """Take over `descriptor`; it is closed at the end of the stream."""
+        """Take over ``descriptor``; it is closed at the end of the stream."""
         self._keep_bytes = keep_bytes
-        self._kept = bytearray()
+        self._tail = bytearray()
         super().__init__(descriptor)
 
     @property
     def tail(self) -> bytes:
         """The last bytes that were written."""
-        return bytes(self._kept)
+        return bytes(self._tail)
 
     def _take(self, data: bytes) -> None:
-        self._kept += data
-        del self._kept[: -self._keep_bytes]
+        self._tail += data
+        del self._tail[: -self._keep_bytes]
 
 
 class PipeReader(_Source):
     """Reads on demand: at most 256 KiB, or one line of the allowed length, are held unread."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take over `descriptor`; it is closed at the end of the stream."""
+        """Take over ``descriptor``; it is closed at the end of the stream."""
         self._unread = bytearray()
         self._high_water_bytes = _HIGH_WATER_BYTES
         self._waiter: asyncio.Future[None] | None = None
@@ -129,7 +129,8 @@ class PipeReader(_Source):
     async def lines(self, limit_bytes: int) -> AsyncGenerator[bytes, None]:
         """Line after line without its newline; a last line without one counts too.
 
-        Raises `LineTooLong` for a line of more than `limit_bytes`, before all of it is held.
+        Raises ``LineTooLong`` for a line of more than ``limit_bytes``, before all of it is in
+        memory.
         """
         self._high_water_bytes = max(_HIGH_WATER_BYTES, limit_bytes + 1)
         searched = 0
@@ -148,7 +149,7 @@ class PipeReader(_Source):
             yield self._cut(len(self._unread))
 
     async def _more_than(self, size: int) -> bool:
-        """Wait until more than `size` bytes are unread; False if the stream ended before."""
+        """Wait until more than ``size`` bytes are unread; False if the stream ended before."""
         while len(self._unread) <= size and self._is_open:
             if self._waiter is not None:
                 raise RuntimeError("a pipe has one reader at a time")
@@ -177,10 +178,10 @@ class PipeReader(_Source):
 
 
 class PipeWriter:
-    """The child's standard input; `write` returns when the kernel has taken everything."""
+    """The child's standard input; ``write`` returns when the kernel has taken everything."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take over `descriptor`."""
+        """Take over ``descriptor``."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
@@ -191,13 +192,15 @@ class PipeWriter:
         self._waiters: list[asyncio.Future[None]] = []
 
     def feed(self, data: bytes, *, then_close: bool = False) -> None:
-        """Send `data` as the child takes it, without waiting; optionally end the stream after."""
+        """Send ``data`` as the child reads it, without waiting; optionally end the stream
+        afterwards."""
         self._unsent += data
         self._ends_when_empty |= then_close
         self._pump()
 
     async def write(self, data: bytes) -> None:
-        """Send `data` and wait until it is out; `BrokenPipeError` if the child reads no more."""
+        """Send ``data`` and wait until it is sent. Raises ``BrokenPipeError`` if the child no
+        longer reads."""
         if self._is_open:
             self.feed(data)
         while self._unsent and self._is_open:
@@ -211,7 +214,7 @@ class PipeWriter:
             raise BrokenPipeError("the program does not read its input any more")
 
     def close(self) -> None:
-        """End the stream; what is not sent yet is dropped."""
+        """End the stream; data that is not sent yet is dropped."""
         if not self._is_open:
             return
         self._is_open = False

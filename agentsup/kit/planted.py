@@ -1,11 +1,13 @@
-"""The one door to files below what an agent can write, where anything may stand under any name.
+"""Safe access to files in folders that an agent can write, where any kind of file may be planted.
 
-A pipe keeps its reader for ever, a link leads out of the folder or to a device without end, a file
-has a terabyte, a directory stands where a file should be. So nothing here follows a link, also not
-one that is put in place between a look and a step; only plain files are opened, without waiting for
-anybody; what is read, listed and removed is bounded. All of it blocks: code on the event loop calls
-it in a ``kit.pool.BoundedPool``, which adds the limit of time.
+A pipe would block its reader for ever; a link may lead out of the folder or to an endless device; a
+file may have a terabyte; a directory may stand in place of a file. So nothing here follows a link,
+not even one that is put in place between a check and a step. Only plain files are opened, without
+blocking on a pipe or device. Reading, listing and removing are bounded. Everything blocks on the
+disk: code on the event loop calls it in a ``kit.pool.BoundedPool``, which adds a time limit.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -20,13 +22,11 @@ from typing import IO, Final
 
 from agentsup.kit import removal
 
-__all__ = ["Folder", "LeadsOut", "NotPlain", "TooLong", "kind_of", "names_of", "read_plain"]
-
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PIECE: Final = 1024 * 1024
 _LOOKED_AT: Final = 100_000
-"""Entries of one directory that are looked at, however many there are."""
+"""The most entries of one directory that are read."""
 _ASIDE: Final = ".set-aside"
 _TRIES: Final = 100
 _MAX_PATH: Final = 4096
@@ -39,78 +39,68 @@ _KINDS: Final = (
 )
 
 
-class NotPlain(OSError):
-    """Something else stands where a plain file should be."""
+class NotRegularFile(OSError):
+    """There is something else in place of a plain file."""
 
     def __init__(self, name: str, mode: int) -> None:
         super().__init__(errno.EINVAL, f"{name} is {kind_of(mode)}, not a plain file")
 
 
-class TooLong(OSError):
-    """The file has more bytes than are taken."""
+class FileTooLong(OSError):
+    """The file has more bytes than the limit."""
 
     def __init__(self, name: str, limit: int) -> None:
         super().__init__(errno.EFBIG, f"{name} has more than {limit} bytes")
         self.limit = limit
 
 
-class LeadsOut(PermissionError):
-    """A path that is not relative to the folder, or leads out of it."""
+class PathEscapes(PermissionError):
+    """The path is not relative to the folder, or leads out of it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EACCES, f"{path[:200]!r} is no path inside the folder")
 
 
 def kind_of(mode: int) -> str:
-    """What a thing of that mode is, in words."""
+    """The kind of file with that mode, in words."""
     return next((words for test, words in _KINDS if test(mode)), "a device")
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """The names on a relative path. Raises ``LeadsOut``."""
+    """The names on a relative path. Raises ``PathEscapes``."""
     if "\0" in path or len(path) > _MAX_PATH or path.startswith(("/", "~")):
-        raise LeadsOut(path)
+        raise PathEscapes(path)
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise LeadsOut(path)
+        raise PathEscapes(path)
     return names
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """The first ``limit`` bytes of a file that people keep, where links are followed; a pipe or a
-    device in its place is refused instead of waited for.
+    """The first ``limit`` bytes of a file that people keep; links are followed.
 
-    Raises ``OSError``: ``NotPlain`` among others.
+    A pipe or a device in its place is refused, so that it can't block. Raises ``OSError``, such as
+    ``NotRegularFile``.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise NotPlain(path.name, mode)
+            raise NotRegularFile(path.name, mode)
         return _read(descriptor, limit)
     finally:
         os.close(descriptor)
 
 
-class Folder:
-    """What lies below one directory. Every path is relative to it; everything raises ``OSError``."""
+class GuardedFolder:
+    """The files below one directory, by relative paths. Every method raises ``OSError``."""
 
     def __init__(self, root: Path | str) -> None:
-        """``root`` is what an agent's programs are given as a whole: what is below is theirs to
-        write, its own name is not."""
+        """``root`` is the whole directory of an agent's programs: they can write below it, but not
+        change its own name."""
         self.root = Path(root)
 
     # -- files -------------------------------------------------------------------------------------
-
-    def read(self, path: str, limit: int) -> bytes:
-        """A whole file. Raises ``TooLong`` beyond ``limit`` bytes, also if it grows meanwhile."""
-        with self._opened(path, os.O_RDONLY) as descriptor:
-            if os.fstat(descriptor).st_size > limit:
-                raise TooLong(path, limit)
-            data = _read(descriptor, limit + 1)
-        if len(data) > limit:
-            raise TooLong(path, limit)
-        return data
 
     def head(self, path: str, limit: int, *, offset: int = 0) -> tuple[bytes, int]:
         """At most ``limit`` bytes of a file from ``offset`` on, and its size."""
@@ -118,25 +108,26 @@ class Folder:
             return _read(descriptor, limit, offset), os.fstat(descriptor).st_size
 
     def open(self, path: str) -> IO[bytes]:
-        """A file to be read piece by piece, each piece in a pool."""
+        """A file object to read in pieces, each in a pool."""
         with self._opened(path, os.O_RDONLY) as descriptor:
             return os.fdopen(os.dup(descriptor), "rb")
 
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Put a whole file in place, durably; what stood there is there until it is safe.
+        """Replace a whole file, durably; the old file stays until the new one is safe.
 
-        A link under its name is replaced, not followed; a directory is ``IsADirectoryError``.
+        A link with this name is replaced, not followed; a directory gives ``IsADirectoryError``.
         """
         names = _file_names(path)
         with self.directory(names[:-1]) as parent:
             _put(parent, names[-1], data, mode)
 
     def renew(self, path: str, data: bytes, *, mode: int = 0o644) -> str:
-        """As ``write``, unless the file has that content; with the directories on its way. What
-        stands there and is no plain file is set aside; the new name of that, or empty."""
+        """As ``write``, unless the file has that content already; makes missing directories.
+        Something that is no plain file is renamed first. Returns its new name, or an empty
+        string."""
         names = _file_names(path)
         with self.directory(names[:-1], make=True) as parent:
-            known = _stat(parent, names[-1])
+            known = removal.status(parent, names[-1])
             aside = ""
             if known is not None and not stat.S_ISREG(known.st_mode):
                 aside = _set_aside(parent, names[-1])
@@ -148,7 +139,7 @@ class Folder:
             return aside
 
     def create(self, path: str, data: bytes, *, mode: int = 0o644) -> bool:
-        """Make a file unless something has its name; whether it was made."""
+        """Make a file unless the name exists. Returns whether it was made."""
         names = _file_names(path)
         with self.directory(names[:-1]) as parent:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -163,19 +154,19 @@ class Folder:
             return True
 
     def append(self, path: str, data: bytes, limit: int, *, mode: int | None = None) -> None:
-        """Add to a file, durably. Raises ``TooLong`` where it would have more than ``limit`` bytes.
-        With ``mode`` it is made if it is not there."""
+        """Append to a file, durably. Raises ``FileTooLong`` if it would have more than ``limit``
+        bytes. With ``mode`` a missing file is made."""
         flags = os.O_WRONLY | os.O_APPEND | (0 if mode is None else os.O_CREAT)
         with self._opened(path, flags, mode or 0) as descriptor:
             if os.fstat(descriptor).st_size + len(data) > limit:
-                raise TooLong(path, limit)
+                raise FileTooLong(path, limit)
             _write(descriptor, data)
             os.fsync(descriptor)
 
     # -- names -------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> os.stat_result:
-        """What one thing is; a link is told as a link."""
+        """The status of one file; a link's own status, not its target's."""
         names = names_of(path)
         if not names:
             with self.directory(()) as directory:
@@ -184,11 +175,11 @@ class Folder:
             return os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
 
     def list(self, path: str, limit: int) -> tuple[list[tuple[str, os.stat_result]], bool]:
-        """What is in a directory, by name, at most ``limit``; and whether there is more."""
+        """The entries of a directory by name, at most ``limit``, and whether there are more."""
         with self.directory(names_of(path)) as directory:
             with os.scandir(directory) as entries:
                 names = sorted(entry.name for entry in islice(entries, _LOOKED_AT))
-            found = [(name, _stat(directory, name)) for name in names[:limit]]
+            found = [(name, removal.status(directory, name)) for name in names[:limit]]
         return [(name, known) for name, known in found if known is not None], len(names) > limit
 
     def remove(self, path: str) -> bool:
@@ -196,7 +187,7 @@ class Folder:
         names = _file_names(path)
         try:
             with self.directory(names[:-1]) as parent:
-                known = _stat(parent, names[-1])
+                known = removal.status(parent, names[-1])
                 if known is None:
                     return False
                 if stat.S_ISDIR(known.st_mode):
@@ -208,7 +199,7 @@ class Folder:
             return False
 
     def has(self, path: str) -> bool:
-        """Whether anything has that name."""
+        """Whether the name exists."""
         try:
             self.stat(path)
         except FileNotFoundError:
@@ -216,39 +207,39 @@ class Folder:
         return True
 
     def move(self, path: str, to: str) -> None:
-        """Give something another name in the folder; a directory takes no other's place."""
+        """Rename something within the folder; a directory replaces no other file."""
         names, new = _file_names(path), _file_names(to)
         with self.directory(names[:-1]) as before, self.directory(new[:-1]) as after:
             os.rename(names[-1], new[-1], src_dir_fd=before, dst_dir_fd=after)
 
-    def move_out(self, path: str, to: "Folder", name: str) -> None:
-        """Move something into another folder on the same disk, also a directory whose mode forbids
-        it. Raises ``OSError`` with ``EXDEV`` where that is on another one."""
+    def move_out(self, path: str, to: GuardedFolder, name: str) -> None:
+        """Move something into another folder on the same disk, even a directory whose mode forbids
+        it. Raises ``OSError`` with ``EXDEV`` if that folder is on another disk."""
         names = _file_names(path)
         with self.directory(names[:-1]) as parent, to.directory(()) as other:
-            known = _stat(parent, names[-1])
+            known = removal.status(parent, names[-1])
             is_directory = known is not None and stat.S_ISDIR(known.st_mode)
-            # A move writes the directory's entry for what it lies in: it must be writable.
+            # Moving a directory updates its ".." entry, so it must be writable.
             with removal.opened(parent, names[-1]) if is_directory else contextlib.nullcontext():
                 os.rename(names[-1], name, src_dir_fd=parent, dst_dir_fd=other)
 
     def set_aside(self, path: str) -> str:
-        """Give what stands there another name beside it, and return that."""
+        """Rename something to a free name beside it, and return that name."""
         names = _file_names(path)
         with self.directory(names[:-1]) as parent:
             return "/".join((*names[:-1], _set_aside(parent, names[-1])))
 
     def make(self, path: str = "", *, mode: int = 0o755) -> None:
-        """A directory with those on its way, the folder itself among them; it may be there."""
+        """Make a directory and its missing parents, including the folder itself; it may exist."""
         with self.directory(names_of(path), make=True, mode=mode):
             return
 
     def clear(self, path: str, *, mode: int = 0o755) -> str:
-        """As ``make`` for one directory; what stands there and is none is set aside. The new name
-        of that, or empty."""
+        """As ``make`` for one directory; something else with that name is renamed first. Returns
+        its new name, or an empty string."""
         names, aside = _file_names(path), ""
         with self.directory(names[:-1], make=True, mode=mode) as parent:
-            known = _stat(parent, names[-1])
+            known = removal.status(parent, names[-1])
             if known is not None and not stat.S_ISDIR(known.st_mode):
                 aside = _set_aside(parent, names[-1])
             with contextlib.suppress(FileExistsError):
@@ -256,8 +247,11 @@ class Folder:
         return aside
 
     def remove_tree(self, path: str, goes_on: Callable[[], bool]) -> bool:
-        """Remove a directory with all that is in it, or any other thing. ``goes_on`` is asked
-        before each step; False if it ended the work first: a next call takes it up."""
+        """Remove a directory with all its content, or any other file.
+
+        ``goes_on()`` is asked before each step. Returns False if it stopped the work; another call
+        continues it.
+        """
         names = _file_names(path)
         with self.directory(names[:-1]) as parent:
             return removal.remove(parent, names[-1], goes_on)
@@ -268,8 +262,8 @@ class Folder:
     def directory(
         self, names: Sequence[str], *, make: bool = False, mode: int = 0o755
     ) -> Generator[int]:
-        """A descriptor of the directory below, reached without a link; ``make`` what is missing,
-        the folder itself among it."""
+        """A descriptor of the directory below, opened without following links; with ``make``,
+        missing directories are made, including the folder itself."""
         descriptor = self._open_root(mode if make else None)
         try:
             for name in names:
@@ -299,7 +293,7 @@ class Folder:
         except FileNotFoundError:
             if mode is None:
                 raise
-        # A link to nothing is there, and no directory: opening it says so.
+        # There may be a link to nothing instead of a directory; opening it raises then.
         with contextlib.suppress(FileExistsError):
             self.root.mkdir(mode=mode, parents=True)
         return os.open(self.root, flags)
@@ -307,18 +301,18 @@ class Folder:
 
 @contextmanager
 def _plain(parent: int, name: str, flags: int, mode: int = 0) -> Generator[int]:
-    """Open a plain file; what is checked is what was opened."""
+    """Open a plain file; the check is made on the opened descriptor."""
     try:
         descriptor = os.open(name, flags | _FILE, mode, dir_fd=parent)
     except OSError as error:
-        known = _stat(parent, name)
+        known = removal.status(parent, name)
         if known is not None and not stat.S_ISREG(known.st_mode):
-            raise NotPlain(name, known.st_mode) from error
+            raise NotRegularFile(name, known.st_mode) from error
         raise
     try:
         found = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(found):
-            raise NotPlain(name, found)
+            raise NotRegularFile(name, found)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -327,15 +321,8 @@ def _plain(parent: int, name: str, flags: int, mode: int = 0) -> Generator[int]:
 def _file_names(path: str) -> tuple[str, ...]:
     names = names_of(path)
     if not names:
-        raise LeadsOut(path)
+        raise PathEscapes(path)
     return names
-
-
-def _stat(parent: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def _read(descriptor: int, limit: int, offset: int = 0) -> bytes:
@@ -374,7 +361,7 @@ def _put(parent: int, name: str, data: bytes, mode: int) -> None:
 
 
 def _temporary(parent: int, name: str, mode: int) -> tuple[int, str]:
-    """A new file beside ``name``; a name that is taken, by whatever was planted there, is passed."""
+    """A new file beside ``name``; names that exist already, maybe planted, are skipped."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     stem = f".{name[:100]}.{os.getpid()}-{threading.get_native_id()}"
     for number in range(_TRIES):
@@ -387,7 +374,7 @@ def _temporary(parent: int, name: str, mode: int) -> tuple[int, str]:
 def _set_aside(parent: int, name: str) -> str:
     for number in range(1, _TRIES):
         aside = f"{name[:200]}{_ASIDE}-{number}"
-        if _stat(parent, aside) is None:
+        if removal.status(parent, aside) is None:
             os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=parent)
             return aside
     raise FileExistsError(errno.EEXIST, f"too many things were set aside for {name}")

@@ -1,4 +1,7 @@
-"""What a process asks of the kernel for itself: to adopt, to close its memory, to give up rights."""
+"""Kernel settings of this process: adoption of orphans, protection of its memory, dropping of
+rights."""
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -10,8 +13,6 @@ from agentsup.kit import seccomp
 from agentsup.kit.descriptors import lower_limit
 from agentsup.kit.fence import stay_inside
 
-__all__ = ["become_subreaper", "before_exec", "close_memory"]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,24 +23,28 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 def become_subreaper() -> bool:
     """Make orphaned descendants our children, so that they can be found and reaped.
 
-    Returns False where the system cannot do it. To be called once at the start of the daemon.
+    Returns False if the system cannot do it. Called once at the start of the daemon.
     """
     return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def close_memory() -> bool:
-    """Keep this process's memory and environment from programs of the same user (`/proc`, ptrace).
+    """Protect this process's memory and environment from the same user (``/proc``, ptrace).
 
-    What it starts is open again, by its own `exec`. Who has the rights of root still gets in, and
-    there are no crash dumps. Returns False where the system cannot do it.
+    Its child programs are open again, by their own ``exec``. A program with root's rights still has
+    access, and there are no crash dumps. Returns False if the system cannot do it.
     """
     return _libc is not None and _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
 def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] | None:
-    """What the child runs between fork and exec: take the usual limit of descriptors, ask to be
-    killed when this thread dies, give up what rights there are to gain, and go behind the fence, with
-    the filter of system calls where the system has one."""
+    """The function that the child runs between fork and exec.
+
+    It sets the usual limit of descriptors, asks the kernel for a kill when the daemon's thread
+    dies, gives up the gaining of rights (if ``gains_rights`` is false, or with a fence), and enters
+    the ``fence`` with the filter of system calls, if the system has one. None if the system is not
+    Linux.
+    """
     if _libc is None:
         return None
     prctl, daemon_pid = _libc.prctl, os.getpid()

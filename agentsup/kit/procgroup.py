@@ -1,16 +1,18 @@
-"""The one door to child processes.
+"""The only module that starts child processes which must not outlive the daemon.
 
-A child is started as the leader of its own session, so that it and everything it starts can be
-signalled as one group. Its end is watched through a pidfd, never through its pipes, because a
-grandchild may hold those open. A group counts as gone when no member is left in a state other
-than zombie; a descendant that left the group (`setsid`, double fork) is known by its parents or by
-a mark in its environment (`kit.strays`); one that hides from both is ended by `kit.reaper`. Serves
-P5, and P1 when the daemon is killed: children die with it (`PR_SET_PDEATHSIG`) or are swept at the
-next start.
+A child is forked in a thread (``kit.starter``), as the leader of its own session, so that it and
+all its descendants can be signalled as one group. Its end is watched through a pidfd, never through
+its pipes, because a grandchild may hold those open. A group counts as gone when it has no member
+but zombies. A descendant that left the group (``setsid``, double fork) is known by its parents or
+by a mark in its environment (``kit.strays``); one that hides both is ended by ``kit.reaper``.
+Serves P5, and P1 when the daemon is killed: children die with it (``PR_SET_PDEATHSIG``) or are
+killed at the next start.
 
-Linux has all of this. Elsewhere the exit is polled, nothing dies with the daemon, descendants
-that leave the group are not found, and `members` and `sweep` know nothing.
+Linux supports all of this. Elsewhere the exit is polled, nothing dies with the daemon, descendants
+that leave the group are not found, and ``members`` and ``sweep`` find nothing.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -19,36 +21,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import IO, Self
 
 from agentsup.kit import proctable
-from agentsup.kit.childenv import BASE_ENV_NAMES, child_env
 from agentsup.kit.entropy import new_token
 from agentsup.kit.exits import collect, peek_exit
-from agentsup.kit.leftovers import MARK, GroupRecord, sweep
+from agentsup.kit.leftovers import MARK, GroupRecord
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
 from agentsup.kit.prctl import before_exec
 from agentsup.kit.proctable import members
-from agentsup.kit.strays import LiveGroups, Strays
-
-__all__ = [
-    "BASE_ENV_NAMES",
-    "GroupRecord",
-    "GroupStuck",
-    "Output",
-    "ProcessGroup",
-    "Stdio",
-    "child_env",
-    "live_groups",
-    "members",
-    "reap_orphans",
-    "sweep",
-]
+from agentsup.kit.starter import ProgramStarter
+from agentsup.kit.strays import DetachedProcesses, LiveGroups
 
 _IS_LINUX = sys.platform == "linux"
 _EXIT_POLL_S = 0.02
@@ -58,12 +45,15 @@ _BURIAL_LOOK_S = 0.25
 _KILL_LIMIT_S = 2.0
 _serial = itertools.count(1)
 _TIGHT_S = 0.003
-# A mirror of kernel state: which children of this process are leaders that a group watches.
+_LISTED_S = 0.002
+# A mirror of kernel state: the children of this process that lead a watched group.
 _live = LiveGroups()
+# The parent of these children, as the kernel sees it: they die with its thread.
+_starter = ProgramStarter()
 
 
 class Stdio(Enum):
-    """What to do with one of the child's three streams."""
+    """The handling of one of the child's three streams."""
 
     NULL = "null"
     PIPE = "pipe"
@@ -75,7 +65,7 @@ class Stdio(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a program that ran to its end has left."""
+    """The output of a program that ran to its end."""
 
     code: int
     stdout: bytes
@@ -84,11 +74,12 @@ class Output:
 
 
 class GroupStuck(RuntimeError):
-    """Members survived SIGKILL for two seconds, as in uninterruptible disk sleep, or started others
-    faster than they were killed; see `pids`. They are killed again at the next start."""
+    """Members survived SIGKILL for two seconds: in uninterruptible disk sleep, or because they
+    start others faster than they are killed; see ``pids``. They are killed again at the next
+    start."""
 
     def __init__(self, pgid: int, argv0: str, pids: list[int]) -> None:
-        """Remember the group and who is left of it."""
+        """``pids`` are the members that are left."""
         super().__init__(
             f"of the process group {pgid} ({argv0}) the processes {pids} are left 2 s after SIGKILL;"
             " look at them with ps, end what they wait for, or restart the daemon"
@@ -102,41 +93,46 @@ def live_groups() -> LiveGroups:
     return _live
 
 
-def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
-    """Collect dead orphans that fell to us as subreaper; returns the dead children seen now.
+def reap_orphans(
+    seen: frozenset[int] = frozenset(), children: Iterable[int] | None = None
+) -> frozenset[int]:
+    """Collect dead orphans that were reparented to us; returns the dead children seen now.
 
-    Called every few seconds with the last result: only a child that was already dead then is
-    collected, because a library's own child is collected by that library at once. The leaders
-    of our groups are left to their groups.
+    Called every few seconds with the last result ``seen``: only a child that was already dead then
+    is collected, because a library collects its own child at once. Leaders of our groups are left
+    out; their groups collect them. ``children`` limits the call to some children, if there are
+    many; default: all.
     """
-    rows = (proctable.read_row(pid) for pid in proctable.child_pids(os.getpid()))
-    found = {row.pid for row in rows if row is not None and not row.is_alive}
-    dead = {pid for pid in found if not _live.leads(pid)}
+    if children is None:
+        children = proctable.child_pids(os.getpid())
+    # One system call each; reading a row takes fifteen times as long, and there may be thousands.
+    dead = {pid for pid in children if not _live.leads(pid) and peek_exit(pid) is not None}
     for pid in dead & seen:
         collect(pid)
     return frozenset(dead - seen)
 
 
 class ProcessGroup:
-    """A running program and everything it started. Use as `async with`, or call `stop`.
+    """A running program and all its descendants. Use as ``async with``, or call ``stop``.
 
-    `stdin`, `stdout` and `stderr` are None where the stream was not asked for.
+    ``stdin``, ``stdout`` and ``stderr`` are None if the stream was not requested.
     """
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", argv0: str, mark: str) -> None:
-        """Internal: use `spawn`."""
+    def __init__(self, popen: subprocess.Popen[bytes], detached: DetachedProcesses) -> None:
+        """Internal: use ``spawn``."""
         self._popen = popen
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._pidfd: int | None = None
         self._gone = asyncio.Event()
         self._burial: asyncio.TimerHandle | None = None
-        self._strays = Strays(popen.pid, argv0, mark)
+        self._detached = detached
+        detached.pgid = popen.pid
         self.pid = popen.pid
         self.pgid = popen.pid
         row = proctable.read_row(self.pid)
-        self.record = GroupRecord(self.pgid, row.started_ticks if row else 0, argv0)
-        _live.add(self._strays)
+        self.record = GroupRecord(self.pgid, row.started_ticks if row else 0, detached.argv0)
+        _live.add(self._detached)
         self.stdin: PipeWriter | None = None
         self.stdout: PipeReader | None = None
         self.stderr: PipeTail | None = None
@@ -154,40 +150,62 @@ class ProcessGroup:
         keep_stderr_bytes: int = 64 * 1024,
         gains_rights: bool = True,
         fence: int | None = None,
-    ) -> "ProcessGroup":
-        """Start `argv` in `cwd` with exactly `env` (see `child_env`) plus our mark.
+    ) -> ProcessGroup:
+        """Start ``argv`` in ``cwd`` with exactly ``env`` (see ``child_env``) plus our mark.
 
-        `stdin` is nothing, bytes to send, or `Stdio.PIPE` for a dialogue. With `gains_rights`
-        false nothing that it starts gets another user's rights (`sudo`, setuid); nor with a `fence`,
-        the rules of `kit.fence` that it and all it starts stay within. Raises `OSError` if the
-        program cannot be started, `RuntimeError` outside the main thread: the kernel would
-        kill the child when that thread ends. Has no await inside, so it cannot be cut in half.
+        ``stdin`` is nothing, bytes to send, or ``Stdio.PIPE`` for a dialogue. With ``gains_rights``
+        false, or with a ``fence`` (rules of ``kit.fence`` for it and its descendants), no
+        descendant can get another user's rights (``sudo``, setuid). Raises ``OSError`` if the
+        program cannot be started. A cancelled start leaves no process: the group is killed as soon
+        as there is one, and waited for.
         """
-        if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("child processes are started from the main thread only")
-        mark = f"{os.getpid()}.{next(_serial)}.{new_token()}"
-        try:
-            popen = subprocess.Popen(  # noqa: ASYNC220 - about 1 ms; a thread would be its "parent"
+        detached = DetachedProcesses(0, argv[0], f"{os.getpid()}.{next(_serial)}.{new_token()}")
+        before, errors = (
+            before_exec(gains_rights=gains_rights, fence=fence),
+            _stderr_argument(stderr),
+        )
+
+        def fork() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
                 list(argv),
-                env={**env, MARK: mark},
+                env={**env, MARK: detached.mark},
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if stdin in {None, Stdio.NULL} else subprocess.PIPE,
                 stdout=subprocess.PIPE if stdout is not Stdio.NULL else subprocess.DEVNULL,
-                stderr=_stderr_argument(stderr),
+                stderr=errors,
                 bufsize=0,
                 start_new_session=True,
-                preexec_fn=before_exec(gains_rights=gains_rights, fence=fence),  # noqa: PLW1509 - system calls, no locks
+                preexec_fn=before,  # noqa: PLW1509 - system calls, no locks
             )
-        except subprocess.SubprocessError as error:
-            raise OSError(0, "the fence around it can't be closed") from error
-        group = cls(popen, argv[0], mark)
+
+        unwanted: list[ProcessGroup] = []
+
+        def born(popen: subprocess.Popen[bytes]) -> ProcessGroup:
+            group = cls(popen, detached)
+            try:
+                group._watch_exit()
+                group._open_streams(stdin, keep_stderr_bytes)
+            except BaseException:
+                group.kill_now()
+                raise
+            return group
+
+        def undo(popen: subprocess.Popen[bytes]) -> None:
+            unwanted.append(born(popen))
+            unwanted[0].kill_now()
+
+        _live.expect(detached)
         try:
-            group._watch_exit()
-            group._open_streams(stdin, keep_stderr_bytes)
-        except BaseException:
-            group.kill_now()
+            popen = await _starter.run(fork, undo=undo)
+        except BaseException as error:
+            if not unwanted:
+                _live.discard(detached)
+            for group in unwanted:
+                await group.stop(term_grace_s=0)
+            if isinstance(error, subprocess.SubprocessError):
+                raise OSError(0, "the fence around it can't be closed") from error
             raise
-        return group
+        return born(popen)
 
     @property
     def returncode(self) -> int | None:
@@ -200,30 +218,30 @@ class ProcessGroup:
         return self.stderr.tail if self.stderr is not None else b""
 
     async def wait(self) -> int:
-        """The leader's exit code as soon as it ends, whoever still holds its pipes.
+        """The leader's exit code as soon as it ends, even if other processes hold its pipes.
 
-        Descendants may live on; `stop` ends them. A cancelled wait changes nothing.
+        Descendants may still live; ``stop`` ends them. A cancelled wait changes nothing.
         """
         await self._ended.wait()
         return self._popen.returncode
 
     async def communicate(self, *, limit_bytes: int) -> Output:
-        """Let the program run to its end, keep the first `limit_bytes` of its output."""
-        kept = bytearray()
+        """Let the program run to its end, and keep the first ``limit_bytes`` of its output."""
+        output = bytearray()
         is_truncated = False
         while self.stdout is not None and (data := await self.stdout.read()):
-            room = limit_bytes - len(kept)
-            kept += data[:room]
+            room = limit_bytes - len(output)
+            output += data[:room]
             is_truncated |= len(data) > room
         code = await self.wait()
-        return Output(code, bytes(kept), is_truncated, self.stderr_tail)
+        return Output(code, bytes(output), is_truncated, self.stderr_tail)
 
     async def stop(self, *, term_grace_s: float) -> None:
-        """End the whole group: TERM, up to `term_grace_s` seconds, KILL, then see it gone.
+        """End the group: TERM, up to ``term_grace_s`` seconds, KILL, then wait for its end.
 
-        With `term_grace_s=0` it is killed at once. A cancellation skips the grace, still sees
-        the group gone, and is raised then. Raises `GroupStuck` if members survive even SIGKILL
-        for two seconds. Afterwards no descriptor is open. May be called repeatedly.
+        With ``term_grace_s=0`` it is killed at once. A cancellation skips the grace, still waits
+        until the group is gone, and is raised then. Raises ``GroupStuck`` if members survive even
+        SIGKILL for two seconds. Afterwards no descriptor is open. May be called repeatedly.
         """
         try:
             if not self._gone.is_set() and term_grace_s > 0:
@@ -235,19 +253,19 @@ class ProcessGroup:
                 async with asyncio.timeout(_KILL_LIMIT_S):
                     await self._gone.wait()
         if not self._gone.is_set():
-            left = sorted({*members(self.pgid), *(row.pid for row in self._strays.living())})
+            left = sorted({*members(self.pgid), *(row.pid for row in self._detached.living())})
             raise GroupStuck(self.pgid, self.record.argv0, left)
 
     def kill_now(self) -> None:
-        """SIGKILL the whole group without waiting and close our ends of its pipes.
+        """SIGKILL the whole group without waiting, and close our ends of its pipes.
 
-        The dead are collected by the loop as they fall.
+        The loop collects dead members later.
         """
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
         if not self._gone.is_set():
-            self._strays.is_ending = True
+            self._detached.is_ending = True
             self._signal(signal.SIGKILL)
             if self._ended.is_set():
                 self._bury(_FIRST_LOOK_S)
@@ -262,7 +280,7 @@ class ProcessGroup:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Nothing of the group outlives the block."""
+        """Kill the group, so that nothing of it outlives the block."""
         await self.stop(term_grace_s=0)
 
     # -- inside ------------------------------------------------------------------------------
@@ -292,10 +310,10 @@ class ProcessGroup:
             self._loop.call_later(_EXIT_POLL_S, self._poll_exit)
 
     def _check_exit(self) -> None:
-        """See whether the leader has ended, and let the streams run dry.
+        """Check whether the leader has ended, and then let the streams end.
 
-        It stays a zombie until `stop`, which keeps its number from being given to another
-        process while descendants may still have to be signalled by it.
+        The leader stays a zombie until ``stop``, so that its number is not reused while descendants
+        may still have to be signalled by it.
         """
         if self._popen.returncode is None:
             self._popen.returncode = peek_exit(self.pid)
@@ -311,11 +329,11 @@ class ProcessGroup:
         if self.stdin is not None:
             self.stdin.close()
         self._ended.set()
-        if self._strays.is_ending:
+        if self._detached.is_ending:
             self._bury(_FIRST_LOOK_S)
 
     def _bury(self, pause_s: float) -> None:
-        """After a kill: look now and, with growing pauses, again until the group is gone."""
+        """After a kill: check now and, with growing pauses, again until the group is gone."""
         if self._burial is not None:
             self._burial.cancel()
         if not self._check_gone():
@@ -323,33 +341,34 @@ class ProcessGroup:
             self._burial = self._loop.call_later(pause_s, self._bury, following_s)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the group and those who left it; new strays are looked for each time."""
-        self._find_strays()
+        """Signal the group and its detached processes; new ones are searched each time."""
+        self._find_detached()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pgid, number)
-        for row in self._strays.living():
+        for row in self._detached.living():
             _signal_pid(row.pid, number)
 
-    def _find_strays(self) -> bool:
-        """Take in descendants outside the group: still linked to it, or orphaned to us. True if
-        there were living ones that were not known."""
-        strays = self._strays
-        orphans = _live.orphans_of(strays)
-        roots = {self.pgid, *strays.pids, *(row.pid for row in orphans)}
-        known = strays.pids
+    def _find_detached(self) -> bool:
+        """Add descendants outside the group: still linked to it, or orphaned to us. True if some of
+        them were new."""
+        detached = self._detached
+        until_s = self._loop.time() + _LISTED_S
+        orphans = _live.orphans_of(detached, lambda: self._loop.time() < until_s)
+        roots = {self.pgid, *detached.pids, *(row.pid for row in orphans)}
+        known = detached.pids
         for row in [*orphans, *proctable.descendants(roots)]:
             if row.is_alive and row.pgid != self.pgid:
-                strays.add(row)
-        return not strays.pids <= known
+                detached.add(row)
+        return not detached.pids <= known
 
-    def _kill_strays(self) -> bool:
-        """Kill those outside the group; at once again while there are new ones, as one that forks
-        and exits is another each time. True if any was there."""
+    def _kill_detached(self) -> bool:
+        """Kill the detached ones, and again while there are new ones, since a program that
+        forks and exits is a new process each time. True if there was any."""
         was_any = False
         until_s = self._loop.time() + _TIGHT_S
         while True:
-            are_new = self._find_strays()
-            living = self._strays.living()
+            are_new = self._find_detached()
+            living = self._detached.living()
             for row in living:
                 _signal_pid(row.pid, signal.SIGKILL)
             was_any |= bool(living) or are_new
@@ -357,7 +376,7 @@ class ProcessGroup:
                 return was_any
 
     async def _see_gone(self, limit_s: float) -> None:
-        """The polite wait: until nothing of the group is alive, at most `limit_s` seconds."""
+        """Wait until nothing of the group is alive, at most ``limit_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._ended.wait()
@@ -367,26 +386,26 @@ class ProcessGroup:
                     pause_s = min(2 * pause_s, _LAST_LOOK_S)
 
     def _check_gone(self) -> bool:
-        """Collect dead members that are our children; True if nobody alive is left."""
+        """Collect dead members that are our children; True if no living member is left."""
         if self._gone.is_set():
             return True
         self._collect_dead()
-        if self._strays.is_ending:
-            is_any_away = self._kill_strays()
+        if self._detached.is_ending:
+            is_any_away = self._kill_detached()
         else:
-            self._find_strays()
-            is_any_away = bool(self._strays.living())
+            self._find_detached()
+            is_any_away = bool(self._detached.living())
         if is_any_away or self._has_members():
             return False
         self._collect_dead()
-        _live.discard(self._strays)
+        _live.discard(self._detached)
         self._gone.set()
         return True
 
     def _collect_dead(self) -> None:
         while collect(-self.pgid) is not None:
             pass
-        self._strays.collect_dead()
+        self._detached.collect_dead()
 
     def _has_members(self) -> bool:
         try:
@@ -394,8 +413,8 @@ class ProcessGroup:
         except ProcessLookupError:
             return False
         except PermissionError:
-            return bool(members(self.pgid))  # macOS answers so when only zombies are left
-        # The number also answers for zombies that are not ours to collect: read their state.
+            return bool(members(self.pgid))  # macOS raises this when only zombies are left
+        # The call also succeeds for zombies that are not ours to collect: read their state.
         return not _IS_LINUX or bool(members(self.pgid))
 
 
@@ -408,7 +427,7 @@ def _stderr_argument(stderr: Stdio) -> int:
 
 
 def _take_descriptor(stream: IO[bytes]) -> int:
-    """The descriptor of a pipe's file object, which is closed; ours is a copy of its own."""
+    """A copy of the descriptor of a pipe's file object, which is closed."""
     descriptor = os.dup(stream.fileno())
     stream.close()
     return descriptor

@@ -1,8 +1,10 @@
-"""Removing a directory that somebody hostile has filled: as deep, as large and as closed as it is.
+"""Removal of a directory with hostile content: any depth, any size, any mode.
 
-Directories inside are first moved up to the top of what is removed, so that a deep tree needs
-neither a deep stack nor a descriptor for each level: three directories are open at a time.
+Directories inside are first moved up to the top of the removed one. So a deep tree needs neither a
+deep stack nor a descriptor for each level: three directories are open at a time.
 """
+
+from __future__ import annotations
 
 import os
 import stat
@@ -12,19 +14,17 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
-__all__ = ["opened", "remove"]
-
 GoesOn = Callable[[], bool]
 _AT_ONCE: Final = 1000
 """Names that are held in memory at a time."""
 
 
 def remove(parent: int, name: str, goes_on: GoesOn) -> bool:
-    """Remove what has that name in an open directory; False if ``goes_on`` ended the work first.
+    """Remove a file or directory of an open directory; False if ``goes_on`` stopped the work.
 
     Blocks; raises ``OSError``. No link is followed.
     """
-    known = _stat(parent, name)
+    known = status(parent, name)
     if known is None:
         return True
     if not stat.S_ISDIR(known.st_mode):
@@ -40,8 +40,8 @@ def remove(parent: int, name: str, goes_on: GoesOn) -> bool:
     return True
 
 
-def _removed(top: int, name: str, numbers: "count[int]", goes_on: GoesOn) -> bool:
-    """Remove one thing in ``top``; the directories in it are moved to ``top`` instead."""
+def _removed(top: int, name: str, numbers: count[int], goes_on: GoesOn) -> bool:
+    """Remove one entry of ``top``; directories inside it are moved to ``top`` instead."""
     if not _is_directory(top, name):
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=top)
@@ -60,9 +60,9 @@ def _removed(top: int, name: str, numbers: "count[int]", goes_on: GoesOn) -> boo
     return True
 
 
-def _move_up(inner: int, name: str, top: int, numbers: "count[int]") -> None:
-    to = next(free for number in numbers if _stat(top, free := f".removed-{number}") is None)
-    with opened(inner, name):  # a move writes its "..": it must be writable
+def _move_up(inner: int, name: str, top: int, numbers: count[int]) -> None:
+    to = next(free for number in numbers if status(top, free := f".removed-{number}") is None)
+    with opened(inner, name):  # moving it updates its "..", so it must be writable
         os.rename(name, to, src_dir_fd=inner, dst_dir_fd=top)
 
 
@@ -73,7 +73,7 @@ def _some(directory: int) -> list[str]:
 
 @contextmanager
 def opened(parent: int, name: str) -> Generator[int]:
-    """Open a directory, also one whose mode forbids it: it is ours to remove."""
+    """Open a directory, even one whose mode forbids it, since we own it."""
     with suppress(OSError):
         handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:
@@ -88,11 +88,12 @@ def opened(parent: int, name: str) -> Generator[int]:
 
 
 def _is_directory(parent: int, name: str) -> bool:
-    known = _stat(parent, name)
+    known = status(parent, name)
     return known is not None and stat.S_ISDIR(known.st_mode)
 
 
-def _stat(parent: int, name: str) -> os.stat_result | None:
+def status(parent: int, name: str) -> os.stat_result | None:
+    """The status of an entry of an open directory, of a link itself; None if there is none."""
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

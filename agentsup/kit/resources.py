@@ -1,8 +1,8 @@
-"""What the kernel grants this process: limits, and for each thread priority, processors, scheduling.
+"""Resources of this process: limits, and for each thread priority, processors and scheduling.
 
-Another program of the same user can change them (``kit.seccomp`` keeps fenced programs from it). What
-may be given back without rights is given back: soft limits up to the hard ones, processors, the
-priority for the disk.
+Another program of the same user can change them (``kit.seccomp`` prevents that for fenced
+programs). Here everything is restored that needs no privilege: soft limits up to the hard ones,
+processors, the disk priority.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
-
-__all__ = ["Change", "Resources", "Share", "granted", "restore"]
 
 _LIMITS: Final = {
     name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
@@ -35,7 +33,8 @@ _IO_USUAL_LEVEL: Final = 4
 
 
 class Share(NamedTuple):
-    """Of one thread. ``io``: class and level, as the kernel has them in one number."""
+    """Scheduling of one thread. ``io``: class and level of disk priority, in the kernel's single
+    number."""
 
     nice: int
     cpus: frozenset[int]
@@ -46,7 +45,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Soft and hard limits by name (-1: none), and the share of the main thread; None where the
+    """Soft and hard limits by name (-1: none), and the scheduling of the main thread; None if the
     system can't tell."""
 
     limits: Mapping[str, tuple[int, int]]
@@ -55,7 +54,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is less than it was."""
+    """A resource that is lower than it was."""
 
     name: str
     was: str
@@ -64,7 +63,7 @@ class Change:
 
     @property
     def is_limit(self) -> bool:
-        """Whether it is a limit, rather than a share of the processor or the disk."""
+        """Whether it is a limit, and not a share of the processor or the disk."""
         return self.name.startswith(_LIMIT)
 
     def __str__(self) -> str:
@@ -72,13 +71,13 @@ class Change:
 
 
 def granted() -> Resources:
-    """As it is now."""
+    """The present resources."""
     limits = {name: resource.getrlimit(number) for name, number in _LIMITS.items()}
     return Resources(limits, _share(os.getpid()) if sys.platform == "linux" else None)
 
 
 def restore(start: Resources) -> list[Change]:
-    """Find what is less than at the ``start`` and give back what may be given back. Blocks for less
+    """Find what is lower than at the ``start``, and restore what can be restored. Blocks for less
     than a millisecond."""
     return [*_restored_limits(start.limits), *_restored_shares(start.share)]
 
@@ -89,7 +88,7 @@ def _restored_limits(start: Mapping[str, tuple[int, int]]) -> Iterator[Change]:
         now = resource.getrlimit(number)
         if not _is_lower(now, was):
             continue
-        for wanted in (was, (_lesser(was[0], now[1]), now[1])):  # the hard one takes rights
+        for wanted in (was, (_lesser(was[0], now[1]), now[1])):  # the hard one needs rights
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(number, wanted)
                 break
@@ -110,8 +109,8 @@ def _shown(limits: tuple[int, int]) -> str:
 
 
 class _Attribute(NamedTuple):
-    """One part of a share: whether it is less now than it was, how a thread gets back what was, and
-    how it is shown."""
+    """One attribute of a thread's scheduling: whether it is worse than it was, how it is restored,
+    and how it is shown."""
 
     name: str
     is_less: Callable[[Share, Share], bool]
@@ -120,7 +119,7 @@ class _Attribute(NamedTuple):
 
 
 def _io_rank(share: Share) -> tuple[int, int]:
-    """Greater is worse. No class is the usual one."""
+    """A rank of disk priority; greater is worse. No class means the usual one."""
     kind, level = share.io >> _IO_CLASS_BITS, share.io & 0b111
     return (kind, level) if kind else (_IO_BEST_EFFORT, _IO_USUAL_LEVEL)
 
@@ -157,7 +156,7 @@ _ATTRIBUTES: Final = (
 
 
 def _restored_shares(was: Share | None) -> Iterator[Change]:
-    """The same change of several threads is one."""
+    """Restore all threads; the same change of several threads is reported once."""
     if was is None:
         return
     found: dict[Change, None] = {}
@@ -176,7 +175,7 @@ def _restored_share(thread: int, was: Share) -> Iterator[Change]:
             attribute.give(thread, was)
         is_restored = not attribute.is_less(_share(thread), was)
         if attribute.name == _CPUS and not is_restored:
-            continue  # the machine or its administrator has taken them: no program of this user can
+            continue  # removed by the machine or its administrator: no program of this user can
         yield Change(attribute.name, attribute.show(was), attribute.show(now), is_restored)
 
 

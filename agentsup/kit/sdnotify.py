@@ -1,18 +1,18 @@
-"""Telling systemd how we are, over the datagram socket it names; silent anywhere else."""
+"""Notifications to systemd, over the datagram socket that it names; silent anywhere else."""
+
+from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping
 
-__all__ = ["notify", "watchdog_interval_s"]
-
 _US_PER_S = 1_000_000
 
 
 def notify(state: str, *, env: Mapping[str, str] | None = None) -> bool:
-    """Send `state` (such as `READY=1` or `STATUS=…`, lines joined by newline) to systemd.
+    """Send ``state`` (such as ``READY=1`` or ``STATUS=…``, lines joined by newline) to systemd.
 
-    Returns whether it was sent. Without `NOTIFY_SOCKET`, or if nobody listens, nothing happens:
+    Returns whether it was sent. Without ``NOTIFY_SOCKET``, or if nothing listens, nothing happens:
     the daemon does not depend on being watched. Never blocks.
     """
     address = (os.environ if env is None else env).get("NOTIFY_SOCKET", "")
@@ -31,7 +31,8 @@ def notify(state: str, *, env: Mapping[str, str] | None = None) -> bool:
 
 
 def watchdog_interval_s(*, env: Mapping[str, str] | None = None) -> float | None:
-    """How often to send `WATCHDOG=1`: half of what systemd allows; None if it does not watch us."""
+    """How often to send ``WATCHDOG=1``: half of systemd's limit, in seconds; None if it does not
+    watch us."""
     ours = os.environ if env is None else env
     limit_us = ours.get("WATCHDOG_USEC", "")
     pid = ours.get("WATCHDOG_PID", "")

@@ -1,14 +1,17 @@
-"""What fenced programs can't change of other processes: a filter of system calls.
+"""A filter of system calls, so that fenced programs can't change resources of other processes.
 
 Linux lets a process change limits, priority, processors and scheduling of every process of the same
-user. It asks for no right to trace it, so the fence (``kit.fence``) does not cover that, and the
-owner can't undo what was lowered. The filter (seccomp, see ``seccomp(2)``) refuses these calls with
-``EPERM`` where they name another process than the caller. A filter sees numbers alone: the caller's
-own number, and those of its threads and children, are refused too; 0, the caller itself, passes.
+user. This needs no right to trace the other process, so the fence (``kit.fence``) does not cover
+it, and the owner can't undo everything. The filter (seccomp, see ``seccomp(2)``) refuses these
+calls with ``EPERM`` if they name another process than the caller. A filter sees only numbers: the
+caller's own number, and those of its threads and children, are refused too; 0, the caller itself,
+passes.
 
 The filter knows the system calls of x86-64 and of 64-bit ARM, each with its 32-bit form. Calls of
 any other form (x32) are refused. On other machines there is no filter.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -18,8 +21,6 @@ from collections.abc import Callable, Mapping
 from errno import EFAULT, EPERM
 from functools import cache
 from typing import Final, NamedTuple
-
-__all__ = ["filter_of", "installer", "is_available"]
 
 _PR_SET_SECCOMP: Final = 22
 _MODE_FILTER: Final = 2
@@ -43,65 +44,30 @@ _NO_CALL: Final = 0xFFFFFFFF
 
 
 class _Abi(NamedTuple):
-    """One form of system calls: its AUDIT_ARCH, numbers by the block that judges the call, and from
-    which number on the calls of another form begin."""
+    """One form of system calls: its AUDIT_ARCH, and the number from which calls of another form
+    begin."""
 
     arch: int
-    numbers: Mapping[int, str]
     end: int | None = None
 
 
-# What judges each call; the arguments are the same on every machine.
-_X86_64: Final = _Abi(
-    0xC000003E,
-    {
-        141: "setpriority",
-        142: "of itself",  # sched_setparam
-        144: "of itself",  # sched_setscheduler
-        203: "of itself",  # sched_setaffinity
-        251: "ioprio_set",
-        302: "prlimit64",
-        314: "of itself",  # sched_setattr
-    },
-    end=0x40000000,
+_X86_64: Final = _Abi(0xC000003E, end=0x40000000)
+_I386: Final = _Abi(0x40000003)
+_AARCH64: Final = _Abi(0xC00000B7)
+_ARM: Final = _Abi(0x40000028)
+_CALLS: Final = (
+    # The call, the block that decides about it, and its number in each form; the arguments are the
+    # same everywhere.
+    ("setpriority", "setpriority", {_X86_64: 141, _I386: 97, _AARCH64: 140, _ARM: 97}),
+    ("sched_setparam", "of itself", {_X86_64: 142, _I386: 154, _AARCH64: 118, _ARM: 154}),
+    ("sched_setscheduler", "of itself", {_X86_64: 144, _I386: 156, _AARCH64: 119, _ARM: 156}),
+    ("sched_setaffinity", "of itself", {_X86_64: 203, _I386: 241, _AARCH64: 122, _ARM: 241}),
+    ("ioprio_set", "ioprio_set", {_X86_64: 251, _I386: 289, _AARCH64: 30, _ARM: 314}),
+    ("prlimit64", "prlimit64", {_X86_64: 302, _I386: 340, _AARCH64: 261, _ARM: 369}),
+    ("sched_setattr", "of itself", {_X86_64: 314, _I386: 351, _AARCH64: 274, _ARM: 380}),
 )
-_I386: Final = _Abi(
-    0x40000003,
-    {
-        97: "setpriority",
-        154: "of itself",
-        156: "of itself",
-        241: "of itself",
-        289: "ioprio_set",
-        340: "prlimit64",
-        351: "of itself",
-    },
-)
-_AARCH64: Final = _Abi(
-    0xC00000B7,
-    {
-        30: "ioprio_set",
-        118: "of itself",
-        119: "of itself",
-        122: "of itself",
-        140: "setpriority",
-        261: "prlimit64",
-        274: "of itself",
-    },
-)
-_ARM: Final = _Abi(
-    0x40000028,
-    {
-        97: "setpriority",
-        154: "of itself",
-        156: "of itself",
-        241: "of itself",
-        314: "ioprio_set",
-        369: "prlimit64",
-        380: "of itself",
-    },
-)
-# A process can be told that its machine is a 32-bit one (``setarch``); the kernel is not.
+# A process can be told that its machine is a 32-bit one (``setarch``); the kernel still has 64
+# bits.
 _MACHINES: Final = {
     **dict.fromkeys(("x86_64", "i386", "i486", "i586", "i686"), (_X86_64, _I386)),
     **dict.fromkeys(("aarch64", "arm64", "armv6l", "armv7l", "armv8l"), (_AARCH64, _ARM)),
@@ -109,7 +75,7 @@ _MACHINES: Final = {
 
 
 class _Step(NamedTuple):
-    """An instruction; ``yes`` and ``no`` name the blocks where a comparison goes on (empty: at the
+    """An instruction; ``yes`` and ``no`` name the blocks to which a comparison jumps (empty: the
     next step)."""
 
     code: int
@@ -123,8 +89,8 @@ class _Program(ctypes.Structure):
 
 
 def filter_of(machine: str) -> bytes | None:
-    """The filter for a kernel of this ``machine`` (as ``os.uname`` says), in the kernel's form; None
-    where we know no numbers."""
+    """The filter for a kernel of this ``machine`` (``os.uname``), in the kernel's form; None if we
+    know no call numbers."""
     abis = _MACHINES.get(machine)
     if abis is None or sys.byteorder != "little":
         return None
@@ -138,7 +104,7 @@ def filter_of(machine: str) -> bytes | None:
         "other form": [_Step(_EQUAL, _NO_CALL, yes="allow", no="refuse")],
         "prlimit64": [
             *(_load(0), _Step(_EQUAL, 0, yes="allow")),
-            # Only to read is allowed: no new limits. A pointer has two halves.
+            # Only reading is allowed: no new limits. A pointer has two halves.
             *(_load(2), _Step(_EQUAL, 0, no="refuse")),
             *(_load(2, is_high=True), _Step(_EQUAL, 0, yes="allow", no="refuse")),
         ],
@@ -153,11 +119,12 @@ def filter_of(machine: str) -> bytes | None:
 
 @cache
 def is_available() -> bool:
-    """Whether this system takes our filter: its machine is known, and its kernel has filters."""
+    """Whether this system supports our filter: its machine is known, and its kernel has filters."""
     if sys.platform != "linux" or filter_of(os.uname().machine) is None:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    # Without a program the kernel says that it can't read it, if it takes filters at all.
+    # Without a program the kernel reports an unreadable one (EFAULT), if it supports filters at
+    # all.
     return libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0) != 0 and (
         ctypes.get_errno() == EFAULT
     )
@@ -165,9 +132,9 @@ def is_available() -> bool:
 
 @cache
 def installer() -> Callable[[], None] | None:
-    """What filters this very process for good, and all it starts, by one system call; for the moment
-    before ``exec``, after rights were given up. It raises ``OSError``. None: ``is_available`` says no.
-    """
+    """A function that filters this process and its descendants irrevocably, by one system call. For
+    the moment before ``exec``, after rights were given up. It raises ``OSError``. None if
+    ``is_available`` is false."""
     if not is_available() or (steps := filter_of(os.uname().machine)) is None:
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -185,13 +152,14 @@ def _calls(abi: _Abi) -> list[_Step]:
     return [
         _Step(_LOAD, _NUMBER),
         *([_Step(_AT_LEAST, abi.end, yes="other form")] if abi.end is not None else []),
-        *(_Step(_EQUAL, number, yes=judge) for number, judge in abi.numbers.items()),
+        *(_Step(_EQUAL, numbers[abi], yes=judge) for _, judge, numbers in _CALLS),
         _Step(_RETURN, _ALLOW),
     ]
 
 
 def _who(user: int) -> list[_Step]:
-    """For (which, who, …): the caller, and its own group. ``user``: all processes of the user."""
+    """Rules for (which, who, …): allow the caller and its own group. ``user``: all processes of the
+    user."""
     return [
         *(_load(0), _Step(_EQUAL, user, yes="refuse")),
         *(_load(1), _Step(_EQUAL, 0, yes="allow", no="refuse")),
@@ -199,23 +167,24 @@ def _who(user: int) -> list[_Step]:
 
 
 def _load(argument: int, *, is_high: bool = False) -> _Step:
-    """Half of an argument. The kernel takes numbers from the low half, whatever the high one says."""
+    """Load half of an argument. The kernel takes numbers from the low half and ignores the high
+    one."""
     return _Step(_LOAD, 16 + 8 * argument + 4 * is_high)
 
 
 def _assembled(blocks: Mapping[str, list[_Step]]) -> bytes:
-    places: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     length = 0
     for name, steps in blocks.items():
-        places[name] = length
+        offsets[name] = length
         length += len(steps)
     return b"".join(
-        # Jumps go forward, by a byte's worth of steps at most; another one raises here.
-        struct.pack("=HBBI", step.code, *_jumps(step, places, at), step.value)
+        # Jumps go forward, by 255 steps at most; a longer one raises here.
+        struct.pack("=HBBI", step.code, *_jumps(step, offsets, at), step.value)
         for at, step in enumerate(step for steps in blocks.values() for step in steps)
     )
 
 
-def _jumps(step: _Step, places: Mapping[str, int], at: int) -> tuple[int, int]:
-    yes, no = (places[name] - at - 1 if name else 0 for name in (step.yes, step.no))
+def _jumps(step: _Step, offsets: Mapping[str, int], at: int) -> tuple[int, int]:
+    yes, no = (offsets[name] - at - 1 if name else 0 for name in (step.yes, step.no))
     return yes, no

@@ -1,23 +1,24 @@
-"""The one door to asyncio tasks: owned, named, stopped within a limit.
+"""The owner of asyncio tasks: they are held, named, and stopped within a limit.
 
-The event loop refers to tasks weakly and forgets their exceptions. An owner holds them, gives
-each a name of the form `kind:subject`, reports what escapes, and can always be closed in bounded
-time. Serves P3 and P5.
+The event loop refers to tasks weakly and forgets their exceptions. An owner holds them, gives each
+a name of the form ``kind:subject``, reports escaping exceptions, and can always be closed in
+bounded time. Serves P3 and P5.
 """
 
+from __future__ import annotations
+
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["OwnerClosed", "TaskOwner", "stop_task"]
+from agentsup.kit.log import get_logger
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class OwnerClosed(RuntimeError):
-    """`TaskOwner.spawn` was called after `close` began; the coroutine was not started."""
+    """``TaskOwner.spawn`` was called after ``close`` began; the coroutine was not started."""
 
 
 class TaskOwner:
@@ -27,11 +28,11 @@ class TaskOwner:
         self,
         name: str,
         *,
-        on_error: Callable[["asyncio.Task[Any]", BaseException], None] | None = None,
+        on_error: Callable[[asyncio.Task[Any], BaseException], None] | None = None,
     ) -> None:
-        """`on_error(task, exception)` hears of exceptions that escape; without it they are logged.
+        """``on_error(task, exception)`` gets escaping exceptions; default: they are logged.
 
-        `name` appears in log lines and in refusals.
+        ``name`` appears in log lines and in refusals.
         """
         self.name = name
         self._on_error = on_error
@@ -39,14 +40,14 @@ class TaskOwner:
         self._is_closed = False
 
     @property
-    def tasks(self) -> frozenset["asyncio.Task[Any]"]:
+    def tasks(self) -> frozenset[asyncio.Task[Any]]:
         """The tasks that have not ended yet."""
         return frozenset(self._tasks)
 
-    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
-        """Start `coro` as a task called `name` (`kind:subject`) and hold it until it ends.
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start ``coro`` as a task called ``name`` (``kind:subject``) and hold it until it ends.
 
-        Raises `OwnerClosed` once closing has begun.
+        Raises ``OwnerClosed`` once closing has begun.
         """
         if self._is_closed:
             coro.close()
@@ -57,10 +58,10 @@ class TaskOwner:
         return task
 
     async def close(self, timeout_s: float) -> list[str]:
-        """Cancel every task and wait up to `timeout_s` seconds for all of them together.
+        """Cancel every task and wait up to ``timeout_s`` seconds for all of them together.
 
-        Returns the names of the tasks that did not end: they are abandoned, still held, and
-        never waited for again. Called from one of its own tasks, it leaves that one running.
+        Returns the names of the tasks that did not end: they are abandoned, still held, and never
+        waited for again. Called from one of its own tasks, it does not cancel that one.
         """
         self._is_closed = True
         ending = self._tasks - {asyncio.current_task()}
@@ -70,7 +71,7 @@ class TaskOwner:
             await asyncio.wait(ending, timeout=timeout_s)
         return sorted(task.get_name() for task in ending if not task.done())
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
@@ -80,16 +81,14 @@ class TaskOwner:
         if self._on_error is not None:
             self._on_error(task, error)
         else:
-            _log.error(
-                "task %s of %s ended with an error", task.get_name(), self.name, exc_info=error
-            )
+            _log.error(f"task {task.get_name()} of {self.name} ended with an error", exc_info=error)
 
 
-async def stop_task(task: "asyncio.Task[Any]", *, timeout_s: float) -> bool:
-    """Cancel `task` and wait up to `timeout_s` seconds; True if it has ended.
+async def stop_task(task: asyncio.Task[Any], *, timeout_s: float) -> bool:
+    """Cancel ``task`` and wait up to ``timeout_s`` seconds; True if it has ended.
 
-    The task is never awaited itself, so its outcome is not raised here and a cancellation of the
-    caller stays the caller's. Raises `RuntimeError` when a task tries to stop itself this way.
+    The task itself is never awaited, so its exception is not raised here, and a cancellation of the
+    caller affects only the caller. Raises ``RuntimeError`` if a task tries to stop itself this way.
     """
     if task is asyncio.current_task():
         raise RuntimeError(f"task {task.get_name()!r} cannot wait for its own end")
@@ -97,3 +96,20 @@ async def stop_task(task: "asyncio.Task[Any]", *, timeout_s: float) -> bool:
         task.cancel()
         await asyncio.wait({task}, timeout=timeout_s)
     return task.done()
+
+
+async def is_set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait until ``event`` is set, at most ``timeout_s`` seconds (None: for ever); whether it is."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        # It may have been set in the same round as the deadline.
+        return event.is_set()
+    return True
+
+
+async def call_after(event: asyncio.Event, callback: Callable[[], object]) -> None:
+    """Call ``callback`` once ``event`` is set."""
+    await event.wait()
+    callback()

@@ -1,8 +1,8 @@
-"""Text from elsewhere, made safe for a terminal: the one function that whatever is shown goes through.
+"""Foreign text made safe for a terminal: all output passes one of these functions.
 
-A terminal obeys control characters (move the cursor, set the title, answer as if the person had
-typed), shows text in another order behind direction marks, and shows nothing of some characters. Of
-these, prose keeps those that emoji and some scripts are written with.
+A terminal obeys control characters (move the cursor, set the title, send an answer as if the person
+had typed it), reorders text behind direction marks, and shows nothing for some characters. Of
+these, ``clean`` keeps those that emoji and some scripts need.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _EMOJI = (
 )
 _JOINING = r"\u0600-\u109f\u1780-\u17b3\u17b6-\u17ff\ufb50-\ufdff\ufe70-\ufefc"
 """Arabic and Indic letters, whose shape depends on joiners."""
-_KEPT = re.compile(
+_PRESERVED = re.compile(
     rf"(?:\A|(?<=[{_EMOJI}]))[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)"
     rf"|(?:\A|(?<=[{_EMOJI}\ufe0f]))\u200d(?:\Z|(?=[{_EMOJI}]))"
     rf"|(?:\A|(?<=[{_JOINING}]))[\u200c\u200d](?:\Z|(?=[{_JOINING}]))"
 )
-"""What is streamed may be cut before or behind any of them."""
+"""Matches invisible characters that are kept; streamed text may be cut before or behind any of
+them."""
 _CONTROL = re.compile(f"[{_UNSAFE}]")
 _COLOUR = re.compile("(\x1b\\[(?:0|1|2|31|32|33|36)m)")
 
@@ -35,11 +36,11 @@ def clean(text: object) -> str:
     """``text`` with ``·`` in place of each character that a terminal would obey or not show; line
     ends, tabs, emoji and joined letters are kept."""
     prose = str(text)
-    return _CONTROL.sub(lambda at: at[0] if _KEPT.match(prose, at.start()) else "·", prose)
+    return _CONTROL.sub(lambda at: at[0] if _PRESERVED.match(prose, at.start()) else "·", prose)
 
 
 def clean_line(text: object) -> str:
-    """``text`` on one line: all such characters and line ends are written out as codes."""
+    """``text`` on one line: all such characters and line ends are written as codes."""
     shown = _CONTROL.sub(lambda found: code(found[0]), str(text))
     return shown.replace("\n", "\\n").replace("\t", "\\t")
 
@@ -50,5 +51,5 @@ def clean_json(text: str) -> str:
 
 
 def clean_painted(text: str) -> str:
-    """``text`` as ``clean`` has it, with the few colours that our own commands use."""
+    """As ``clean``, but the few colours that our own commands use are kept."""
     return "".join(part if at % 2 else clean(part) for at, part in enumerate(_COLOUR.split(text)))

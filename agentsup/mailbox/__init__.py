@@ -1,1 +1,7 @@
 """Messages from acceptance to their one end: queues, leases, questions, stops, delivery."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

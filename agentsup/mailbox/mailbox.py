@@ -1,9 +1,7 @@
 """The mailbox: one durable priority queue per agent, and the only way in and out of work.
 
-Everything here is one function in the writer, so a call that returned is on the disk (P1). The
-``*_tx`` methods are for callers that put more into the same transaction. Waking is by topic of
-the store: ``agent:<id>`` when work may have become claimable, ``done:<message_id>`` when a message
-ended, was parked or answered, ``outbox:<channel>`` when there is something to deliver.
+Each change is one function in the writer, so it is on the disk when the call returns (P1); ``*_tx``
+methods join a caller's transaction. Waiters wake by ``agent:<id>``, ``done:<id>``, ``outbox:<name>``.
 """
 
 from __future__ import annotations
@@ -12,67 +10,56 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import (
-    accept,
-    answering,
-    claim,
-    dead,
-    deadlines,
-    editing,
-    ending,
-    plain_answer,
-    questions,
-    reading,
-    sessions,
-    stop,
-    waits,
-)
-from agentsup.mailbox.draft import draft
-from agentsup.mailbox.entrance import Entrance
-from agentsup.mailbox.epoch import Also, EpochMap, scopes_of
-from agentsup.mailbox.pace import Pace
-from agentsup.mailbox.place import check_room
-from agentsup.mailbox.rows import find_question, need_message
-from agentsup.mailbox.steady import SteadyClock
-from agentsup.mailbox.values import (
+from agentsup.kit.log import get_logger
+from agentsup.mailbox.lifecycle import answering, claim, deadlines, ending, failed, stop
+from agentsup.mailbox.messages import segments, sessions
+from agentsup.mailbox.messages.epoch import Also, EpochMap
+from agentsup.mailbox.messages.loads import AgentLoads, stored_loads
+from agentsup.mailbox.messages.rows import find_question, need_message
+from agentsup.mailbox.messages.steady_clock import SteadyClock
+from agentsup.mailbox.messages.turn_durations import TurnDurations
+from agentsup.mailbox.messages.values import (
+    BeginSegment,
     Cancelled,
     Claimed,
     Completion,
-    Desk,
     Expired,
+    MailboxContext,
     MailboxLimits,
+    MessageObserver,
     Position,
+    QuestionObserver,
+    RoleNow,
     StopCounts,
+    unchanged,
 )
-from agentsup.model.engine import Suspended
+from agentsup.mailbox.questions import asking, plain_answer
+from agentsup.mailbox.queue import accept, editing, views
+from agentsup.mailbox.queue.admission import check_room
+from agentsup.mailbox.queue.batch_acceptor import BatchAcceptor
+from agentsup.mailbox.queue.draft import draft
 from agentsup.model.errors import AgentsupError, TimedOut
 from agentsup.model.message import (
     TERMINAL,
     Accepted,
-    Lane,
+    LaneName,
     Lease,
     Message,
+    MessageState,
     NewMessage,
     Priority,
-    State,
 )
 from agentsup.model.principal import Principal
-from agentsup.model.question import NOTHING_SEEN, Question, QuestionState, Seen
-from agentsup.store.database import Database, Reader, Tx
+from agentsup.model.question import NOTHING_SEEN, Question, QuestionState, SeenCall
+from agentsup.store import Database, Reader, Tx, is_of_store
 
-__all__ = [
-    "Cancelled",
-    "Completion",
-    "Expired",
-    "Mailbox",
-    "MailboxLimits",
-    "Position",
-    "StopCounts",
-]
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+_log = get_logger(__name__)
 
 
 class Mailbox:
@@ -86,21 +73,42 @@ class Mailbox:
         *,
         boot_id: str,
         limits: MailboxLimits | None = None,
+        role_now: RoleNow = unchanged,
+        question_observers: tuple[QuestionObserver, ...] = (),
+        message_observers: tuple[MessageObserver, ...] = (),
     ) -> None:
-        """``boot_id`` names this life of the daemon; leases of another one are void."""
+        """``boot_id`` identifies this run of the daemon; leases of another boot are void.
+
+        ``role_now`` returns a person's present role; it limits work that starts later than it was
+        requested. The observers are called in the transactions of what they observe.
+        """
         self.epochs, self.limits = EpochMap(), limits or MailboxLimits()
         self._db, self._entropy, steady = db, entropy, SteadyClock(clock)
-        self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace(), steady)
-        self._entrance = Entrance(db, self.desk)
+        self.context = MailboxContext(
+            clock,
+            entropy,
+            boot_id,
+            self.limits,
+            self.epochs,
+            TurnDurations(),
+            AgentLoads(),
+            steady,
+            role_now,
+            question_observers,
+            message_observers,
+        )
+        self._entrance = BatchAcceptor(db, self.context)
 
     async def load(self) -> None:
-        """Take over the epochs of earlier boots; call once before work starts."""
+        """Load stop epochs and loads of earlier boots. Call it once before work starts."""
 
-        def stored(reader: Reader) -> dict[str, int]:
-            self.desk.steady.begin(deadlines.left_by_earlier(reader))
-            return dict(reader.all("SELECT scope, counter FROM epochs"))  # type: ignore[arg-type]  # rows of two columns are pairs
+        def stored(reader: Reader) -> Sequence[Any]:
+            self.context.steady.begin(deadlines.left_by_earlier(reader))
+            self.context.loads.begin(stored_loads(reader))
+            return reader.all("SELECT scope, counter FROM epochs")
 
-        self.epochs.merge_all(await self._db.read(stored, name="mailbox.load"))
+        for scope, counter in await self._db.read(stored, name="mailbox.load"):
+            self.epochs.merge(scope, counter)
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -117,29 +125,41 @@ class Mailbox:
         """
         return await self._entrance.accept(new, waiter=waiter, also=also)
 
+    async def accept_expecting(
+        self, new: NewMessage, *, waiter: Lease | None = None
+    ) -> tuple[Accepted, asyncio.Future[Message] | None]:
+        """As ``accept``, for a caller that waits for the end next: ``wait_done`` takes the second
+        value, and needs no read then. It is None for a duplicate."""
+        entry = self._entrance.prepare(new, waiter=waiter)
+        end: asyncio.Future[Message] = self._db.expect(f"done:{entry.ready.message_id}")
+        try:
+            accepted = await self._entrance.store(entry)
+        except BaseException:
+            end.cancel()
+            raise
+        if not accepted.duplicate:
+            return accepted, end
+        end.cancel()
+        return accepted, None
+
     def accept_tx(self, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
         """Store ``new`` in this transaction; with ``waiter``, that turn waits for the answer.
 
         Raises ``Conflict``, ``TooLarge``, ``LoopDetected``, ``DepthExceeded``, ``Overloaded``,
         ``WouldDeadlock``, ``BadRequest`` and, for a turn that was stopped, ``LeaseLost``.
         """
-        return accept.accept_tx(self.desk, tx, draft(self.desk, new), waiter=waiter)
+        return accept.accept_tx(self.context, tx, draft(self.context, new), waiter=waiter)
 
     async def check_room(self, agent_id: str) -> None:
-        """Raises ``Overloaded`` if the agent's queue would take no request of a person now."""
-        await self._db.read(lambda r: check_room(self.desk, r, agent_id), name="mailbox.room")
-
-    def wait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
-        """The turn of ``lease`` waits for an existing message from now on.
-
-        Raises ``WouldDeadlock`` (naming the agents of the cycle) and ``LeaseLost``.
-        """
-        waits.wait_tx(self.desk, tx, lease, target_id)
+        """Raise ``Overloaded`` if the agent's queue would refuse a person's request now."""
+        await self._db.read(lambda r: check_room(self.context, r, agent_id), name="mailbox.room")
 
     def edit_tx(self, tx: Tx, message_id: str, text: str) -> bool:
-        """Replace the text of a message that no turn has begun; False if one has. Raises
-        ``TooLarge`` and ``BadRequest``."""
-        return editing.edit_tx(self.desk, tx, message_id, text)
+        """Replace the text of a message that no turn has begun; False if one has.
+
+        Raises ``TooLarge`` and ``BadRequest``.
+        """
+        return editing.edit_tx(self.context, tx, message_id, text)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -147,118 +167,167 @@ class Mailbox:
         self,
         agent_id: str,
         instance_id: str,
-        free: Mapping[Lane, int],
+        free: Mapping[LaneName, int],
         *,
-        held: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
+        begin: BeginSegment | None = None,
+        committed: Callable[[Claimed], None] = lambda claimed: None,
     ) -> Claimed:
-        """Lease what may start now, at most ``free`` per lane; and when to look again.
+        """Lease the messages that may start now, at most ``free`` per lane.
 
-        Void leases (an earlier boot, or another instance's expired one) are taken over. With
-        ``held``, the messages this instance works on by session, so are its own expired leases
-        beside them, and no session is given out whose turn has not really ended.
+        Void leases (of an earlier boot, or expired ones of another instance) are taken over.
+        ``own`` maps the ids of the messages that this instance works on to their sessions. If it
+        is given, other expired leases of this instance are taken over too, and no session in it
+        is leased again before its turn has ended. ``begin`` begins segments in the same
+        transaction. ``committed`` is called with what was claimed, in the order of commits.
         """
-        seen: dict[str, tuple[int, ...]] = {}
 
         def step(tx: Tx) -> Claimed:
             if self.epochs.unwritten:
-                stop.stop_unwritten_tx(self.desk, tx)
-            claimed = claim.claim_tx(self.desk, tx, agent_id, instance_id, free, held=held)
-            for lease in claimed.leases:
-                session_id = lease.message.session_id
-                seen[session_id] = self.epochs.seen(agent_id, session_id)
+                stop.stop_unwritten_tx(self.context, tx)
+            claimed = claim.claim_tx(
+                self.context, tx, agent_id, instance_id, free, own=own, begin=begin
+            )
+            tx.after_commit(partial(committed, claimed))
             return claimed
 
         claimed = await self._db.write(step, name="mailbox.claim")
-        # A stop ordered while the claim was on its way to the disk cancels these rows; their
-        # turns must not begin.
-        standing = tuple(
-            lease
-            for lease in claimed.leases
-            if seen[lease.message.session_id]
-            == self.epochs.seen(agent_id, lease.message.session_id)
+        startable = tuple(filter(partial(self.may_start, claimed), claimed.leases))
+        return replace(claimed, leases=startable) if startable != claimed.leases else claimed
+
+    async def has_work(self, agent_id: str) -> bool:
+        """Whether a claim may find something: a message of the agent, or a stop to be written."""
+        return bool(self.epochs.unwritten) or await self._db.read(
+            views.has_open, agent_id, name="mailbox.has_work"
         )
-        return replace(claimed, leases=standing)
+
+    def claim_next_tx(
+        self,
+        tx: Tx,
+        agent_id: str,
+        instance_id: str,
+        lane: LaneName,
+        *,
+        own: Mapping[str, str],
+        begin: BeginSegment | None = None,
+    ) -> Claimed | None:
+        """In the transaction that ends a turn, lease the agent's next message for its slot.
+
+        The agent is not woken for the end then. None if the next claim has to look: a stop is to be
+        written, or a row can't be read.
+        """
+        if self.epochs.unwritten:
+            return None
+        tx.untouch(f"agent:{agent_id}")
+        if self.context.loads.are(agent_id, 0):
+            return Claimed(())
+
+        def step(part: Tx) -> Claimed:
+            free = {lane: 1}
+            return claim.claim_tx(
+                self.context, part, agent_id, instance_id, free, own=own, begin=begin
+            )
+
+        try:
+            return tx.attempt(step)
+        except Exception as error:
+            # supervision boundary: the turn has ended, whatever is the matter with the next one
+            if is_of_store(error):
+                raise
+            _log.exception("the next message can't be claimed with the end of a turn")
+            tx.touch(f"agent:{agent_id}")
+            return None
+
+    def may_start(self, claimed: Claimed, lease: Lease) -> bool:
+        """Whether the turn of a claimed lease may begin: not if a stop was ordered while the claim
+        was being committed, because the stop cancels the row."""
+        message = lease.message
+        now = self.epochs.seen(message.agent_id, message.session_id)
+        return claimed.epochs[message.message_id] == now
 
     async def renew(self, leases: Sequence[Lease]) -> set[str]:
-        """Prolong leases, expired ones too; returns the message ids of those that are lost."""
-        return await self._db.write(
-            lambda tx: claim.renew_tx(self.desk, tx, leases), name="mailbox.renew", closing=True
-        )
-
-    def complete_tx(self, tx: Tx, lease: Lease, completion: Completion) -> None:
-        """End the turn and deliver its result. Raises ``LeaseLost``; nothing is changed then."""
-        ending.complete_tx(self.desk, tx, lease, completion)
+        """Extend leases, expired ones too; return the message ids of those that are lost."""
+        return await self._write(claim.renew_tx, leases, name="renew", closing=True)
 
     async def complete(self, lease: Lease, completion: Completion) -> None:
-        """``complete_tx`` in a transaction of its own."""
-        await self._db.write(
-            lambda tx: self.complete_tx(tx, lease, completion),
-            name="mailbox.complete",
-            closing=True,
-        )
+        """End the turn and deliver its result. Raises ``LeaseLost``; nothing is changed then."""
+        await self._write(ending.complete_tx, lease, completion, name="complete", closing=True)
 
-    async def retry(self, lease: Lease, *, code: str, text: str, least_s: float = 0.0) -> State:
-        """A transient failure: queued again with back-off (at least ``least_s`` seconds, as a
-        provider asked), or dead after the last attempt."""
+    async def retry(self, lease: Lease, *, code: str, text: str) -> MessageState:
+        """Queue a message again after a transient failure; after the last attempt it fails.
+
+        It waits for a back-off. Returns the new state. Raises ``LeaseLost``.
+        """
         unit = self._entropy.uniform(0.0, 1.0)
-        return await self._db.write(
-            lambda tx: ending.retry_tx(
-                self.desk, tx, lease, code=code, text=text, unit=unit, least_s=least_s
-            ),
-            name="mailbox.retry",
-            closing=True,
-        )
+        step = partial(ending.retry_tx, code=code, text=text, unit=unit)
+        return await self._write(step, lease, name="retry", closing=True)
 
-    async def release(self, lease: Lease) -> None:
-        """Give the lease back without counting an attempt. Raises ``LeaseLost``."""
-        await self._db.write(
-            lambda tx: self.release_tx(tx, lease), name="mailbox.release", closing=True
-        )
+    async def release(self, lease: Lease, *, begun: int | None = None) -> None:
+        """Give the lease back without counting an attempt. Raises ``LeaseLost``.
 
-    def release_tx(self, tx: Tx, lease: Lease) -> None:
-        """``release`` in the caller's transaction."""
-        ending.release_tx(self.desk, tx, lease)
+        ``begun`` is the segment that was begun with its claim, if the turn did not start.
+        """
 
-    async def crashed(self, instance_id: str, text: str) -> list[str]:
-        """A stack crashed on all its leases: count it on each; returns their message ids."""
-        return await self.let_go(instance_id, culprits=None, text=text)
+        def step(ctx: MailboxContext, tx: Tx) -> None:
+            ending.release_tx(ctx, tx, lease)
+            if begun is not None:
+                segments.withdraw_tx(tx, lease.message.message_id, begun)
 
-    async def let_go(
-        self, instance_id: str, *, culprits: Collection[str] | None = (), text: str = ""
+        await self._write(step, name="release", closing=True)
+
+    async def release_all(
+        self,
+        instance_id: str,
+        *,
+        culprits: Collection[str] | None = (),
+        text: str = "",
+        begun: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """A stack is over: its leases go back to the queue, except that a crash is counted on
-        the messages that caused it (``culprits``; None: all). Returns the ids of those."""
-        return await self._db.write(
-            lambda tx: ending.let_go_tx(self.desk, tx, instance_id, culprits=culprits, text=text),
-            name="mailbox.let_go",
-            closing=True,
-        )
+        """Release the leases of an agent stack that has ended.
 
-    async def wait_done(self, message_id: str, timeout_s: float | None) -> Message:
-        """Wait until a message has ended. Raises ``NotFound`` and ``TimedOut``."""
-        changed = asyncio.Event()
-        unlisten = self._db.listen(f"done:{message_id}", changed.set)
+        ``begun`` has the segments of turns that did not start, by message id.
+
+        Its messages go back to the queue; a crash is counted on those that caused it
+        (``culprits``; None: all). Returns the ids of the culprits.
+        """
+
+        def step(ctx: MailboxContext, tx: Tx) -> list[str]:
+            for message_id, number in (begun or {}).items():
+                segments.withdraw_tx(tx, message_id, number)
+            return ending.release_instance_tx(ctx, tx, instance_id, culprits=culprits, text=text)
+
+        return await self._write(step, name="let_go", closing=True)
+
+    async def wait_done(
+        self,
+        message_id: str,
+        timeout_s: float | None,
+        *,
+        end: asyncio.Future[Message] | None = None,
+    ) -> Message:
+        """Wait until a message has ended; ``end`` is what ``accept_expecting`` returned.
+
+        The message as it ended comes from the commit that ended it. Raises ``NotFound`` and
+        ``TimedOut``.
+        """
+        is_new = end is not None
+        end = end or self._db.expect(f"done:{message_id}")
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    changed.clear()
+                if not is_new:
                     message = await self.get(message_id)
                     if message.state in TERMINAL:
                         return message
-                    await changed.wait()
+                return await end
         except TimeoutError:
             raise TimedOut(
                 f"message {message_id} has not ended within {timeout_s:g} s; it goes on",
                 message_id=message_id,
             ) from None
         finally:
-            unlisten()
+            end.cancel()
 
     # -- questions ---------------------------------------------------------------------------------
-
-    def park_tx(self, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
-        """The turn asks and waits: message parked, question open, part for the person queued."""
-        return questions.park_tx(self.desk, tx, lease, suspended)
 
     async def answer(
         self,
@@ -266,30 +335,22 @@ class Mailbox:
         answer: str,
         by: Principal,
         args: str = "",
-        seen: Seen = NOTHING_SEEN,
+        seen: SeenCall = NOTHING_SEEN,
     ) -> Question:
-        """Answer once. Raises ``NotFound``, ``BadRequest`` and ``Conflict`` (too late, and why)."""
-        return await self._db.write(
-            lambda tx: answering.answer_tx(self.desk, tx, question_id, answer, by, args, seen),
-            name="mailbox.answer",
-        )
+        """Answer a question, once. Raises what ``mailbox.lifecycle.answering.answer_tx`` raises."""
+        answered = (question_id, answer, by, args, seen)
+        return await self._write(answering.answer_tx, *answered, name="answer")
 
-    async def answer_plain(self, said: plain_answer.Said) -> Question | None:
-        """Take a text of a private conversation as an answer; None where it is a message."""
-        return await plain_answer.answer(self.desk, self._db, said)
-
-    def answer_tx(
-        self, tx: Tx, question_id: str, answer: str, by: Principal, seen: Seen = NOTHING_SEEN
-    ) -> Question:
-        """``answer`` in the caller's transaction."""
-        return answering.answer_tx(self.desk, tx, question_id, answer, by, seen=seen)
+    async def answer_plain(self, said: plain_answer.PlainAnswer) -> Question | None:
+        """Use a text of a private conversation as an answer; None if it is a message instead."""
+        return await plain_answer.answer(self.context, self._db, said)
 
     async def expire(self) -> Expired:
-        """Close questions and queued messages that are past their time."""
-        return await self._db.write(partial(deadlines.expire_tx, self.desk), name="mailbox.expire")
+        """Close questions and queued messages that are past their deadline."""
+        return await self._write(deadlines.expire_tx, name="expire")
 
     async def next_deadline(self) -> int | None:
-        """When ``expire`` closes something next (ms, by the steady clock), or None."""
+        """The next time (ms, by the steady clock) at which ``expire`` closes something, or None."""
         return await self._db.read(deadlines.next_deadline, name="mailbox.next_deadline")
 
     async def questions(
@@ -297,28 +358,27 @@ class Mailbox:
     ) -> list[Question]:
         """Questions in that state (None: any): open ones oldest first, others newest first."""
         return await self._db.read(
-            lambda reader: questions.list_of(reader, state, limit=limit), name="mailbox.questions"
+            lambda reader: asking.list_of(reader, state, limit=limit), name="mailbox.questions"
         )
 
     async def question(self, question_id: str) -> Question:
         """One question. Raises ``NotFound``."""
-        return await self._db.read(
-            lambda reader: find_question(reader, question_id), name="mailbox.question"
-        )
+        return await self._db.read(find_question, question_id, name="mailbox.question")
 
     # -- steering ----------------------------------------------------------------------------------
 
     async def stop(self, scope: str, by: Principal, *, also: Also | None = None) -> StopCounts:
-        """End everything open in ``scope`` (all | agent:<id> | session:<id>), and ``also``.
+        """Cancel all open messages in ``scope`` (all | agent:<id> | session:<id>).
 
-        The epoch is raised in memory at once, unless the caller has raised it already. Raises
-        ``StoreUnavailable`` if the stop could not be made durable; it then holds in this process
-        and is written by the next claim that can."""
+        ``also`` writes more into the same transaction. The epoch is raised in memory at once,
+        unless the caller has raised it already. Raises ``StoreUnavailable`` if the stop could not
+        be made durable; it then holds in this process, and the next claim that can write stores it.
+        """
         counter = self.epochs.raised(scope) or self.epochs.raise_now(scope)
-        at = self.desk.clock.now_ms()
+        at = self.context.clock.now_ms()
 
         def step(tx: Tx) -> StopCounts:
-            return stop.stop_tx(self.desk, tx, scope, by, counter=counter, also=also)
+            return stop.stop_tx(self.context, tx, scope, by, counter=counter, also=also)
 
         try:
             return await self._db.write(step, name="mailbox.stop", urgent=True)
@@ -327,114 +387,103 @@ class Mailbox:
             raise
 
     async def interrupt(self, session_id: str, by: Principal) -> Cancelled | None:
-        """End only what holds the session, leased or parked; None if nothing does."""
-        return await self._db.write(
-            lambda tx: stop.interrupt_tx(self.desk, tx, session_id, by),
-            name="mailbox.interrupt",
-            urgent=True,
-        )
+        """Cancel only the message that holds the session, leased or parked; None without one."""
+        return await self._write(stop.interrupt_tx, session_id, by, name="interrupt", urgent=True)
 
     async def cancel(self, message_id: str, by: Principal) -> Cancelled:
-        """End one open message; ``was`` says if a turn runs. Raises as ``cancel_tx``."""
+        """Cancel one open message; ``was`` tells if a turn runs. Raises what ``cancel_tx`` does."""
         return await self._db.write(
-            lambda tx: self.cancel_tx(tx, message_id, by), name="mailbox.cancel", urgent=True
+            self.cancel_tx, message_id, by, name="mailbox.cancel", urgent=True
         )
 
     def cancel_tx(self, tx: Tx, message_id: str, by: Principal) -> Cancelled:
         """As ``cancel``. Raises ``NotFound`` and ``IllegalTransition``."""
-        return stop.cancel_tx(self.desk, tx, message_id, by)
+        return stop.cancel_tx(self.context, tx, message_id, by)
 
     async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""
         return await self._db.write(
-            lambda tx: editing.reprioritise_tx(tx, message_id, priority),
-            name="mailbox.reprioritise",
+            editing.reprioritise_tx, message_id, priority, name="mailbox.reprioritise"
         )
 
-    def epochs_tx(self, tx: Tx, agent_id: str, session_id: str = "") -> dict[str, int]:
-        """The stop epochs that concern an asker, to be stored in ``NewMessage.epochs``."""
-        return accept.epochs_of(self.desk, tx, scopes_of(agent_id, session_id))
+    # -- failed messages ---------------------------------------------------------------------------
 
-    # -- dead letters --------------------------------------------------------------------------------
-
-    async def dead_list(self, *, limit: int = 100) -> list[Message]:
-        """Dead letters, newest first."""
+    async def failed_messages(self, *, limit: int = 100) -> list[Message]:
+        """Failed messages, newest first."""
         return await self._db.read(
-            lambda reader: dead.list_of(reader, limit=limit), name="mailbox.dead_list"
+            lambda reader: failed.failed_messages(reader, limit=limit), name="mailbox.dead_list"
         )
 
     async def requeue(self, message_id: str, by: Principal) -> None:
-        """Try a dead letter again at its place. Raises ``NotFound`` and ``Conflict``."""
-        await self._db.write(
-            lambda tx: dead.requeue_tx(self.desk, tx, message_id, by), name="mailbox.requeue"
-        )
+        """Queue a failed message again, in its old order. Raises ``NotFound`` and ``Conflict``."""
+        await self._write(failed.requeue_tx, message_id, by, name="requeue")
 
     async def drop(self, message_id: str, by: Principal) -> None:
-        """Give a dead letter up. Raises ``NotFound`` and ``Conflict``."""
-        await self._db.write(
-            lambda tx: dead.drop_tx(self.desk, tx, message_id, by), name="mailbox.drop"
-        )
+        """Drop a failed message. Raises ``NotFound`` and ``Conflict``."""
+        await self._write(failed.drop_tx, message_id, by, name="drop")
 
     async def replay(self, message_id: str, by: Principal, *, key: str = "") -> Accepted:
-        """Run an ended message again as a new one, once under one ``key``. Raises ``NotFound``,
-        ``Conflict`` and what ``accept`` raises."""
-        return await self._db.write(
-            lambda tx: dead.replay_tx(self.desk, tx, message_id, by, key), name="mailbox.replay"
-        )
+        """Run an ended message again as a new one, once for each ``key``.
+
+        Raises ``NotFound``, ``Conflict`` and what ``accept`` raises.
+        """
+        return await self._write(failed.replay_tx, message_id, by, key, name="replay")
 
     # -- sessions ----------------------------------------------------------------------------------
 
-    async def new_session(self, agent_id: str, key: str) -> str:
-        """Open a fresh session under ``key`` and return its id; the old one stays."""
-        at = self.desk.clock.now_ms()
-        return await self._db.write(
-            lambda tx: sessions.new_tx(tx, agent_id, key, at=at, entropy=self._entropy),
-            name="mailbox.new_session",
-        )
-
     async def point(self, agent_id: str, key: str, session_id: str) -> None:
         """Let ``key`` continue an existing session of the agent. Raises ``NotFound``."""
-        await self._db.write(
-            lambda tx: sessions.point_tx(tx, agent_id, key, session_id), name="mailbox.point"
-        )
+        await self._db.write(sessions.point_tx, agent_id, key, session_id, name="mailbox.point")
 
     async def current_session(self, agent_id: str, key: str) -> str | None:
         """The id of the session that ``key`` points at, or None."""
-        return await self._db.read(
-            lambda reader: sessions.current(reader, agent_id, key), name="mailbox.current_session"
-        )
+        return await self._db.read(sessions.current, agent_id, key, name="mailbox.current_session")
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     async def get(self, message_id: str) -> Message:
         """One message. Raises ``NotFound``."""
-        return await self._db.read(
-            lambda reader: need_message(reader, message_id), name="mailbox.get"
-        )
+        return await self._db.read(need_message, message_id, name="mailbox.get")
 
     async def thread(self, thread_id: str, *, limit: int = 1000) -> list[Message]:
         """A thread (or all that descends from one message's root), oldest first."""
         return await self._db.read(
-            lambda reader: reading.thread(reader, thread_id, limit=limit), name="mailbox.thread"
+            lambda reader: views.thread(reader, thread_id, limit=limit), name="mailbox.thread"
         )
 
     async def position(self, message_id: str) -> Position:
         """How many messages run before this one, and the estimated wait. Raises ``NotFound``."""
         return await self._db.read(
-            lambda reader: reading.position(self.desk, reader, message_id),
+            lambda reader: views.position(self.context, reader, message_id),
             name="mailbox.position",
         )
 
     async def counts(self) -> dict[str, dict[str, int]]:
-        """Messages by agent and state, and ``accepted``."""
-        return await self._db.read(reading.counts, name="mailbox.counts")
+        """The number of messages by agent and state, and ``accepted``."""
+        return await self._db.read(views.counts, name="mailbox.counts")
 
     async def conservation(self) -> tuple[bool, dict[str, int]]:
         """Whether the conservation law holds, and its sums over all agents."""
-        return await self._db.read(reading.conservation, name="mailbox.conservation")
+        return await self._db.read(views.conservation, name="mailbox.conservation")
+
+    async def _write(
+        self,
+        step: Callable[[MailboxContext, Tx, *Args], T],
+        *args: *Args,
+        name: str,
+        urgent: bool = False,
+        closing: bool = False,
+    ) -> T:
+        """Run a step of the mailbox in the writer."""
+        return await self._db.write(
+            lambda tx: step(self.context, tx, *args),
+            name=f"mailbox.{name}",
+            urgent=urgent,
+            closing=closing,
+        )
 
     async def list(self, **filters: Any) -> list[Message]:  # last: its name hides the builtin
-        """Messages, newest first; filters as in ``reading.list_messages``."""
+        """Messages, newest first; filters as in ``mailbox.queue.views.list_messages``."""
         return await self._db.read(
-            lambda reader: reading.list_messages(reader, **filters), name="mailbox.list"
+            lambda reader: views.list_messages(reader, **filters), name="mailbox.list"
         )

@@ -1,1 +1,1 @@
-"""Frozen values, protocols and state tables: what every other package speaks. No I/O here."""
+"""Frozen values, protocols and state tables that every other package uses. No I/O here."""

@@ -1,10 +1,10 @@
-"""The channel port: where people talk. A channel is thin: inbox in, outbox out."""
+"""The channel port. A channel only receives into the inbox and delivers from the outbox."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agentsup.model.errors import AgentsupError
 
@@ -31,18 +31,28 @@ class OutboxPart:
     body: dict[str, Any]
     attempts: int
     progress: int = 0
-    """Pieces already settled: the next one to send. Only a channel `in_pieces` counts further."""
+    """The number of settled pieces, and so the next one to send. Only a channel ``in_pieces`` goes
+    beyond 0."""
     doubts: int = 0
-    """Pieces among them whose fate is unknown."""
+    """The number of settled pieces with an unknown outcome."""
     begun_at: int = 0
-    """When the next piece was first handed to a channel that repeats sends by a key (wall ms), if
-    it may have arrived; 0: it surely has not."""
+    """When the next piece was first given to a channel with keyed sends (wall ms), if it may have
+    arrived; 0 if it certainly has not."""
 
     @property
     def is_edit(self) -> bool:
-        """Whether its next piece goes into a message that is there already (``body["in_place"]``,
-        the platform's id of it), which does no harm when repeated."""
+        """Whether its next piece replaces the text of an existing message, which may safely be
+        repeated. ``body["in_place"]`` is that message's platform id."""
         return self.progress == 0 and "in_place" in self.body
+
+
+class RetryReason(StrEnum):
+    """Why a part waits, where an event may end the wait."""
+
+    NONE = ""
+    """Only time ends it."""
+    ABSENT_BOT = "absent_bot"
+    """The bot is not connected: one that connects makes such parts due."""
 
 
 class DeliveryOutcome(StrEnum):
@@ -54,20 +64,33 @@ class DeliveryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What happened to a part, or to one piece of it."""
+    """The outcome of a part, or of one piece of it."""
 
     outcome: DeliveryOutcome
     detail: str = ""
     retry_after_s: float = 0.0
     more: bool = False
-    """This piece is settled (delivered or unknown); further pieces of the part follow."""
+    """Whether further pieces of the part follow; this one is settled (delivered or unknown)."""
     platform_ids: tuple[str, ...] = ()
-    """Ids the platform gave to what was delivered; they are kept with the part."""
+    """Ids that the platform gave to what was delivered; they are stored with the part."""
     is_free: bool = False
-    """A retry before which nothing was tried: no attempt counts, the pause is `retry_after_s`."""
+    """A retry before which nothing was tried: it does not count as an attempt, and the pause is
+    ``retry_after_s``."""
     is_final: bool = False
-    """An unknown fate that a further attempt would not clear up, or could double: there is none,
-    whatever the channel is."""
+    """An unknown outcome that no further attempt could clear up without the risk of a duplicate: no
+    attempt follows, whatever the channel is."""
+    reason: RetryReason = RetryReason.NONE
+    """For a retry."""
+
+
+ABSENT_BOT: Final = Delivery(
+    DeliveryOutcome.RETRY,
+    "the bot is not connected",
+    retry_after_s=5.0,
+    is_free=True,
+    reason=RetryReason.ABSENT_BOT,
+)
+"""The outcome of a part whose bot is not connected."""
 
 
 class NotBegun(AgentsupError):
@@ -78,34 +101,38 @@ class NotBegun(AgentsupError):
 
 
 class Begin(Protocol):
-    """What a channel says of the next piece of a part while it sends it. Both raise ``NotBegun`` if
-    the store can't note it, or if the part was settled meanwhile."""
+    """Marks the next piece of a part while a channel sends it. Both methods raise ``NotBegun`` if
+    the store can't record the mark, or if the part was settled meanwhile."""
 
     async def __call__(self) -> None:
-        """Commits that the piece is begun: from then on its fate is in doubt until the delivery
-        says how it ended. Repeated calls do nothing."""
+        """Commit that the piece is begun. From then on its outcome is unknown until the delivery
+        reports it. Repeated calls do nothing."""
 
     async def refused(self) -> None:
-        """The platform refused the piece, which goes again in another form: commits that it is not
-        begun, until it is. Does nothing where it was not."""
+        """Commit that the piece is not begun: the platform refused it, and it is sent again in
+        another form. Does nothing if it was not begun."""
 
 
 class Channel(Protocol):
-    """A way to deliver. ``deliver`` never raises for what the platform did; it says so.
+    """A way to deliver. ``deliver`` never raises for what the platform did; it returns the outcome.
 
     A channel that is not idempotent awaits ``begin`` before the first byte of a piece can leave,
-    and as late as it can: what is killed before that was surely not sent, and is sent by the next
-    process. For an idempotent channel ``begin`` does nothing. ``NotBegun`` may be passed on.
+    and as late as possible: a piece whose process was killed before that was certainly not sent,
+    and the next process sends it. For an idempotent channel ``begin`` does nothing. ``NotBegun``
+    may be passed on.
 
-    A channel may send a part ``in_pieces``. It is given the part once for each piece, ``part.progress`` counting those before it, and says ``more`` for
-    all but the last. A piece that an ended process had begun counts as settled, so such a channel
-    may find ``progress`` at the number of pieces: then nothing is left, and it says delivered.
+    A channel may send a part ``in_pieces``. It then gets the part once for each piece, with the
+    number of earlier pieces in ``part.progress``, and returns ``more`` for all but the last. A
+    piece that an ended process had begun counts as settled, so ``progress`` may equal the number of
+    pieces: then nothing remains to send, and the channel returns delivered.
     """
 
     name: str
     idempotent: bool
-    """Whether giving the same part twice does no harm (console, web, a keyed send)."""
+    """Whether delivering the same part twice does no harm (console, web, a keyed send)."""
     in_pieces: bool
-    """Whether a part goes piece by piece; else once and whole."""
+    """Whether a part is delivered piece by piece, or else once as a whole."""
+    is_event: bool
+    """Whether the event that a part was delivered is its delivery; ``deliver`` is not called then."""
 
     async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery: ...

@@ -1,18 +1,19 @@
-"""What chat commands, the CLI and HTTP may ask of the running daemon.
+"""The requests that chat commands, the CLI and HTTP may make to the running daemon.
 
-Implemented once, in ``daemon.control``; everything above the rings of work speaks to this port, so
-that nothing imports upward.
+Implemented once, in ``daemon.runtime.control``. Lower packages use this port, so that nothing
+imports upward.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentsup.model.agent import OFFLINE
+from agentsup.model.chat_model import ChatModelChoices
 from agentsup.model.health import HealthReport
 from agentsup.model.principal import Principal
 
@@ -20,14 +21,15 @@ _KIND = re.compile(r"[A-Za-z_]\w*(?=:|\Z)")
 
 
 def kind_of(reason: str) -> str:
-    """What kind of error a reason names (``EngineCrash: …``); its words may quote somebody."""
+    """The kind of error that a reason begins with (``EngineCrash: …``); the rest may quote
+    somebody."""
     found = _KIND.match(reason)
     return found[0] if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """One agent as ``/agents`` shows it. ``uptime_s`` starts anew with each rebuild."""
+    """One agent as ``/agents`` shows it. ``uptime_s`` starts again with each rebuild."""
 
     name: str
     agent_id: str
@@ -50,18 +52,20 @@ class AgentView:
     model_tier: str = "primary"
     """Which of its models is wanted now: primary or fallback."""
     fallback_model: str = ""
-    """Empty where there is none."""
+    """Empty if there is none."""
     pending: str = ""
-    """A rebuild or stop under way, in words; shown by ``agents diff``."""
+    """A rebuild or stop in progress, in words; shown by ``agents diff``."""
     warnings: tuple[str, ...] = ()
     work: tuple[str, ...] = ()
     """One line per running turn."""
     engine_reason: str = ""
-    """Why ``auto`` came to this engine; empty where the entry names it."""
+    """Why ``auto`` chose this engine; empty if the entry names it."""
+    engine_problem: str = ""
+    """Why the engine is worse than what the files name, with the cure; else empty."""
 
     @property
     def thinks_with(self) -> str:
-        """The engine and its model; the offline engine has none, whatever the entry names."""
+        """The engine and its model; the offline engine has none, even if the entry names one."""
         return " / ".join(each for each in (self.engine, self._used_model) if each)
 
     @property
@@ -69,25 +73,29 @@ class AgentView:
         return "" if self.engine == OFFLINE else self.model
 
     def seen_by(self, who: Principal) -> AgentView:
-        """The agent as this person may see it, in a chat as over HTTP: what an engine says when it
-        fails, or of its work, may quote whose message it was. An operator sees everything."""
+        """The agent as this person may see it, in a chat and over HTTP.
+
+        Only an operator sees reasons, errors, warnings and work: they may quote another person's
+        message.
+        """
         if who.is_operator:
             return self
-        return replace(
-            self, last_reason="", last_crash_error="", warnings=(), work=(), engine_reason=""
-        )
+        return self._with_reasons(lambda reason: "")
 
-    def told_to(self, agent_id: str) -> AgentView:
-        """The agent as another one's engine may see it: of errors their kind, not their words."""
-        if agent_id == self.agent_id:
-            return self
+    def for_agent(self, agent_id: str) -> AgentView:
+        """The agent as the engine of another agent may see it: only the kinds of errors, not their
+        texts."""
+        return self if agent_id == self.agent_id else self._with_reasons(kind_of)
+
+    def _with_reasons(self, shown: Callable[[str], str]) -> AgentView:
         return replace(
             self,
-            last_reason=kind_of(self.last_reason),
-            last_crash_error=kind_of(self.last_crash_error),
+            last_reason=shown(self.last_reason),
+            last_crash_error=shown(self.last_crash_error),
             warnings=(),
             work=(),
             engine_reason="",
+            engine_problem="",
         )
 
 
@@ -102,31 +110,53 @@ class OverridableField:
     origin: str
     """Where the value comes from; ``override`` where an operator set it."""
     takes: str
-    """What a change takes until it is in effect: ``live`` or ``rebuild``."""
+    """How a change takes effect: ``live`` or ``rebuild``."""
     doc: str
     choices: tuple[str, ...] = ()
-    """The values there are, where they can be listed."""
+    """The possible values, if they can be listed."""
     before: Any = None
-    """What it was before the change that is reported."""
+    """The value before the reported change."""
     raises_rights: bool = False
-    """That change lets the agent do more without asking anybody."""
+    """Whether that change lets the agent do more without approval."""
+    unchecked: str = ""
+    """Why the value of that change could not be checked; empty if it was, or need not be."""
 
 
 @dataclass(frozen=True, slots=True)
-class StandingSchedule:
-    """A task that runs again by itself, and when: a stop leaves it."""
+class ModelPrice:
+    """US dollars for a million tokens, in and out; both 0 if nothing is paid by the token."""
+
+    input_usd: float
+    output_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedModels:
+    """The models that an agent can be given, as its provider lists them."""
+
+    where: str
+    """The address that was asked."""
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingSchedule:
+    """A task with a schedule that a stop does not end, and its next time."""
 
     task_id: str
     name: str
     next_at: int
     zone: str = ""
-    """In which time zone its times are meant (IANA), or empty."""
+    """The time zone of its times (IANA), or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundWork:
-    """Work that goes on without a turn that waits for it. ``work_id`` is that of its task, or of the
-    message that it is; ``state`` queued | leased | parked."""
+    """Work in the background: no turn waits for it.
+
+    ``work_id`` is the id of its task, or else of its message; ``state`` is queued | leased |
+    parked.
+    """
 
     work_id: str
     name: str
@@ -137,7 +167,7 @@ class BackgroundWork:
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """Exact counts of one stop. Messages are counted by the state they were in."""
+    """Exact counts of one stop. Messages are counted by the state in which they were."""
 
     scope: str
     running: int
@@ -149,8 +179,8 @@ class StopReport:
     durable: bool = True
     """False: the epoch could not be committed; the stop holds until this process ends."""
     names: tuple[str, ...] = ()
-    schedules: tuple[StandingSchedule, ...] = ()
-    """Those in the scope, which stay, the next one first."""
+    schedules: tuple[RemainingSchedule, ...] = ()
+    """The schedules in the scope, which continue, the next one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +198,20 @@ class DaemonView:
     agents_up: int
     agents_total: int
     config_error: str = ""
-    """The standing complaint about an edit that was not applied, or empty."""
+    """The error of an edit that is not applied, or empty."""
     warnings: tuple[str, ...] = ()
     conservation: dict[str, int] = field(default_factory=dict)
 
     def seen_by(self, who: Principal) -> DaemonView:
-        """The daemon as this person may see it: paths and what an edit got wrong are an
-        operator's."""
+        """The daemon as this person may see it: only an operator sees paths and errors of edits."""
         if who.is_operator:
             return self
         return replace(self, home="", pid=0, config_error="", warnings=())
 
 
 class Control(Protocol):
-    """Methods that name an agent raise ``NotFound`` (with ``did_you_mean``) or ``Gone``."""
+    """The requests. Methods that name an agent raise ``NotFound`` (with ``did_you_mean``) or
+    ``Gone``."""
 
     @property
     def draining(self) -> bool: ...
@@ -197,76 +227,99 @@ class Control(Protocol):
     async def restart_agent(self, name: str, by: Principal) -> AgentView: ...
 
     async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
-        """``scope`` is ``all``, ``agent:<agent_id>`` or ``session:<session_id>``. ``given_in`` is the
-        channel that has dropped its own unread texts already; those of all others are dropped."""
+        """Stop ``scope``: ``all``, ``agent:<agent_id>`` or ``session:<session_id>``.
+
+        Unread texts of all channels are dropped; ``given_in`` names the channel that has dropped
+        its own already.
+        """
 
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
-        """End the session's running turn, leave its queue."""
+        """End the session's running turn; its queue goes on."""
 
     async def cancel(self, message_id: str, by: Principal) -> None:
-        """End one open message, and the turn on it. Raises ``NotFound`` and ``IllegalTransition``."""
+        """End one open message, and its turn. Raises ``NotFound`` and ``IllegalTransition``."""
 
     async def diff(self) -> dict[str, Any]:
-        """What an edit has left pending, overrides, the standing config error."""
+        """Pending rebuilds and stops, overrides, settings that need a restart, and the current
+        config error."""
 
     async def explain(self, name: str) -> list[dict[str, Any]]:
         """Each value of an agent with its origin; secrets redacted."""
 
     async def overridable(self, name: str) -> tuple[OverridableField, ...]:
-        """The fields that an operator may set without an edit of a file, as they are now."""
+        """The fields that an operator may override, with their current values."""
 
     async def set_override(
         self, name: str, field: str, value: Any, by: Principal
     ) -> OverridableField:
-        """An operator's override (``/set``, ``/model``); ``value`` None clears it.
+        """Set an operator's override (``/set``, ``/model``); ``value`` None clears it.
 
-        Raises ``Forbidden`` for anybody else, ``BadRequest`` for a field or value that can't be, and
-        ``Conflict`` where it would have no effect."""
+        Raises ``Forbidden`` for anybody but an operator, ``BadRequest`` for a wrong field or value,
+        and ``Conflict`` if it would have no effect, or names a model that the provider lacks.
+        """
+
+    async def models(self, name: str, by: Principal) -> OfferedModels:
+        """Ask the agent's provider for its models.
+
+        Raises ``Forbidden`` for anybody but an operator, ``Conflict`` if the agent's engine chooses
+        among models of its own, and ``EngineFailed`` if the provider does not tell.
+        """
+
+    async def model_prices(self, name: str, models: Sequence[str]) -> tuple[ModelPrice | None, ...]:
+        """What these models of the agent's provider cost; None where it is not known."""
+
+    @property
+    def chat_models(self) -> ChatModelChoices:
+        """The models of single chats and topics."""
 
     async def status(self) -> DaemonView: ...
 
     async def health(self) -> HealthReport: ...
 
     async def drain(self, by: Principal) -> None:
-        """Stop taking work, let turns end, then end the process."""
+        """Take no new work, let turns end, then end the process."""
 
     async def exit(self, code: int, by: Principal) -> None:
         """End the daemon with ``code`` after a drain; 42 asks for a restart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Button:
-    """A chat command that a person may give by a press instead of typing it."""
+class CommandButton:
+    """A chat command that a person can press instead of typing it."""
 
     label: str
     command: str
     """The whole command, such as ``/agent_restart bob``."""
     once: bool = False
-    """It changes something: a second press has no effect and is told so."""
+    """Whether it changes something: a second press has no effect and is answered so."""
     confirm: str = ""
-    """What is asked before the command is run, or empty."""
+    """The question before the command is run, or empty."""
     operator: bool = False
-    """Only an operator may press it."""
+    """Whether only an operator may press it."""
+
+
+CommandButtons = tuple[tuple[CommandButton, ...], ...]
+"""Buttons in rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandReply:
-    """Text for the person; ``ok`` False marks a refusal.
+    """The reply to a command; ``ok`` False marks a refusal.
 
-    ``text`` says everything by itself; ``buttons`` (rows) are for channels that have some.
+    ``text`` is complete by itself; ``buttons`` (rows) are for channels that show buttons.
     """
 
     text: str
     ok: bool = True
     code: str = ""
-    buttons: tuple[tuple[Button, ...], ...] = ()
+    buttons: CommandButtons = ()
     live: str = ""
-    """The command that shows it anew, where what is shown changes by itself."""
+    """The command that shows it again, if what it shows changes by itself; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Who typed a command, and where."""
+    """Who gave a command, and where."""
 
     agent_id: str
     agent_name: str
@@ -274,26 +327,32 @@ class CommandContext:
     conversation: str
     principal: Principal
     language: str = ""
-    """The person's language as the platform names it (``de``, ``pt-br``), or empty."""
+    """The person's language in the platform's form (``de``, ``pt-br``), or empty."""
     has_buttons: bool = False
-    """The channel shows buttons, so long lists come in pages."""
+    """Whether the channel shows buttons, so that long lists come in pages."""
     is_pressed: bool = False
-    """It was pressed, not typed."""
+    """Whether it was pressed, not typed."""
     is_shared: bool = False
-    """Others read the conversation, too: what is shown there is the person's own, and what all share."""
+    """Whether others read the conversation too. Only the person's own data and shared data are
+    shown there."""
     key: str = ""
-    """Names what was typed for good, where it may come once more: a page says again what a daemon
-    that was killed had not answered, and what makes something new makes it once."""
+    """An idempotency key, if the same command may arrive again. The web page repeats what a killed
+    daemon had not answered, and a command that creates something then creates it once."""
+
+    @property
+    def address(self) -> tuple[str, str, str]:
+        """The id of the agent, the channel and the conversation."""
+        return self.agent_id, self.channel, self.conversation
 
     @property
     def given_in(self) -> str:
-        """The channel that drops by itself what was typed before this; see `Control.stop`."""
+        """The channel that drops by itself what was typed before this; see ``Control.stop``."""
         return "" if self.is_pressed else self.channel
 
 
 @dataclass(frozen=True, slots=True)
 class CommandInfo:
-    """A command as menus and completion show it. ``usage`` is what follows its name."""
+    """A command as menus and completion show it. ``usage`` is the text after its name."""
 
     name: str
     usage: str
@@ -302,19 +361,19 @@ class CommandInfo:
 
 
 class Commands(Protocol):
-    """Chat commands; they pass every queue."""
+    """Chat commands; they do not wait in queues."""
 
     def is_command(self, text: str) -> bool: ...
 
     async def run(self, text: str, context: CommandContext) -> CommandReply: ...
 
     def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
-        """The commands of that agent's chat, in the person's language where there are words."""
+        """The commands of that agent's chat, in the person's language if it is translated."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
-    """What a bearer token stands for: ``operator``, an agent, or a run (with its message)."""
+    """The holder of a bearer token: ``operator``, an agent, or a run (with its message)."""
 
     principal: Principal
     agent_id: str = ""
@@ -324,7 +383,6 @@ class TokenIdentity:
 class Tokens(Protocol):
     def identify(self, token: str) -> TokenIdentity | None:
         """None for an unknown or expired token. Compares in constant time."""
-        ...
 
     def watched_by(self, token: str, watcher: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `watcher` if the token is ended during the block."""
+        """Call ``watcher`` if the token is revoked during the block."""

@@ -1,8 +1,8 @@
-"""The engine port: what thinks.
+"""The engine port. An engine is what thinks.
 
 A turn is one or more *segments*; each segment is one ``EngineSession.run``. It yields events and
-ends with exactly one ``Done`` or ``Suspended``; the guard in ``engines.guard`` enforces that for
-every engine, so that no engine's bug becomes the stack's.
+ends with exactly one ``EngineDone`` or ``Suspended``. The guard in ``engines.guard`` enforces that
+for every engine, so that a defect of an engine does not affect the stack.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
-from agentsup.model.question import NO_CALL, AskedCall, Who
+from agentsup.model.question import NO_CALL, AnswerableBy, AskedCall
 from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
-# -- what an engine is given -----------------------------------------------------------------------
+# -- inputs of an engine ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,19 @@ class EngineCaps:
     suspend: bool = False
     usage: bool = False
     state_is_history: bool = False
-    """Its ``engine_state`` holds the session's history and nothing else, so that the transcript can
-    take its place."""
+    """Whether ``engine_state`` holds nothing but the session's history, so that the transcript can
+    replace it."""
     only_thinks: bool = False
-    """Without tools of ours a run has no effect in the world."""
-    may_not_tell: bool = False
-    """It may use tokens and tell none, as a program of somebody else's may, or an endpoint."""
+    """Whether a run without tools of ours has no external effect."""
+    may_not_report: bool = False
+    """Whether it may use tokens without reporting them, as a foreign program or endpoint may."""
+    pictures: bool = False
+    """Whether its model can be shown pictures."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """The engine part of an agent's spec. ``options`` is ``engine_options`` with secrets resolved."""
+    """The engine part of a spec. ``options`` is ``engine_options`` with secrets resolved."""
 
     engine: str
     model: str = ""
@@ -46,19 +48,19 @@ class EngineSpec:
     env: dict[str, str] = field(default_factory=dict)
     """Environment for child processes: allow-listed names plus AGENTSUP_URL, _TOKEN, _AGENT."""
     agent: str = ""
-    """Whose engine it is, by name."""
+    """The name of the agent whose engine it is."""
     person: str = ""
-    """Whose work the turn is (``Message.person``)."""
+    """The person for whom the turn works (``Message.person``)."""
     permission_mode: str = ""
     reasoning_effort: str = ""
     max_steps: int | None = None
     max_usd: float | None = None
-    """The most that one turn may cost, where the engine can see to it itself."""
+    """The most that one turn may cost in US dollars, for engines that can enforce it themselves."""
     mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """MCP servers for engines that are clients of their own, by name: ``type`` (http or stdio)
+    """MCP servers for engines with an MCP client of their own, by name: ``type`` (http or stdio)
     with ``url`` and ``headers``, or ``command``, ``args`` and ``env``. May hold secrets."""
     folders: tuple[str, ...] = ()
-    """Places beside the workspace that its programs may use, such as a task's."""
+    """Directories besides the workspace that its programs may use, such as a task's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,17 @@ class HistoryItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that came with the message, as the model is shown it: a JPEG, scaled down."""
+
+    path: str
+    """The file in the workspace."""
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Resume:
-    """Why this segment is not the first: the checkpoint it left, and the answer it waited for.
+    """Why this segment is not the first: the last one's checkpoint, and the awaited answer.
 
     ``checkpoint`` is None after a crash: the engine starts the turn again and finds its finished
     calls in the journal (``EngineHost.call`` returns them without running them).
@@ -83,8 +94,11 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One engine run. ``text`` is the message's own text without any envelope; ``prompt`` what a
-    model should read (sender and thread named); ``system`` the agent's standing instructions."""
+    """The input of one engine run.
+
+    ``text`` is the message's own text without any envelope; ``prompt`` is what a model should read
+    (with sender and thread); ``system`` is the agent's permanent instructions.
+    """
 
     message_id: str
     session_id: str
@@ -92,20 +106,23 @@ class Segment:
     prompt: str
     system: str
     parts: tuple[Part, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    """Only for an engine with ``caps.pictures``."""
     history: tuple[HistoryItem, ...] = ()
     engine_state: bytes | None = None
-    """What the engine itself kept of the session after its last turn (opaque)."""
+    """The engine's own state of the session after its last turn (opaque)."""
     resume: Resume | None = None
     nudge: Literal["", "hint", "wrap_up"] = ""
-    """Why the engine is asked once more in this turn: it said nothing (``hint``), or is at its limit
-    of steps (``wrap_up``: one request, no tools, no question). ``prompt`` says it in words."""
+    """Why the engine is asked once more in this turn: it gave no answer (``hint``), or is at its
+    limit of steps (``wrap_up``: one request, no tools, no question). ``prompt`` says it in
+    words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """A call that an engine with tools of its own (a coding CLI) wants leave for.
+    """A call that an engine with its own tools (a coding CLI) wants approved.
 
-    ``request_id`` is the engine's own id of the call, the same when it asks for it again.
+    ``request_id`` is the engine's own id of the call, the same if it asks again.
     """
 
     request_id: str
@@ -117,18 +134,19 @@ class PermissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The answer: allowed, with other arguments if ``args`` is set; or denied, and the model reads
-    ``reason``."""
+    """The answer: allowed, with other arguments if ``args`` is set; or denied, with a ``reason``
+    for the model."""
 
     allowed: bool
     reason: str = ""
     args: dict[str, Any] | None = None
     words: str = ""
-    """What a person said with a denial, for engines that tell their model only that it was denied."""
+    """The person's text with a denial, for engines that only tell their model that the call was
+    denied."""
 
 
 class EngineHost(Protocol):
-    """What the stack lends to an engine for one session."""
+    """The services that the stack gives to an engine for one session."""
 
     def tools(self) -> tuple[Tool, ...]:
         """The tools this agent may use."""
@@ -136,31 +154,31 @@ class EngineHost(Protocol):
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
         """Call a registered tool through the pipeline.
 
-        Raises ``model.hook.CallSuspended`` where a person is asked first: end the segment with its
-        ``ending`` and make the same call again when the turn goes on.
+        Raises ``model.hook.CallSuspended`` if a person must be asked first: end the segment with
+        its ``ending`` and make the same call again when the turn continues.
         """
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
-        """Journal an effect of the engine's own (not a registered tool) around ``run``."""
+        """Journal an effect of the engine's own (not of a registered tool) around ``run``."""
 
     async def permit(self, request: PermissionRequest) -> Permission:
-        """Decide about a call that the engine makes itself. May wait for a person, for hours; the
-        engine keeps its process meanwhile."""
+        """Decide about a call that the engine makes itself. May wait hours for a person; the
+        engine's process goes on running meanwhile."""
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
-        """Record a child process group before it works, so that a later boot can sweep it."""
+        """Record a child process group before it starts work, so that a later boot can end it."""
 
     async def reaped(self, pgid: int) -> None:
-        """The group is gone."""
+        """Record that the process group has ended."""
 
     @property
     def slot(self) -> TurnPlace | None:
-        """The turn's place among others, which it gives back while it waits; None: it has none."""
+        """The turn's slot, which is released while the turn waits; None if the turn has none."""
 
 
-# -- what an engine yields -------------------------------------------------------------------------
+# -- events of an engine ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +213,11 @@ class FileOut:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """The engine sends a request to its model, or has its answer (``has_ended``) and tells its
-    ``Usage`` next. One that is not ended by the end of the run has failed with it."""
+    """The engine sends a request to its model, or has its answer (``has_ended``).
+
+    After an answer its ``Usage`` comes next. A request that has not ended when the run ends has
+    failed with it.
+    """
 
     has_ended: bool = False
 
@@ -207,11 +228,11 @@ class Usage:
     output_tokens: int = 0
     usd: float | None = None
     is_estimated: bool = False
-    """Reckoned by the length of texts, because the engine tells no tokens."""
+    """Whether it is estimated from the length of texts, because the engine reports no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class EngineNotice:
     """A line for the person that is not part of the answer."""
 
     text: str
@@ -226,21 +247,21 @@ class Suspended:
     options: tuple[str, ...] = ()
     timeout_s: float | None = None
     kind: str = "question"
-    who: Who = Who.PEOPLE
+    who: AnswerableBy = AnswerableBy.PEOPLE
     call_id: str = ""
-    """The call that waits for leave, if it is one: it is made again, and meets the answer."""
+    """The call that waits for an approval, if any: it is made again and gets the answer."""
     tool: str = ""
-    """Whose call it is."""
+    """The tool of that call."""
     call: AskedCall = NO_CALL
-    """What of it is kept with the question."""
+    """The part of the call that is stored with the question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The end of a turn. ``outcome`` failed carries ``error`` (a sentence) and ``permanent``.
+class EngineDone:
+    """The end of a turn. A failed ``outcome`` has ``error`` (a sentence) and ``permanent``.
 
     ``exit_code``: the stack is asked to end with this code, after the turn is committed.
-    ``retry_after_s``: how long the provider asked to wait before a transient failure is retried.
+    ``retry_after_s``: the pause that the provider asked for before a transient failure is retried.
     """
 
     outcome: Literal["ok", "failed", "cancelled"]
@@ -261,9 +282,9 @@ EngineEvent = (
     | FileOut
     | ModelRequest
     | Usage
-    | Notice
+    | EngineNotice
     | Suspended
-    | Done
+    | EngineDone
 )
 
 
@@ -272,7 +293,7 @@ class EngineSession(Protocol):
         """Run one segment. Cancelling the consuming task cancels the run."""
 
     async def close(self) -> None:
-        """Release what the session holds; bounded by the caller."""
+        """Release the session's resources; the caller bounds the time."""
 
 
 class Engine(Protocol):
@@ -280,4 +301,4 @@ class Engine(Protocol):
     caps: EngineCaps
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
-        """Open a session for one turn. Raises ``EngineFailed`` with the remedy."""
+        """Open a session for one turn. Raises ``EngineFailed``, whose message names the remedy."""

@@ -2,16 +2,25 @@
 
 Every error carries ``code`` (stable, for programs), a message for the person who reads it, and
 ``facts``, which become log fields and members of an RFC 9457 problem document. ``status`` is the
-HTTP status that the internal API answers with.
+HTTP status of the internal API's answer.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+TURN_TIMED_OUT: Final = "turn_timed_out"
+PROVIDER_TIMED_OUT: Final = "timeout"
+SERVER_TIMED_OUT: Final = "mcp_timeout"
+TIMEOUT_CODES: Final = frozenset(
+    {"timed_out", TURN_TIMED_OUT, PROVIDER_TIMED_OUT, SERVER_TIMED_OUT}
+)
+"""The codes of all errors that say that something took too long. Classes of higher packages are among
+them, so that statistics over stored codes need no words of those codes."""
 
 
 class AgentsupError(Exception):
-    """Root of everything agentsup raises on purpose."""
+    """Root of all errors that agentsup raises on purpose."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
@@ -49,13 +58,18 @@ class ConfigError(AgentsupError):
         where = self.path or ""
         if self.line is not None:
             where += f":{self.line}" + (f":{self.column}" if self.column is not None else "")
-        parts = [f"{where}: " if where else "", f"{self.field}: " if self.field else ""]
+        field = "" if self.field == WHOLE_FILE else self.field
+        parts = [f"{where}: " if where else "", f"{field}: " if field else ""]
         parts += [self.message, f" ({self.hint})" if self.hint else ""]
         return "".join(parts)
 
 
+WHOLE_FILE = "(file)"
+"""The field of a finding that concerns the whole file."""
+
+
 class ConfigErrors(AgentsupError):
-    """Several findings in one load; nothing of it was applied."""
+    """Several findings of one load; nothing was applied."""
 
     code = "config_invalid"
     status = 400
@@ -69,7 +83,7 @@ class ConfigErrors(AgentsupError):
 
 
 class Refused(AgentsupError):
-    """The request was understood and not accepted. Nothing was stored."""
+    """The request was understood but not accepted. Nothing was stored."""
 
     code = "refused"
     status = 400
@@ -96,47 +110,56 @@ class Forbidden(Refused):
     status = 403
 
 
+class RightsLost(Forbidden):
+    """The person who asked for the work no longer has the rights for it.
+
+    ``reason`` is removed | viewer | shared | unknown; ``who`` is the person.
+    """
+
+    code = "rights_lost"
+
+
 class NotFound(Refused):
-    """The named thing does not exist; ``did_you_mean`` may name a close one."""
+    """The named thing does not exist; ``did_you_mean`` may hold a similar name."""
 
     code = "not_found"
     status = 404
 
 
 class NoAgentForRole(NotFound):
-    """Nobody has the ``role`` (in that ``team``, if one was given)."""
+    """No agent has the ``role`` (in that ``team``, if one was given)."""
 
     code = "no_agent_for_role"
 
 
 class NobodyThere(NotFound):
-    """The team (``team``) has nobody to tell beside the sender."""
+    """The team (``team``) has no members but the sender."""
 
     code = "nobody_there"
 
 
 class Gone(Refused):
-    """It existed and was removed."""
+    """The thing existed and was removed."""
 
     code = "gone"
     status = 410
 
 
 class Conflict(Refused):
-    """The state does not allow it (also: an idempotency key with another body)."""
+    """The state does not allow it (also: an idempotency key was used with another body)."""
 
     code = "conflict"
     status = 409
 
 
 class NotSeen(Conflict):
-    """What was decided about was shown in part only, or has changed since it was shown."""
+    """The call was shown only in part, or has changed since it was shown."""
 
     code = "not_seen"
 
 
 class NotConfirmed(Conflict):
-    """Leave for every command, and nobody has said a second time that it is meant."""
+    """An approval of every command was not confirmed a second time."""
 
     code = "not_confirmed"
 
@@ -148,6 +171,13 @@ class TooLarge(Refused):
     status = 413
 
 
+class QuotaExceeded(Refused):
+    """The person's storage quota is used up; they must remove something first."""
+
+    code = "quota_exceeded"
+    status = 413
+
+
 class Overloaded(Refused):
     """A bounded queue is full: ``queue``, ``size``, ``limit``. Try later."""
 
@@ -156,14 +186,14 @@ class Overloaded(Refused):
 
 
 class BudgetExceeded(Refused):
-    """A budget would be overrun."""
+    """A budget would be exceeded."""
 
     code = "budget_exceeded"
     status = 429
 
 
 class LoopDetected(Refused):
-    """The request would go to an agent that is already on its path, or to its own sender."""
+    """The request would go to an agent on its own path, or to its sender."""
 
     code = "loop_detected"
     status = 409
@@ -184,7 +214,7 @@ class WouldDeadlock(Refused):
 
 
 class AgentDown(Refused):
-    """The agent is stopped or failed and the caller wants an answer now."""
+    """The agent is stopped or failed, and the caller wants an answer now."""
 
     code = "agent_down"
     status = 409
@@ -201,7 +231,7 @@ class NotReady(AgentsupError):
 
 
 class TimedOut(AgentsupError):
-    """The caller's wait ended; the work itself goes on (``message_id``)."""
+    """The caller's wait ended; the work itself continues (``message_id``)."""
 
     code = "timed_out"
     status = 504
@@ -221,7 +251,7 @@ class StoreCorrupt(AgentsupError):
 
 
 class StoreLost(AgentsupError):
-    """The store at its place is not the one that was there: gone, older, or without its log. The
+    """The store is not the one recorded for this home: missing, older, or without its log. The
     daemon refuses to start on it until it is restored or accepted."""
 
     code = "store_lost"
@@ -233,11 +263,11 @@ class SchemaTooNew(AgentsupError):
     code = "schema_too_new"
 
 
-# -- work -----------------------------------------------------------------------------------------------
+# -- work ------------------------------------------------------------------------------------------
 
 
 class EngineFailed(AgentsupError):
-    """An engine could not answer. ``permanent`` decides between a notice and a retry."""
+    """An engine could not answer. A permanent failure leads to a notice, any other to a retry."""
 
     code = "engine_failed"
     status = 502
@@ -245,12 +275,6 @@ class EngineFailed(AgentsupError):
     def __init__(self, message: str, *, permanent: bool = True, **facts: Any) -> None:
         super().__init__(message, permanent=permanent, **facts)
         self.permanent = permanent
-
-
-class TurnTimedOut(EngineFailed):
-    """The turn ran over its time limit."""
-
-    code = "turn_timed_out"
 
 
 class LeaseLost(AgentsupError):
@@ -261,17 +285,17 @@ class LeaseLost(AgentsupError):
 
 
 class IllegalTransition(AgentsupError):
-    """A state change that the table of states does not allow."""
+    """A state change that the transition table does not allow."""
 
     code = "illegal_transition"
     status = 409
 
 
-# -- steering ---------------------------------------------------------------------------------------------
+# -- control flow ----------------------------------------------------------------------------------
 
 
 class ExitRequested(AgentsupError):
-    """A stack asks to end with ``exit_code``; 42 means: rebuild me."""
+    """A stack asks to end with ``exit_code``; 42 asks for a rebuild."""
 
     code = "exit_requested"
 

@@ -1,4 +1,4 @@
-"""States of agents and probes, as everyone names them."""
+"""States of agents, and results of health probes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What ``/readyz`` and ``doctor`` show."""
+    """The result of all probes, as ``/readyz`` and ``doctor`` show it."""
 
     ok: bool
     probes: tuple[ProbeResult, ...]

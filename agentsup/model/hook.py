@@ -1,8 +1,8 @@
-"""What stands around every call: stages as values, their verdicts, and the ports behind them.
+"""The hooks around every call: stages as values, their verdicts, and the ports behind them.
 
-A call passes its stages in the order of ``Phase``. Gates say whether it may happen, and with which
-arguments; it is journaled and carried out; changes and observers see what came of it. The hooks of
-sub-agents are stages of the same kind.
+A call passes its stages in the order of ``Phase``. Gates decide whether it may happen, and with
+which arguments. It is journaled and executed; then change hooks and watch hooks get its result. The
+hooks of sub-agents are stages of the same kind.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import AgentsupError
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
-from agentsup.model.question import NO_CALL, AskedCall, Who, call_digest, leave_name
+from agentsup.model.question import NO_CALL, AnswerableBy, AskedCall, call_digest, permission_key
 from agentsup.model.tool import Effect, Safety, ToolResult
 
 
 class Phase(StrEnum):
-    """Where a stage stands; a call passes the first ten from top to bottom."""
+    """The position of a stage; a call passes the first ten from top to bottom."""
 
     TRACE = "trace"
     POLICY = "policy"
@@ -36,21 +36,21 @@ class Phase(StrEnum):
     SUBAGENT_ENDED = "subagent_ended"
 
 
-class Origin(StrEnum):
-    """Who carries a call out."""
+class CallOrigin(StrEnum):
+    """Who executes a call."""
 
     TOOL = "tool"
     """A registered tool, called through the host."""
     ENGINE = "engine"
     """An effect of the engine's own code, such as a step of a script."""
     OWN = "own"
-    """A coding CLI by itself: we only say whether it may."""
+    """A coding CLI itself: we only decide whether it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What somebody may use: ``patterns`` of their own (None: whatever is offered to everyone), and
-    those of their role (None: it is in none)."""
+    """The tools that somebody may use: own ``patterns`` (None: those offered to everyone), and the
+    patterns of their role (None: no role)."""
 
     name: str
     patterns: tuple[str, ...] | None = None
@@ -62,9 +62,10 @@ class Reach:
 class CallFacts:
     """One call as its stages see it.
 
-    ``patterns`` is the agent's ceiling (None: whatever is offered to everyone). ``answer`` is what
-    a person said to the question this very call was suspended for: None if it never was, empty if
-    nobody answered in time. ``room_chars`` tells how much more the model may be shown in this turn.
+    ``patterns`` is the agent's ceiling (None: the tools offered to everyone). ``answer`` is a
+    person's answer to the question for which this same call was suspended: None if it never was,
+    empty if nobody answered in time. ``room_chars()`` returns how many more characters the model
+    may be shown in this turn.
     """
 
     call_id: CallId
@@ -72,52 +73,54 @@ class CallFacts:
     args: dict[str, Any]
     effect: Effect
     safety: Safety
-    origin: Origin
+    origin: CallOrigin
     agent_id: AgentId
     agent_name: str
     message_id: MessageId
     session_id: SessionId
     ordinal: int = 1
-    """The how manieth call of the turn it is."""
+    """The number of the call within the turn, from 1."""
     title: str = ""
     own_name: str = ""
-    """What a CLI calls it; ``name`` is then the class it belongs to."""
+    """The CLI's name for it; ``name`` is then the class it belongs to."""
     version: str = ""
-    """The form of a tool that somebody else may change; leave for one is no leave for another."""
+    """The version of a tool that somebody else may change; a grant holds for one version only."""
     is_optional: bool = False
-    """Only for agents whose ``tools`` name it."""
+    """Whether only agents whose ``tools`` name it may use it."""
     is_essential: bool = False
-    """Inside every ceiling."""
+    """Whether it is inside every ceiling."""
     is_outside: bool = False
-    """What it brings back was written by anyone."""
+    """Whether its result comes from outside, and so may have been written by anyone."""
     is_paged: bool = False
-    """Its result is a page of a stored one, or as short."""
+    """Whether its result is a page of a stored one, or as short as one."""
     check: Callable[[dict[str, Any]], str | None] | None = None
-    """The tool's own rule: why these arguments are out of the question, or None."""
+    """The tool's own rule: returns why these arguments are not allowed, or None."""
     patterns: tuple[str, ...] | None = None
     role: str = ""
     role_patterns: tuple[str, ...] | None = None
-    """The ceiling of the role that the agent is in (None: it is in none)."""
+    """The ceiling of the agent's role (None: it has no role)."""
     callers: tuple[Reach, ...] = ()
-    """What those may use for whom it works: each of them must be allowed the call as well."""
+    """The rights of those for whom the agent works: each must be allowed the call too."""
     permission_mode: str = ""
     answer: str | None = None
     room_chars: Callable[[], int] = lambda: 1 << 30
     essence: dict[str, Any] | None = None
-    """What of the arguments has an effect, where some only describe it; None: all of them."""
+    """The arguments that have an effect, if others only describe it; None: all of them."""
     commands: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]] | None = None
-    """Reads the command lines that arguments make it run, word by word; empty where they can't be
-    told. None for calls that run no commands."""
+    """Returns the command lines that arguments make it run, as words; empty if they can't be
+    determined. None for calls that run no commands."""
+    workspace: str = ""
+    """The directory in which they are run."""
 
     @property
-    def leave(self) -> str:
-        """What leave for it is given for."""
-        return leave_name(self.name, self.version)
+    def permission(self) -> str:
+        """The permission key for approvals and grants of this call."""
+        return permission_key(self.name, self.version)
 
     @property
     def digest(self) -> str:
-        """What an approval of this very call is bound to."""
-        return call_digest(self.leave, self.args if self.essence is None else self.essence)
+        """The digest to which an approval of this exact call is bound."""
+        return call_digest(self.permission, self.args if self.essence is None else self.essence)
 
 
 # -- verdicts --------------------------------------------------------------------------------------
@@ -132,23 +135,23 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """It does not happen; the model reads ``reason``."""
+    """The call does not happen; the model reads ``reason``."""
 
     reason: str
     code: str = "denied"
     words: str = ""
-    """What a person said with it."""
+    """The person's text with the denial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Ask first. The segment ends where it can, and the same call comes again with the answer."""
+    """Ask first. The segment ends if it can, and the same call is made again with the answer."""
 
     text: str
     options: tuple[str, ...] = ()
     timeout_s: float | None = None
     kind: str = "approval"
-    who: Who = Who.PEOPLE
+    who: AnswerableBy = AnswerableBy.PEOPLE
     call: AskedCall = NO_CALL
 
 
@@ -156,8 +159,8 @@ Verdict = Allow | Deny | Suspend
 
 
 class CallSuspended(AgentsupError):
-    """A call waits for a person: the engine ends its segment with ``ending`` and makes the same
-    call again when the turn goes on."""
+    """A call waits for a person. The engine ends its segment with ``ending`` and makes the same
+    call again when the turn continues."""
 
     code = "call_suspended"
     status = 409
@@ -169,7 +172,7 @@ class CallSuspended(AgentsupError):
         self.ask = ask
 
     def ending(self, checkpoint: bytes) -> Suspended:
-        """The end of the segment, with what the engine needs to come back to this call."""
+        """The end of the segment; ``checkpoint`` is how the engine returns to this call."""
         ask = self.ask
         return Suspended(
             checkpoint=checkpoint,
@@ -188,13 +191,14 @@ class CallSuspended(AgentsupError):
 
 
 class Approver(Protocol):
-    """Who says whether a call that is within policy and ceiling may happen."""
+    """Decides whether a call that is within policy and ceiling may happen."""
 
     async def decide(self, call: CallFacts) -> Verdict:
-        """At once. ``call.answer`` is set when it is the call of a question that has ended."""
+        """Decide at once. ``call.answer`` is set if the call's question has ended."""
 
     async def wait(self, call: CallFacts, ask: Suspend) -> Allow | Deny:
-        """Ask and wait, for a call whose engine can't end its segment. Its slot is free meanwhile."""
+        """Ask and wait, for a call whose engine can't end its segment. Its slot is released
+        meanwhile."""
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -202,7 +206,7 @@ class Approver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """A stage. Lower ``priority`` runs first within a phase; a ``fixed`` one has no switch."""
+    """A stage. Lower ``priority`` runs first within a phase; an ``is_fixed`` one has no switch."""
 
     name: str
     phase: Phase
@@ -213,29 +217,29 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate(Hook):
-    """Says whether a call may happen. One that fails denies."""
+class GateHook(Hook):
+    """Decides whether a call may happen. An error in it denies the call."""
 
     run: Callable[[CallFacts], Awaitable[Verdict]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change(Hook):
-    """Replaces what came of a call. Where one fails the result is withheld."""
+class ChangeHook(Hook):
+    """Replaces the result of a call. If it fails, the result is withheld."""
 
     run: Callable[[CallFacts, ToolResult], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch(Hook):
-    """Hears what came of a call and how many seconds it took."""
+class WatchHook(Hook):
+    """Gets the result of a call and how many seconds it took."""
 
     run: Callable[[CallFacts, ToolResult, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentFacts:
-    """A run that an agent starts, or that has ended (``outcome`` is set then)."""
+    """A run that an agent starts, or one that has ended (then ``outcome`` is set)."""
 
     run_id: str
     parent: str
@@ -247,13 +251,13 @@ class SubagentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentGate(Hook):
-    """Says whether a run may be started."""
+    """Decides whether a run may be started."""
 
     run: Callable[[SubagentFacts], Awaitable[Verdict]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentWatch(Hook):
-    """Hears of a run that has ended."""
+    """Is called when a run has ended."""
 
     run: Callable[[SubagentFacts], None]

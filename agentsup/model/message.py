@@ -1,12 +1,12 @@
 """The one unit of work, its states, and where its answer goes.
 
-The state table below is the only place that says which change is legal; the mailbox asks it before
-each write and the tests walk it whole.
+The state table below alone decides which change is legal; the mailbox checks it before each write,
+and the tests check it completely.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Literal
 
@@ -16,19 +16,19 @@ from agentsup.model.principal import Principal
 from agentsup.model.question import Question
 
 MAX_DEPTH = 8
-"""Longest path of open requests (design, paths)."""
+"""The longest path of open requests (design, paths)."""
 MAX_MESSAGES_PER_ROOT = 200
 MAX_ATTEMPTS = 4
 MAX_CRASHES = 2
 LEASE_MS = 30_000
 LEASE_RENEW_S = 10.0
 AGING_MS = 30 * 60 * 1000
-"""A message gains one priority level for each half hour it waits."""
+"""The wait in ms after which a message gains one priority level: half an hour."""
 RESUME_WITHIN_MS = 15 * 60 * 1000
-"""A turn interrupted by a crash is resumed by itself if it is younger than this."""
+"""A turn interrupted by a crash is resumed automatically if it is younger than this (ms)."""
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     CHAT = "chat"
     TASK = "task"
     REPLY = "reply"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
     DIRECTIVE = "directive"
 
 
-class Lane(StrEnum):
+class LaneName(StrEnum):
     INTERACTIVE = "interactive"
     PEER = "peer"
     BACKGROUND = "background"
@@ -56,7 +56,7 @@ class Priority(IntEnum):
         return cls[text.upper()]
 
 
-class State(StrEnum):
+class MessageState(StrEnum):
     QUEUED = "queued"
     LEASED = "leased"
     PARKED = "parked"
@@ -65,29 +65,31 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Outcome(StrEnum):
+class MessageOutcome(StrEnum):
     OK = "ok"
     FAILED = "failed"
 
 
-TERMINAL = frozenset({State.DONE, State.DEAD, State.CANCELLED})
-OPEN = frozenset({State.QUEUED, State.LEASED, State.PARKED})
+TERMINAL = frozenset({MessageState.DONE, MessageState.DEAD, MessageState.CANCELLED})
+OPEN = frozenset({MessageState.QUEUED, MessageState.LEASED, MessageState.PARKED})
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.LEASED, State.CANCELLED, State.DEAD, State.DONE}),
-    State.LEASED: frozenset(
-        {State.QUEUED, State.LEASED, State.PARKED, State.DONE, State.DEAD, State.CANCELLED}
+TRANSITIONS: dict[MessageState, frozenset[MessageState]] = {
+    MessageState.QUEUED: frozenset(
+        {MessageState.LEASED, MessageState.CANCELLED, MessageState.DEAD, MessageState.DONE}
     ),
-    State.PARKED: frozenset({State.QUEUED, State.DONE, State.DEAD, State.CANCELLED}),
-    State.DONE: frozenset(),
-    State.DEAD: frozenset({State.QUEUED, State.CANCELLED}),
-    State.CANCELLED: frozenset(),
+    MessageState.LEASED: frozenset(MessageState),
+    MessageState.PARKED: frozenset(
+        {MessageState.QUEUED, MessageState.DONE, MessageState.DEAD, MessageState.CANCELLED}
+    ),
+    MessageState.DONE: frozenset(),
+    MessageState.DEAD: frozenset({MessageState.QUEUED, MessageState.CANCELLED}),
+    MessageState.CANCELLED: frozenset(),
 }
 """``queued -> done`` is an expiry (failed, with a notice); ``leased -> leased`` is a take-over of a
-void lease; ``dead -> queued`` is a requeue and ``dead -> cancelled`` a drop, by a person."""
+void lease; ``dead -> queued`` is a requeue and ``dead -> cancelled`` a drop, both by a person."""
 
 
-def check_transition(message_id: str, old: State, new: State) -> None:
+def check_transition(message_id: str, old: MessageState, new: MessageState) -> None:
     """Raise ``IllegalTransition`` unless the table allows ``old -> new``."""
     if new not in TRANSITIONS[old]:
         raise IllegalTransition(
@@ -119,13 +121,7 @@ class Part:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Part:
-        return cls(
-            type=data["type"],
-            text=data.get("text", ""),
-            path=data.get("path", ""),
-            name=data.get("name", ""),
-            data=data.get("data"),
-        )
+        return cls(**data)
 
 
 def text_parts(text: str) -> tuple[Part, ...]:
@@ -136,27 +132,25 @@ def text_of(parts: tuple[Part, ...]) -> str:
     return "\n".join(p.text for p in parts if p.type == "text")
 
 
-# -- where an answer goes ------------------------------------------------------------------------------
+# -- delivery --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverTo:
-    """A tagged union: where the result of a message is delivered.
+    """Where the result of a message is delivered, as a tagged union.
 
-    ``chat``: ``channel`` + ``conversation`` of the agent ``agent_id``.
-    ``mailbox``: a reply message into ``session_id`` of agent ``agent_id`` (the asker); ``waited``
-    says that a caller waits on the completion event, so that no reply message is made.
-    ``http``, ``store`` and ``none``: the result stays in the row, to be fetched (or not).
-    ``webhook``: posted to ``url``.
-    ``question``: the answer to the question ``question_id``, which an agent was asked.
+    ``chat``: ``channel`` + ``conversation`` of the agent ``agent_id``. ``mailbox``: a reply message
+    into ``session_id`` of agent ``agent_id`` (the asker); with ``waited``, a caller waits on the
+    completion event, so no reply message is made. ``http``, ``store`` and ``none``: the result
+    stays in the row, to be fetched (or not). ``question``: the answer to the question
+    ``question_id``, which an agent was asked.
     """
 
-    kind: Literal["chat", "mailbox", "http", "webhook", "store", "question", "none"]
+    kind: Literal["chat", "mailbox", "http", "store", "question", "none"]
     agent_id: str = ""
     channel: str = ""
     conversation: str = ""
     session_id: str = ""
-    url: str = ""
     question_id: str = ""
     waited: bool = False
     silent: bool = False
@@ -164,18 +158,8 @@ class DeliverTo:
     """For ``mailbox``: where the answer to the reply goes (the asker's own conversation)."""
 
     def to_json(self) -> dict[str, Any]:
-        full: dict[str, Any] = {
-            "kind": self.kind,
-            "agent_id": self.agent_id,
-            "channel": self.channel,
-            "conversation": self.conversation,
-            "session_id": self.session_id,
-            "url": self.url,
-            "question_id": self.question_id,
-            "waited": self.waited,
-            "silent": self.silent,
-            "then": self.then.to_json() if self.then else None,
-        }
+        full = {each: getattr(self, each) for each in self.__slots__}
+        full["then"] = self.then.to_json() if self.then else None
         return {k: v for k, v in full.items() if v}
 
     @classmethod
@@ -188,25 +172,26 @@ NOWHERE = DeliverTo("none")
 IN_STORE = DeliverTo("store")
 
 
-# -- the message -----------------------------------------------------------------------------------------
+# -- the message -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """What the mailbox is asked to accept.
+    """A message for the mailbox to accept.
 
     ``session_key`` names the session within the agent: ``chat:<channel>:<conversation>``,
-    ``ia-<sender>``, ``task:<id>``, ``schedule:<id>`` or a thread's (see ``mailbox.naming``). ``new_session`` opens a fresh
-    one under the same key. ``source`` + ``external_id`` is the ledger key of the platform;
-    ``idempotency_key`` is the caller's own, scoped to its principal.
+    ``ia-<sender>``, ``task:<id>``, ``schedule:<id>`` or a thread's (see ``mailbox.messages.keys``).
+    ``new_session`` opens a new one under the same key. ``source`` + ``external_id`` is the ledger
+    key of the platform; ``idempotency_key`` is the caller's own, scoped to its principal (or to
+    ``key_by``).
     """
 
     agent_id: AgentId
     session_key: str
     parts: tuple[Part, ...]
     principal: Principal
-    kind: Kind = Kind.CHAT
-    lane: Lane = Lane.INTERACTIVE
+    kind: MessageKind = MessageKind.CHAT
+    lane: LaneName = LaneName.INTERACTIVE
     priority: Priority = Priority.NORMAL
     deliver_to: DeliverTo = NOWHERE
     new_session: bool = False
@@ -226,40 +211,43 @@ class NewMessage:
     summary: str = ""
     silent: bool = False
     epochs: dict[str, int] = field(default_factory=dict)
-    """Stop epochs of the asker's scopes at acceptance; a reply of an older epoch is refused."""
+    """Stop epochs of the asker's scopes at acceptance; a reply with an older epoch is refused."""
     person: str = ""
-    """Whose work it is (``Principal.person``), where neither its root nor its principal tells."""
+    """The person for whom the work is done (``Principal.person``), if neither its root nor its
+    principal tells."""
+    key_by: Principal | None = None
+    """The owner of ``idempotency_key``, if that is not its principal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What the mailbox answers. ``duplicate`` = the key was known; nothing new was stored."""
+    """The mailbox's answer. ``duplicate``: the key was known, and nothing new was stored."""
 
     message_id: MessageId
     session_id: SessionId
-    state: State
+    state: MessageState
     duplicate: bool = False
     position: int = 0
-    """Messages that wait before it in its session."""
+    """The number of messages before it in its session."""
     eta_s: float | None = None
-    """Seconds until it may be done; None where nobody can tell, as where a person is waited for."""
+    """Seconds until it may be done; None if unknown, for example while a person is waited for."""
     waits_for: Question | None = None
-    """The question to people that its session waits for."""
+    """The question to people for which its session waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A stored message, read whole."""
+    """A stored message with all its fields."""
 
     message_id: MessageId
     seq: int
     agent_id: AgentId
     session_id: SessionId
-    kind: Kind
-    lane: Lane
+    kind: MessageKind
+    lane: LaneName
     priority: Priority
-    state: State
-    outcome: Outcome | None
+    state: MessageState
+    outcome: MessageOutcome | None
     parts: tuple[Part, ...]
     principal: Principal
     deliver_to: DeliverTo
@@ -285,19 +273,56 @@ class Message:
     summary: str
     epochs: dict[str, int]
     person: str = ""
-    """Whose work it is: the ``Principal.person`` of its root."""
+    """The person for whom the work is done: the ``Principal.person`` of its root."""
 
     @property
     def text(self) -> str:
         return text_of(self.parts)
 
+    def renewed(self, session_key: str) -> NewMessage:
+        """The same request as a new message, of which nobody waits for the answer any more."""
+        return NewMessage(
+            agent_id=self.agent_id,
+            session_key=session_key,
+            parts=self.parts,
+            principal=self.principal,
+            kind=self.kind,
+            lane=self.lane,
+            priority=self.priority,
+            deliver_to=replace(self.deliver_to, waited=False),
+            thread_id=self.thread_id,
+            in_reply_to=self.in_reply_to,
+            root_id=self.root_id,
+            path=self.path,
+            traceparent=self.traceparent,
+            replay_of=self.replay_of or self.message_id,
+            sender_agent_id=self.sender_agent_id,
+            summary=self.summary,
+            silent=self.silent,
+            epochs=self.epochs,
+            person=self.person,
+        )
+
+    @property
+    def is_said_in_chat(self) -> bool:
+        """Whether a person wrote it in a chat and waits there for the answer.
+
+        False for anything else that delivers to a chat: tasks, schedules, results, requests of
+        programs.
+        """
+        return (
+            self.kind is MessageKind.CHAT
+            and self.lane is LaneName.INTERACTIVE
+            and self.deliver_to.kind == "chat"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on one message. ``fence`` is checked by every write that ends the work."""
+    """The right to work on one message. Every write that ends the work checks ``fence``."""
 
     message: Message
     fence: int
     instance_id: InstanceId
     resumed: bool = False
-    """An earlier segment of this turn exists: a crash, a release or an answered question."""
+    """Whether an earlier segment exists: after a crash, a release or an answered question."""

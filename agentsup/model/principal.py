@@ -1,4 +1,4 @@
-"""Who is acting. Stored on every message, command and decision; never taken from a body."""
+"""Who is acting. Stored with every message, command and decision; never from a body."""
 
 from __future__ import annotations
 
@@ -25,32 +25,37 @@ class PersonRole(IntEnum):
 
 
 OPERATORS = "operator"
-"""The ``person`` of everything that operators ask for."""
+"""The ``person`` of all work that operators ask for."""
 PERSON_MARK = "person:"
-"""Begins the ``person`` of anybody else, so that nobody can be named like the operators."""
+"""The prefix of anybody else's ``person``, so that nobody can have the operators' name."""
 NOBODY = "nobody"
-"""For whom an agent acts in a turn that goes back to no person."""
+"""The ``person`` of a turn that no person caused."""
 
 
 def is_one_persons(person: str) -> bool:
-    """Whether work of that ``person`` is one person's own: neither the operators', who are one
-    party, nor nobody's."""
+    """Whether the work of ``person`` belongs to one person.
+
+    False for the operators, who count as one party, and for work of nobody.
+    """
     return person not in ("", NOBODY, OPERATORS)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """``subject`` is the person's name, the agent's ``agent_id`` or the run's id."""
+    """Who is acting. ``subject`` is the person's name, the agent's ``agent_id`` or the run's id."""
 
     kind: PrincipalKind
     subject: str
     name: str = ""
     role: PersonRole = PersonRole.USER
     language: str = ""
-    """What the person reads, as their platform names it (``de``, ``pt-br``); empty if unknown."""
+    """The person's language in the platform's form (``de``, ``pt-br``); empty if unknown."""
     behalf: str = ""
-    """Of an agent in a turn: the ``person`` whose work that is, or ``NOBODY``. Empty: the agent acts
-    outside of any turn, as such."""
+    """For an agent in a turn: the ``person`` for whom the turn works, or ``NOBODY``. Empty: the
+    agent acts outside of any turn."""
+    asker: str | None = ""
+    """For an agent that begins work outside of a person's own turn: the subject of the person who
+    asked. Empty for one without a name (the console), None if no longer known."""
 
     @property
     def label(self) -> str:
@@ -64,14 +69,22 @@ class Principal:
 
     @property
     def person(self) -> str:
-        """Whose words and work these are: ``operator`` for all operators together, who may see
-        everything of each other anyway; ``person:<subject>`` for anybody else; of an agent the one
-        it acts for; empty for nobody's."""
+        """The person to whom these words and this work belong.
+
+        ``operator`` for all operators together, who may see everything of each other anyway;
+        ``person:<subject>`` for anybody else; for an agent the person for whom it acts; empty for
+        nobody.
+        """
         if self.kind is PrincipalKind.PERSON and self.role < PersonRole.OPERATOR:
             return f"{PERSON_MARK}{self.subject}"
         if self.kind in (PrincipalKind.PERSON, PrincipalKind.OPERATOR):
             return OPERATORS
         return self.behalf
+
+    @property
+    def asker_name(self) -> str | None:
+        """The subject of the person who asks; empty for one without a name, None if unknown."""
+        return self.subject if self.kind is PrincipalKind.PERSON else self.asker
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -84,23 +97,19 @@ class Principal:
             data["language"] = self.language
         if self.behalf:
             data["behalf"] = self.behalf
+        if self.asker != "":
+            data["asker"] = self.asker
         return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Principal:
-        return cls(
-            kind=PrincipalKind(data["kind"]),
-            subject=data["subject"],
-            name=data.get("name", ""),
-            role=PersonRole(data.get("role", PersonRole.USER)),
-            language=data.get("language", ""),
-            behalf=data.get("behalf", ""),
-        )
+        kind, role = PrincipalKind(data["kind"]), PersonRole(data.get("role", PersonRole.USER))
+        return cls(**{**data, "kind": kind, "role": role})
 
 
 def name_of_person(person: str) -> str:
-    """A ``person`` as people read it; with its mark where somebody is called like the operators, or
-    like nobody."""
+    """A ``person`` as people read it. The prefix stays if somebody has the name of the operators or
+    of nobody."""
     name = person.removeprefix(PERSON_MARK)
     return person if person != name in (OPERATORS, NOBODY) else name or NOBODY
 

@@ -1,4 +1,4 @@
-"""A secret as it stands in a file: its text shows nowhere but where it is used. Serves P7."""
+"""A secret as written in a file; its text appears only where it is used. Serves P7."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ REDACTED = "***"
 
 
 class Secret:
-    """A secret as it was written: the value itself, or `env:NAME` / `file:PATH` naming it.
+    """A secret as written: the value itself, or a reference ``env:NAME`` or ``file:PATH``.
 
-    Its text never appears in `str`, `repr`, format strings or `dataclasses.asdict`. A reference is
-    resolved at use by `agentsup.config.secrets.resolve`, which returns a literal `Secret`.
+    Its text never appears in ``str``, ``repr``, format strings or ``dataclasses.asdict``. A
+    reference is resolved at use by ``config.secrets.resolve``, which returns a literal ``Secret``.
     """
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        """Wrap `text` as written in the file."""
+        """Wrap ``text`` as written in the file."""
         self._text = text
 
     @property
     def is_reference(self) -> bool:
-        """Whether the text only names where the secret is."""
+        """Whether the text is a reference."""
         return self._text.startswith(("env:", "file:"))
 
     @property
     def shown(self) -> str:
-        """What may be shown: a reference as written, a literal as `***`."""
+        """The form that may be shown: a reference as written, a literal as ``***``."""
         return self._text if self.is_reference else REDACTED
 
     @property
@@ -38,7 +38,7 @@ class Secret:
         return self._text
 
     def reveal(self) -> str:
-        """The secret's value. Raises `ConfigError` for a reference that was not resolved."""
+        """The secret's value. Raises ``ConfigError`` for a reference that was not resolved."""
         if self.is_reference:
             raise ConfigError(
                 f"the secret {self._text} is a reference and was not resolved",
@@ -47,7 +47,7 @@ class Secret:
         return self._text
 
     def __eq__(self, other: object) -> bool:
-        """Equal where the written text is equal."""
+        """Equal if the written text is equal."""
         return isinstance(other, Secret) and other._text == self._text
 
     def __hash__(self) -> int:
@@ -67,7 +67,7 @@ class Secret:
         return format(self.shown, spec)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Immutable: itself."""
+        """Return the secret itself: it is immutable."""
         return self
 
     def __reduce__(self) -> NoReturn:

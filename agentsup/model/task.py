@@ -1,35 +1,40 @@
 """Tasks and runs: background work with an owner, and the single messages that carry it out.
 
-A task's state follows the message of its current run; the store sees to it in the message's own
-transaction (``0017_tasks.sql``), so that no way of ending a message can forget its task.
+A task's state follows the message of its current run. A trigger does this in the message's own
+transaction (``0017_tasks.sql``), so that no way of ending a message can miss its task.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from agentsup.model.ids import AgentId
 from agentsup.model.message import NOWHERE, DeliverTo, Priority
 from agentsup.model.principal import Principal
 
 MAX_RUN_DEPTH = 3
-"""How deep runs may start runs."""
+"""The greatest depth to which runs may start runs."""
 MAX_DELEGATIONS = 10
-"""Runs that one request of a person may set off, all of them together."""
+"""The most runs that one request of a person may cause, all levels together."""
 MAX_SCHEDULES = 100
-"""Schedules that go on, of tasks that the turns of one agent have made."""
+"""The most active schedules of tasks that the turns of one agent have created."""
+MAX_REMINDERS = 200
+"""The most reminders that one person may have ahead."""
+MAX_REMINDER_CHARS = 2_000
 MAX_PROMPT_CHARS = 200_000
 MAX_NAME_CHARS = 120
 
 
 class TaskState(StrEnum):
     TODO = "todo"
-    """Written down, not started."""
+    """Created, not started."""
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """A question of it is open."""
+    """One of its questions is open."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -40,16 +45,16 @@ WORKING = frozenset({TaskState.QUEUED, TaskState.RUNNING, TaskState.WAITING})
 
 
 class DeliveryState(StrEnum):
-    """What became of a task's result, apart from how its work ended."""
+    """The delivery of a task's result, independent of how its work ended."""
 
     NONE = "none"
-    """There is no result yet, or it goes nowhere."""
+    """There is no result yet, or it is delivered nowhere."""
     PENDING = "pending"
     DELIVERED = "delivered"
     UNKNOWN = "unknown"
-    """It was sent, and nobody knows whether it arrived."""
+    """It was sent, and its arrival is unknown."""
     DROPPED = "dropped"
-    """Whoever asked was stopped since."""
+    """The asker was stopped since."""
 
 
 class RunKind(StrEnum):
@@ -67,28 +72,76 @@ class RunKind(StrEnum):
     BROADCAST = "broadcast"
 
 
+class TaskAction(StrEnum):
+    """What is done when the time of a task has come."""
+
+    TURN = "turn"
+    """A run: a turn of its agent."""
+    TELL = "tell"
+    """Its text goes to its chat, without a model: a reminder."""
+
+
 class Misfire(StrEnum):
-    """What happens to times that passed while nobody could keep them."""
+    """How schedule times are handled that passed while the daemon did not run."""
 
     ONCE = "once"
     """One run for all of them."""
     SKIP = "skip"
-    """None; each is recorded as skipped."""
+    """No run; each time is recorded as skipped."""
     ALL = "all"
-    """A run for each, one after the other."""
+    """One run for each, one after the other."""
 
 
 class Overlap(StrEnum):
-    """What happens at a time when the task's last run has not ended."""
+    """How a schedule time is handled while the task's last run has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
 
 
+class SlotSkipReason(StrEnum):
+    """Why a time of a schedule was passed over; ``SkippedSlot.facts`` has what is in brackets."""
+
+    MANY = "many"
+    """Missed, with too many others to be listed."""
+    LATER = "later"
+    """Missed, and a later time had come as well."""
+    LATE = "late"
+    """Missed by more than the grace (``seconds``)."""
+    OVERLAP = "overlap"
+    """The run before it had not ended."""
+    BEHIND = "behind"
+    """As many runs as may be open had not ended (``count``)."""
+    PAUSED = "paused"
+    DELETED = "deleted"
+    CANCELLED = "cancelled"
+    """The task was cancelled (``who``)."""
+    SET = "set"
+    """The task was set to another state (``state``, ``who``)."""
+    CHANGED = "changed"
+    """The schedule was changed (``who``)."""
+    RIGHTS = "rights"
+    """The person who asked may not any more (``rights``: the reason of ``RightsLost``, ``who``)."""
+    REFUSED = "refused"
+    """The run was refused for another reason (``text``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSlot:
+    """Why a time of a schedule has no run. ``facts`` are JSON values.
+
+    With ``until`` (ISO 8601 in the schedule's zone) it stands for all times before that as well.
+    """
+
+    reason: SlotSkipReason
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    until: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """When a task runs. Exactly one of ``at`` (ISO 8601), ``every_s`` and ``cron`` (five fields)
-    is given; times without an offset and cron are in ``zone`` (IANA; empty: the owner's, else the
+    """When a task runs. Exactly one of ``at`` (ISO 8601), ``every_s`` and ``cron`` (five fields) is
+    given. Times without an offset and cron are in ``zone`` (IANA; empty: the owner's, else the
     machine's)."""
 
     at: str = ""
@@ -101,12 +154,13 @@ class NewSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A stored schedule. Times are wall ms; ``next_at`` None: it has ended or is paused."""
+    """A stored schedule. Times are wall ms; ``next_at`` is None if it has ended or is paused."""
 
     task_id: str
     kind: str
     """at | every | cron."""
     spec: str
+    """The instant with its offset, seconds, or five fields."""
     zone: str
     misfire: Misfire
     overlap: Overlap
@@ -118,8 +172,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """What a task is created from. ``agent`` and ``role`` name who is to do it; without both, the
-    agent that owns it does.
+    """The fields of a new task. ``agent`` and ``role`` name who does it; default: its owner.
 
     ``deliver_to`` is where results and questions go; None: back to the session or chat it came
     from. ``timeout_s`` bounds each run's wait in the queue, ``max_usd`` all of its runs together.
@@ -137,51 +190,54 @@ class NewTask:
     parent_task_id: str = ""
     idempotency_key: str = ""
     deliver_to: DeliverTo | None = None
+    does: TaskAction = TaskAction.TURN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A stored task, read whole. Times are wall ms."""
+    """A stored task with all its fields. Times are wall ms."""
 
     task_id: str
     name: str
     owner: Principal
-    asked_by: str
-    """The person whose message led to it, by their subject; empty where no person's did."""
+    asked_by: str = ""
+    """The subject of the person whose message led to it; empty if no person's did."""
     agent_id: AgentId
-    """Whose mailbox its runs are in."""
+    """The agent in whose mailbox its runs are."""
     target: str
-    """In whose place it is done: empty (the agent itself), ``agent:<agent_id>``, ``role:<name>``."""
+    """The persona in which it is done: empty (the agent itself), ``agent:<agent_id>``,
+    ``role:<name>``."""
     state: TaskState
     prompt: str
-    session_id: str
-    current_run: str
+    session_id: str = ""
+    current_run: str = ""
     """The message id of its latest run, or empty."""
-    runs: int
-    result: str
-    error_code: str
-    error_text: str
-    progress: str
-    percent: int | None
-    progress_at: int | None
+    runs: int = 0
+    result: str = ""
+    error_code: str = ""
+    error_text: str = ""
+    progress: str = ""
+    percent: int | None = None
+    progress_at: int | None = None
     priority: Priority
     timeout_s: float | None
     max_usd: float | None
     parent_task_id: str
     parent_message_id: str
     created_at: int
-    started_at: int | None
-    finished_at: int | None
+    started_at: int | None = None
+    finished_at: int | None = None
     deliver_to: DeliverTo = NOWHERE
     parent_session_id: str = ""
-    """Where the turn was at work that created it: its runs may use no more than that one."""
+    """The session of the turn that created it: its runs may use no more than that session."""
+    does: TaskAction = TaskAction.TURN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: a message with its own session, or a time that was let pass (``why`` says so).
+    """One run: a message with its own session, or a skipped time of a schedule (``skipped``).
 
-    ``run_id`` is its message's id. ``state`` is the message's (``skipped`` for a time let pass),
+    ``run_id`` is its message's id. ``state`` is the message's (``skipped`` for a skipped time),
     ``outcome`` ok | failed once it is done.
     """
 
@@ -192,14 +248,14 @@ class Run:
     agent_id: AgentId
     target: str
     label: str
-    parent_message_id: str
-    root_id: str
+    parent_message_id: str = ""
+    root_id: str = ""
     depth: int
     slot_at: int | None
     state: str
-    outcome: str
-    why: str
+    outcome: str = ""
     created_at: int
+    skipped: SkippedSlot | None = None
     session_id: str = ""
     result: str = ""
     error_code: str = ""

@@ -9,18 +9,19 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
+from agentsup.model.message import Lease
 
 ASK_PERSON = "ask_person"
-"""The tool with which a program asks a person."""
+"""The tool by which a program asks a person."""
 OUR_MCP_SERVER = "agentsup"
-"""What the daemon's own server is called among the MCP servers of an engine."""
+"""The name of the daemon's own server among the MCP servers of an engine."""
 
 
 class Effect(StrEnum):
-    """What repeating a call would do.
+    """The consequence of repeating a call.
 
     ``read`` changes nothing and is not journaled; ``idempotent`` may be retried freely; ``keyed``
-    may be repeated with the same key; ``blind`` is never repeated by itself.
+    may be repeated with the same key; ``blind`` is never repeated automatically.
     """
 
     READ = "read"
@@ -36,18 +37,9 @@ class Safety(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call. ``call_id`` is deterministic: message id + ordinal of the call in the turn, so that
-    a resumed turn meets its own journal again; it is also the key that a ``keyed`` tool passes on."""
-
-    call_id: CallId
-    name: str
-    args: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class ToolResult:
-    """``ok=False``: the model is told ``text`` and may react; ``code`` is the error's code."""
+    """The result of a call. ``ok=False``: the model reads ``text`` and may react; ``code`` is the
+    error's code."""
 
     ok: bool
     text: str
@@ -57,74 +49,93 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """On whose behalf a tool runs: ``agent_id`` is whose message it is, ``agent_name`` the one who
-    works on it, which is another where the agent has its work done in that one's place."""
+    """The turn in which a tool runs.
 
-    agent_id: AgentId
+    ``agent_name`` is the agent that works on the message, a different one than the message's if the
+    turn is done in another agent's persona. ``call_id`` is deterministic, so that a resumed turn
+    finds its own journal entries; it is also the key that a ``keyed`` tool passes on.
+    """
+
+    lease: Lease
+    slot: WaitSlot
     agent_name: str
-    message_id: MessageId
-    session_id: SessionId
-    fence: int
     call_id: CallId
-    waiting: WaitSlot
     workspace: str = ""
-    """Where the agent's files are; empty: it has none."""
+    """The directory of the agent's files; empty if it has none."""
     children: Children | None = None
-    """Where a tool that starts programs records them; None: it must not start any."""
+    """Records the programs that a tool starts; None: the tool must not start any."""
     acts_as: AgentId | None = None
-    """In whose place it works, with that one's memory; None: its own."""
-    person: str = ""
-    """Whose work the turn is (``Message.person``)."""
+    """The agent in whose persona and with whose memory the turn works; None: its own."""
+
+    @property
+    def agent_id(self) -> AgentId:
+        """The agent whose message it is."""
+        return self.lease.message.agent_id
+
+    @property
+    def message_id(self) -> MessageId:
+        return self.lease.message.message_id
+
+    @property
+    def session_id(self) -> SessionId:
+        return self.lease.message.session_id
+
+    @property
+    def person(self) -> str:
+        """The person for whom the turn works."""
+        return self.lease.message.person
 
     @property
     def self_id(self) -> AgentId:
-        """Whose memory is the tool's."""
+        """The agent whose memory the tool uses."""
         return self.agent_id if self.acts_as is None else self.acts_as
 
 
 class Children(Protocol):
-    """The book of process groups, from which a later boot sweeps what was left."""
+    """The record of process groups, by which a later boot ends those that are left."""
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
-        """A group was started and does not work yet."""
+        """Record a group that was started and does not work yet."""
 
     async def reaped(self, pgid: int) -> None:
-        """The group is gone."""
+        """Record that the group has ended."""
 
 
 class WaitSlot(Protocol):
-    """A turn that blocks in a wait gives its slot back meanwhile."""
+    """The slot of a turn, which is released while the turn waits for something."""
 
     def released(self) -> Any:
-        """An async context manager: the slot is free inside it and held again after it."""
+        """An async context manager: the slot is free inside it and taken again after it."""
 
 
 class TurnPlace(WaitSlot, Protocol):
-    """A slot that tells who goes with it when it is given back."""
+    """A slot with callbacks for its release and return."""
 
     def watched(
         self, rest: Callable[[], object], wake: Callable[[], object]
     ) -> AbstractContextManager[None]:
-        """Inside the block ``rest`` is called when the slot is given back, ``wake`` when it is had
-        again."""
+        """Inside the block, ``rest`` is called when the slot is released, and ``wake`` when it is
+        held again."""
 
-    def let_go(self) -> bool:
-        """End the turn for now, where it does nothing but wait for a person; whether it ends. It
-        begins anew when there is an answer."""
+    def suspend(self) -> bool:
+        """End the turn for now, if it only waits for a person. Returns whether it ends; it is
+        started again when there is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool in the registry. ``parameters`` is a JSON Schema object for the arguments.
+    """A tool in the registry. ``parameters`` is a JSON Schema object for the arguments, or what makes
+    it when it is first asked for (``schema``).
 
     An optional tool is offered only to agents whose ``tools`` name it, an essential one to every
-    agent that has any. What an ``is_outside`` tool brings back was written by anyone, and is marked
-    so for the model. ``check`` says, without any I/O, why arguments are out of the question.
+    agent that has any tools. The result of an ``is_outside`` tool may have been written by anyone,
+    and is marked so for the model. ``check`` returns, without any I/O, why arguments are not
+    allowed.
     """
 
     name: str
     description: str
-    parameters: dict[str, Any]
+    parameters: dict[str, Any] | Callable[[], dict[str, Any]]
     run: Callable[[ToolContext, dict[str, Any]], Awaitable[str]]
     effect: Effect = Effect.BLIND
     safety: Safety = Safety.DANGEROUS
@@ -132,27 +143,34 @@ class Tool:
     is_essential: bool = False
     is_outside: bool = False
     is_paged: bool = False
-    """Its result is a page already: it is never stored, only cut to what there is room for."""
+    """Its result is already a page: it is never stored, only cut to the room that is left."""
     check: Callable[[dict[str, Any]], str | None] | None = None
     is_for_programs: bool = False
-    """Offered over MCP alone, to programs that have no such tool themselves."""
+    """Offered only over MCP, to programs that have no such tool themselves."""
     is_for_runs: bool = False
-    """Offered to runs alone."""
+    """Offered only to runs."""
     commands: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]] | None = None
-    """For a tool that runs commands: reads their words from the arguments; empty where they can't be
-    told."""
+    """For a tool that runs commands: returns their words from the arguments; empty if they can't be
+    determined."""
     is_poll: bool = False
-    """What it tells changes by itself: to ask again is no loop."""
+    """What it reports changes by itself: asking again is no loop."""
     is_for_people: bool = False
     """It asks somebody, one question at a time."""
     is_wait: bool = False
-    """It waits for the work of others, and may be made beside other calls."""
+    """It waits for the work of others, and may run concurrently with other calls."""
     version: str = ""
-    """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
+    """A digest of the definition of a tool that somebody else may change; a grant holds for this
+    version only."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        return self.parameters() if callable(self.parameters) else self.parameters
 
     @property
     def may_overlap(self) -> bool:
-        """Whether it may run beside other calls of one model message: it changes nothing here."""
+        """Whether it may run concurrently with other calls of one model message: it changes nothing
+        here."""
         is_harmless = self.effect is Effect.READ and self.safety is Safety.SAFE
         return self.is_wait or (is_harmless and not self.is_for_people)
 
@@ -165,5 +183,5 @@ class ToolRegistry(Protocol):
     def all(self) -> tuple[Tool, ...]: ...
 
     async def coming(self, name: str) -> Tool | None:
-        """A tool that ``get`` does not know yet, waited for a moment. Raises ``AgentsupError``, which
-        says why it can't be called now."""
+        """A tool that ``get`` does not know yet; waits a moment for it. Raises ``AgentsupError``
+        with the reason why it can't be called now."""

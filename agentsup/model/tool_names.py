@@ -1,55 +1,18 @@
-"""The names of all tools there are, for whoever reads them without the tools themselves."""
+"""The names of all tools, for code that must not import the tools themselves."""
 
 from __future__ import annotations
 
-OURS = frozenset(
-    [
-        "agent_spawn",
-        "agent_steer",
-        "agent_stop",
-        "agent_wait",
-        "ask_agent",
-        "ask_agent_async",
-        "ask_parent",
-        "ask_person",
-        "broadcast_to_agents",
-        "delegate_task",
-        "dispatch_team",
-        "exec",
-        "fs_delete",
-        "fs_edit",
-        "fs_list",
-        "fs_mkdir",
-        "fs_read",
-        "fs_stat",
-        "fs_write",
-        "list_agents",
-        "list_team",
-        "mailbox_broadcast",
-        "mailbox_read",
-        "mailbox_reply",
-        "mailbox_send",
-        "memory_forget",
-        "memory_recall",
-        "memory_save",
-        "mixture_of_agents",
-        "read_shared_memory",
-        "restart",
-        "result_read",
-        "route_to_agent",
-        "task_answer",
-        "task_cancel",
-        "task_create",
-        "task_list",
-        "task_logs",
-        "task_result",
-        "task_status",
-        "task_update",
-        "think",
-        "web_fetch",
-    ]
-)
-"""What agentsup offers, and `think`, which stands for a program's own lists of what it wants to do."""
+ASKING = "ask_agent ask_agent_async ask_parent ask_person task_answer list_agents list_team"
+DELEGATION = "delegate_task mixture_of_agents route_to_agent dispatch_team broadcast_to_agents"
+RUNS = "agent_spawn agent_wait agent_stop agent_steer"
+TASKS = "task_create task_list task_status task_result task_logs task_update task_cancel remind"
+MAIL = "mailbox_send mailbox_reply mailbox_broadcast mailbox_read"
+MEMORY = "memory_save memory_recall memory_forget read_shared_memory"
+FILES = "fs_read fs_list fs_stat fs_write fs_edit fs_mkdir fs_delete send_file"
+OTHERS = "exec web_fetch result_read restart think"
+
+OURS = frozenset(f"{ASKING} {DELEGATION} {RUNS} {TASKS} {MAIL} {MEMORY} {FILES} {OTHERS}".split())
+"""The tools that agentsup offers, and ``think``, which stands for a program's own to-do lists."""
 
 READ = "read glob grep ls list listdir notebookread read_file read_many_files list_directory"
 SEARCH = "search search_file_content codesearch"
@@ -61,4 +24,4 @@ FETCH = "webfetch websearch fetch web_fetch google_web_search web_search"
 REMOVE = "delete move"
 
 OF_PROGRAMS = frozenset(f"{READ} {SEARCH} {THINK} {EDIT} {WRITE} {RUN} {FETCH} {REMOVE}".split())
-"""What coding agents call their own tools, without case, as far as it is known."""
+"""The names of coding agents' own tools, in lower case, as far as they are known."""

@@ -1,8 +1,8 @@
-"""Traces: W3C trace context as one header string, and the port through which work tells its spans.
+"""Traces: W3C trace context as one header string, and the port through which spans are reported.
 
-The header of a message names the trace it belongs to and the span that caused it; the span of the
-message's turn has an id that follows from the message's, so that every segment, boot and reader
-comes to the same. A header whose span is the beginning of its trace id is a root: nothing caused it.
+The header of a message names its trace and the span that caused it. The id of the span of the
+message's turn is derived from the message's id, so every segment, boot and reader computes the
+same. A header whose span is the beginning of its trace id is a root: nothing caused it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import Protocol
+from typing import Final
 
-from agentsup.model.engine import Done, EngineEvent, Suspended, Usage
+from agentsup.model.engine import EngineDone, EngineEvent, Suspended, Usage
 from agentsup.model.hook import CallFacts
 from agentsup.model.message import Message
 from agentsup.model.tool import ToolResult
@@ -39,8 +39,8 @@ def parent_id(traceparent: str) -> str:
 
 
 def under(traceparent: str, span_id: str) -> str:
-    """The header for work that the span ``span_id`` of the same trace causes; empty for a
-    malformed one."""
+    """The header for work that the span ``span_id`` of the same trace causes; empty if
+    ``traceparent`` is malformed."""
     trace = trace_id(traceparent)
     return f"00-{trace}-{span_id}-01" if trace else ""
 
@@ -57,18 +57,18 @@ def child_of(traceparent: str, hex_digits: Callable[[int], str]) -> str:
 
 
 def of_root(root_id: str) -> str:
-    """The header of work that came without one: the same for all that goes back to one message."""
+    """The header of work that came without one: the same for all work with this root message."""
     trace = hashlib.sha256(f"trace:{root_id}".encode()).hexdigest()[:32]
     return f"00-{trace}-{trace[:16]}-01"
 
 
 def span_of(kind: str, subject: str) -> str:
-    """The span id that follows from what the span is about, the same for everybody."""
+    """The span id derived from the kind and the subject, the same for every caller."""
     return hashlib.sha256(f"{kind}:{subject}".encode()).hexdigest()[:16]
 
 
 def turn_span(message_id: str) -> str:
-    """The span of a message's turn, all its segments together."""
+    """The span id of a message's turn, the same for all its segments."""
     return span_of("turn", message_id)
 
 
@@ -81,30 +81,30 @@ def by_turn_of(message: Message) -> str:
 
 
 DECISION = "decision"
-"""The stage under which it is told that a call does not happen."""
+"""The stage under which a refusal of a call is reported."""
 
 
 class SpanKind(StrEnum):
-    """What a span is about."""
+    """The subject of a span."""
 
     TURN = "turn"
     SEGMENT = "segment"
     ENGINE = "engine"
     MODEL = "model"
-    """A request to a model, as far as the engine tells of single ones."""
+    """A request to a model, if the engine reports single ones."""
     TOOL = "tool"
     AGENT = "agent"
     """A wait for another agent's answer."""
     PERSON = "person"
     """A wait for a person's answer; read from the questions."""
     DELIVERY = "delivery"
-    """A part of an answer on its way; read from the outbox."""
+    """The delivery of a part of an answer; read from the outbox."""
     ROUTE = "route"
-    """Who was chosen for a piece of work; read from the events."""
+    """A choice of an agent for some work; read from the events."""
 
 
 class SpanState(StrEnum):
-    """How a span ended, or how it is."""
+    """How a span ended, or its present state."""
 
     RUNNING = "running"
     OK = "ok"
@@ -118,92 +118,67 @@ class SpanState(StrEnum):
     CANCELLED = "cancelled"
     CRASHED = "crashed"
     INTERRUPTED = "interrupted"
-    """The daemon ended under it."""
+    """The daemon ended during it."""
 
 
-# -- the port --------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------
 
 
-class SegmentTrace(Protocol):
+class SegmentTrace:
     """The span of a segment, while it runs."""
 
-    outcome: str
-    """ok | failed | parked | retry; unless it is said, how the block ended decides."""
+    outcome: str = ""
+    """ok | failed | parked | retry; if it is not set, how the block ended decides."""
 
 
-class EngineTrace(Protocol):
+class EngineTrace:
     """The span of an engine's run."""
 
-    def heard(self, event: EngineEvent) -> None:
-        """Say what the engine told: its requests to its model are spans of their own."""
+    def observe(self, event: EngineEvent) -> None:
+        """Report an event of the engine: its requests to its model are spans of their own."""
 
-    def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None:
-        """Say how the run ended, and what it used."""
+    def ended(self, end: EngineDone | Suspended, usage: Sequence[Usage]) -> None:
+        """Report how the run ended, and what it used."""
 
 
-class Tracer(Protocol):
-    """Hears what happens. No method waits, writes or raises: what can't be kept is dropped."""
+class Tracer:
+    """Gets reports of work. No method waits, writes or raises: what can't be stored is dropped.
+
+    This one drops everything; ``observe.traces.tracer`` has the one of a daemon.
+    """
 
     def segment(self, message: Message, agent: str) -> AbstractContextManager[SegmentTrace]:
         """Around one segment of the message's turn."""
+        return nullcontext(SegmentTrace())
 
     def engine(
         self, message_id: str, name: str, model: str, provider: str = ""
     ) -> AbstractContextManager[EngineTrace]:
-        """Around the engine's run in that turn's segment; ``provider`` is whose service it uses."""
+        """Around the engine's run in that turn's segment; ``provider`` is the service behind its
+        model."""
+        return nullcontext(EngineTrace())
 
     def call_asked(self, call: CallFacts) -> None:
-        """A call comes to its first stage."""
+        """A call reaches its first stage."""
 
     def call_judged(self, call: CallFacts, stage: str, verdict: str) -> None:
-        """What one stage said: allow, deny or suspend."""
+        """The verdict of one stage: allow, deny or suspend."""
 
     def call_ended(self, call: CallFacts, result: ToolResult) -> None:
-        """A call has its result, a denial and one made before included."""
+        """A call has its result, which may be a denial or come from the journal."""
 
     def own_ended(self, message_id: str, name: str, ok: bool) -> None:
-        """The engine tells that the oldest call of its own of that name has ended."""
+        """The engine reports that the oldest of its own calls with that name has ended."""
 
     def waiting_for(self, message_id: str, call_id: str, agent: str) -> AbstractContextManager[str]:
-        """Around a call's wait for another agent: the header for what it is asked, empty where
-        nothing is known of the call."""
-
-    def header_of(self, message_id: str, call_id: str) -> str:
-        """The header for work that a call causes and does not wait for; empty as above."""
-
-
-class _Unheard:
-    outcome = ""
-
-    def heard(self, event: EngineEvent) -> None: ...
-
-    def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None: ...
-
-
-class Untraced:
-    """A ``Tracer`` that keeps nothing."""
-
-    def segment(self, message: Message, agent: str) -> AbstractContextManager[SegmentTrace]:
-        return nullcontext(_Unheard())
-
-    def engine(
-        self, message_id: str, name: str, model: str, provider: str = ""
-    ) -> AbstractContextManager[EngineTrace]:
-        return nullcontext(_Unheard())
-
-    def call_asked(self, call: CallFacts) -> None: ...
-
-    def call_judged(self, call: CallFacts, stage: str, verdict: str) -> None: ...
-
-    def call_ended(self, call: CallFacts, result: ToolResult) -> None: ...
-
-    def own_ended(self, message_id: str, name: str, ok: bool) -> None: ...
-
-    def waiting_for(self, message_id: str, call_id: str, agent: str) -> AbstractContextManager[str]:
+        """Around a call's wait for another agent. Gives the header for the request; empty if the
+        call is unknown."""
         return nullcontext("")
 
     def header_of(self, message_id: str, call_id: str) -> str:
+        """The header for work that a call causes and does not wait for; empty if the call is
+        unknown."""
         return ""
 
 
-UNTRACED: Tracer = Untraced()
+UNTRACED: Final = Tracer()

@@ -1,4 +1,4 @@
-"""Which events of which agents an agent wants to hear of, as people write it."""
+"""Subscriptions of an agent to the events of other agents, as people write them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentsup.model.name import name_problem
 ANYONE = "*"
 STARTED, FINISHED, FAILED = "started", "finished", "failed"
 WHAT = (STARTED, FINISHED, FAILED)
-"""What happens to a message of the agent that is watched."""
+"""The events of a message of the watched agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class EventSubscription:
     """One subscription: an agent's name or ``*``, and one event or all of them."""
 
     name: str
@@ -31,5 +31,5 @@ class Watch:
         return cls(name, frozenset((what,) if colon else WHAT))
 
     def is_of(self, name: str) -> bool:
-        """Whether it is about the agent called ``name``."""
+        """Whether the subscription covers the agent called ``name``."""
         return self.name in (ANYONE, name) or self.name.casefold() == name.casefold()

@@ -1,8 +1,9 @@
-"""Names of tools for those who only take letters, digits, `_` and `-`: models and their programs.
+"""Names of tools for models and programs that only take letters, digits, ``_`` and ``-``.
 
-A name that they take stays as it is. `mcp:github/create_issue` becomes `mcp__github__create_issue`;
-what has other characters or is too long ends in a digest of itself. A name's form depends on the
-name alone, so it is the same in every turn, and no two names share one. Pure.
+A name of these characters stays as it is. ``mcp:github/create_issue`` becomes
+``mcp__github__create_issue``. A name with other characters, or one that is too long, ends in a
+digest of itself. The wire name depends on the name alone, so it is the same in every turn, and no
+two names share one. Pure.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _DIGEST_CHARS = 12
 
 
 def wire_name(name: str) -> str:
-    """The form of a tool's name that every model takes."""
+    """The wire name of a tool."""
     if name.startswith(_MCP):
         server, slash, tool = name.removeprefix(_MCP).partition("/")
-        # The server ends at the first pair of underscores, which it must not blur itself.
+        # The server ends at the first double underscore, so its own name must not contain or touch
+        # one.
         if slash and tool and server and "__" not in server and server.strip("_") == server:
             form = f"{_WIRE}{server}__{tool}"
             if _fits(form):
@@ -38,7 +40,7 @@ def wire_name(name: str) -> str:
 
 
 def by_wire_name(names: Iterable[str]) -> dict[str, str]:
-    """The names by their forms."""
+    """The names by their wire names."""
     return {wire_name(name): name for name in names}
 
 

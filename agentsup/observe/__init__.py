@@ -1,1 +1,7 @@
-"""What people and programs can see of the running daemon: live text, logs and metrics."""
+"""What people and programs can see of the running daemon: live text, logs, metrics and traces."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

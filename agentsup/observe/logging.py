@@ -1,9 +1,9 @@
-"""Logs: one way for structlog's and the standard library's records, off the event loop.
+"""Logging: one path for the records of ``kit.log`` and of libraries, off the event loop.
 
-A record is made plain and free of secrets in the thread that logs, waits in a bounded queue and is
-written by a thread of its own, so neither a blocked terminal nor a slow disk holds the loop up
-(P3). What does not fit is counted and the count is logged. A readable line goes to a terminal, a
-JSON object per line to everything else.
+The thread that logs makes a record plain and removes secrets. The record then waits in a bounded
+queue, and a separate thread writes it, so neither a blocked terminal nor a slow disk blocks the
+loop (P3). Records that do not fit are counted, and the count is logged. A terminal gets readable
+lines, everything else one JSON object per line.
 """
 
 from __future__ import annotations
@@ -17,60 +17,49 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
-from contextvars import Token
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Protocol, TextIO
 
+from structlog import contextvars as bound
+
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.log import FACTS
 from agentsup.kit.terminal import clean, clean_json, clean_line
-from agentsup.observe.lean import structlog
 from agentsup.observe.redact import Redactor
 
-__all__ = ["Bound", "LogSystem", "bind", "get_logger", "setup_logging"]
-
 FILE_BYTES: Final = 5 * 1024 * 1024
-FILES_KEPT: Final = 5
+MOST_FILES: Final = 5
 QUEUE_MAX: Final = 10_000
+GATHER_S: Final = 0.02
+"""How long a line waits for others that are written with it."""
+BATCH: Final = 1000
 TEXT_MAX: Final = 16 * 1024
-"""Longest text in a record, in characters."""
-_FACTS = "agentsup_facts"
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", _FACTS}
+"""The longest text in a record, in characters."""
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", FACTS}
 _FIRST = ("agent", "session", "message", "trace")
 
 
-# -- for code that logs ----------------------------------------------------------------------------
+# -- names on lines --------------------------------------------------------------------------------
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger for ``log.info("what happened", key=value)``."""
-    logger: structlog.stdlib.BoundLogger = structlog.get_logger(name)
-    return logger
+def bind(
+    *, agent: str = "", session: str = "", message: str = "", trace: str = ""
+) -> AbstractContextManager[None]:
+    """Add these names to the log lines of this task, and of tasks it starts, inside a ``with`` block.
 
-
-class Bound:
-    """Names bound to the log lines of this task and of tasks it starts; ends with ``with``."""
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._tokens: Mapping[str, Token[Any]] = structlog.contextvars.bind_contextvars(**names)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        structlog.contextvars.reset_contextvars(**self._tokens)
-
-
-def bind(*, agent: str = "", session: str = "", message: str = "", trace: str = "") -> Bound:
-    """Add these names to every line from here on, in a ``with`` block until its end.
-
-    Empty ones are left as they are.
+    Empty ones change nothing.
     """
     names = {"agent": agent, "session": session, "message": message, "trace": trace}
-    return Bound({name: value for name, value in names.items() if value})
+    given = {name: value for name, value in names.items() if value}
+    return bound.bound_contextvars(**given)
 
 
-# -- set up ----------------------------------------------------------------------------------------
+# -- setup -----------------------------------------------------------------------------------------
 
 
 def setup_logging(
@@ -82,58 +71,75 @@ def setup_logging(
     stream: TextIO | None = None,
     plain: bool = False,
     file_bytes: int | None = None,
-    files_kept: int | None = None,
+    most_files: int | None = None,
 ) -> LogSystem:
-    """Configure structlog and the standard library's logging; once, at the start of the process.
+    """Configure logging; once, at the start of the process.
 
     ``level`` is a name such as "info". Lines go to ``stream`` (default: stderr), as JSON if
-    ``json`` or if it is no terminal (unless ``plain``), and as JSON to ``file``, in pieces of
-    ``file_bytes`` (5 MiB) of which ``files_kept`` (5) full ones are kept. Raises ``ValueError``
-    for an unknown level and ``OSError`` if the file can't be opened. Close the result at the end,
-    so that the last lines are written.
+    ``json`` is set or if it is no terminal (unless ``plain``). They also go to ``file`` as JSON,
+    which is rotated at ``file_bytes`` (5 MiB) with ``files_kept`` (5) older files. Raises
+    ``ValueError`` for an unknown level and ``OSError`` if the file can't be opened. Close the
+    result at the end, so that the last lines are written.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"there is no log level {level!r}: use debug, info, warning or error")
     stream = stream or sys.stderr
-    console = logging.StreamHandler(stream)
     is_json = json or not (plain or stream.isatty())
-    console.setFormatter(_JsonFormatter() if is_json else _LineFormatter(stream.isatty()))
-    targets: list[logging.Handler] = [console]
+    targets: list[Target] = [
+        _Console(stream, _as_json if is_json else partial(_as_text, has_colours=stream.isatty()))
+    ]
     if file is not None:
-        kept = FILES_KEPT if files_kept is None else files_kept
-        targets.append(_open_file(file, file_bytes or FILE_BYTES, kept))
+        count = MOST_FILES if most_files is None else most_files
+        targets.append(_open_file(file, file_bytes or FILE_BYTES, count))
     system = LogSystem(targets, redactor)
     system.take_over(number)
-    # Each request as a line is for debugging; what is wrong is logged where it is handled.
+    # A line for each request is only for debugging; errors are logged where they are handled.
     logging.getLogger("aiohttp.access").setLevel(max(number, logging.WARNING))
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
     if number <= logging.DEBUG:
         logging.getLogger("aiohttp.access").setLevel(logging.DEBUG)
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, _hand_over],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,
-    )
     return system
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One record, plain and without secrets."""
+
+    level: str
+    logger: str
+    created_s: float
+    facts: dict[str, Any]
+
+
+class Target(Protocol):
+    """A place to which lines go."""
+
+    @property
+    def form(self) -> Callable[[Line], str]:
+        """How a line looks there; targets with the same function share its results."""
+
+    def put(self, texts: Sequence[str]) -> None:
+        """Write the texts, each as a line; any error counts them as not written."""
+
+    def close(self) -> None:
+        """Close what was opened for it. Raises ``OSError``."""
+
+
 class LogSystem:
-    """The running logs: the handler of the root logger and the thread that writes."""
+    """The running logging: the handler of the root logger and the writing thread."""
 
     def __init__(
-        self, targets: list[logging.Handler], redactor: Redactor, *, queue_max: int = QUEUE_MAX
+        self, targets: Sequence[Target], redactor: Redactor, *, queue_max: int = QUEUE_MAX
     ) -> None:
-        self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(queue_max)
+        self._queue: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._targets = targets
-        self.handler = _Funnel(self._queue, redactor)
-        self._told_dropped = 0
+        self.handler = _Funnel(self._queue, redactor, queue_max)
+        self._reported_dropped = 0
         self._before: tuple[int, tuple[logging.Handler, ...]] | None = None
         self.write_errors = 0
         """Lines that a target could not write (disk full, closed pipe)."""
-        for target in targets:
-            target.handleError = self._count_error  # type: ignore[method-assign]  # the documented hook
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._write, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -143,7 +149,7 @@ class LogSystem:
         return self.handler.dropped
 
     def take_over(self, level: int) -> None:
-        """Become the only handler of the root logger; ``close`` puts back what was there."""
+        """Become the only handler of the root logger; ``close`` restores the earlier ones."""
         root = logging.getLogger()
         self._before = (root.level, tuple(root.handlers))
         root.handlers[:] = [self.handler]
@@ -151,96 +157,93 @@ class LogSystem:
         logging.captureWarnings(True)
 
     def close(self, timeout_s: float = 2.0) -> bool:
-        """Write what waits and end; False if the targets took longer than ``timeout_s``."""
+        """Write queued records and end; False if the targets took longer than ``timeout_s``."""
         if self._before is not None:
             root = logging.getLogger()
             root.setLevel(self._before[0])
             root.handlers[:] = self._before[1]
             logging.captureWarnings(False)
             self._before = None
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=timeout_s)
+        self._is_closing.set()
+        self._queue.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
         for target in self._targets:
-            if isinstance(target, logging.FileHandler):
+            # A full disk may not take the last line; the process ends with its exit code.
+            with contextlib.suppress(OSError):
                 target.close()
         return True
 
-    def _count_error(self, record: logging.LogRecord) -> None:
-        # Told by a counter: a line about it would meet the same trouble.
-        self.write_errors += 1
-
     def _write(self) -> None:
-        while (record := self._queue.get()) is not None:
-            self._hand_out(record)
+        """Write what has come, in batches, until the end: a wake and a flush per line would cost
+        more than the line."""
+        while (first := self._queue.get()) is not None:
+            self._is_closing.wait(GATHER_S)
+            lines, is_last = self._gathered(first)
+            self._hand_out(lines)
             dropped = self.handler.dropped
-            if dropped > self._told_dropped and self._queue.empty():
-                self._hand_out(_dropped_record(dropped - self._told_dropped))
-                self._told_dropped = dropped
+            if dropped > self._reported_dropped and (is_last or self._queue.empty()):
+                self._hand_out([_dropped_line(dropped - self._reported_dropped)])
+                self._reported_dropped = dropped
+            if is_last:
+                return
 
-    def _hand_out(self, record: logging.LogRecord) -> None:
+    def _gathered(self, first: Line) -> tuple[list[Line], bool]:
+        """The lines that wait, at most ``BATCH``; whether the end came behind them."""
+        lines = [first]
+        with contextlib.suppress(queue.Empty):
+            while len(lines) < BATCH:
+                following = self._queue.get_nowait()
+                if following is None:
+                    return lines, True
+                lines.append(following)
+        return lines, False
+
+    def _hand_out(self, lines: list[Line]) -> None:
+        texts: dict[Callable[[Line], str], list[str]] = {}
         for target in self._targets:
-            target.handle(record)
+            if target.form not in texts:
+                texts[target.form] = [target.form(line) for line in lines]
+            try:
+                target.put(texts[target.form])
+            except Exception:  # noqa: BLE001
+                # supervision boundary: the other targets go on. A line about it would fail in the
+                # same way, so it is only counted.
+                self.write_errors += len(lines)
 
 
-class _Funnel(logging.handlers.QueueHandler):
-    """Makes each record plain and clean and queues it; never waits."""
+class _Funnel(logging.Handler):
+    """Makes each record plain, removes secrets and queues it; never waits."""
 
-    def __init__(self, waiting: queue.Queue[Any], redactor: Redactor) -> None:
-        super().__init__(waiting)
+    def __init__(
+        self, waiting: queue.SimpleQueue[Line | None], redactor: Redactor, most: int
+    ) -> None:
+        super().__init__()
+        self._waiting = waiting
         self._redactor = redactor
+        self._most = most
         self.dropped = 0
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        try:
-            self.queue.put_nowait(record)
-        except queue.Full:
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() >= self._most:
             self.dropped += 1
-
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """A new record that holds only the facts: no arguments, no traceback objects."""
-        facts = _facts_of(record)
-        clean = logging.makeLogRecord(
-            {
-                "name": record.name,
-                "levelno": record.levelno,
-                "levelname": record.levelname,
-                "created": record.created,
-                "msecs": record.msecs,
-            }
-        )
-        setattr(clean, _FACTS, self._redactor.value(facts, TEXT_MAX))
-        return clean
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - name of the library
-        self.dropped += 1
-
-
-def _hand_over(
-    logger: Any, method: str, event_dict: MutableMapping[str, Any]
-) -> tuple[tuple[str], dict[str, Any]]:
-    """structlog's last step: the event and its facts as arguments of the standard logger."""
-    exc_info = event_dict.pop("exc_info", None)
-    if method == "exception" and exc_info is None:
-        exc_info = True
-    stack_info = bool(event_dict.pop("stack_info", False))
-    event = str(event_dict.pop("event", ""))
-    # The text is no format string here, whatever characters it has: no arguments follow.
-    return (event,), {
-        "exc_info": exc_info,
-        "stack_info": stack_info,
-        "extra": {_FACTS: dict(event_dict)},
-    }
+            return
+        try:
+            facts = self._redactor.value(_facts_of(record), TEXT_MAX)
+        except Exception:  # noqa: BLE001
+            # supervision boundary: whoever logs must not fail because of the log
+            self.dropped += 1
+            return
+        self._waiting.put(Line(record.levelname, record.name, record.created, facts))
 
 
 def _facts_of(record: logging.LogRecord) -> dict[str, Any]:
     facts: dict[str, Any] = {"event": _message_of(record)}
-    facts |= structlog.contextvars.get_contextvars()
+    facts |= bound.get_contextvars()
     if record.name.partition(".")[0] != "aiohttp":  # its extras repeat its line
         facts |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
-    facts |= getattr(record, _FACTS, {})
+    facts |= getattr(record, FACTS, {})
     if record.exc_info:
         facts["exception"] = logging.Formatter().formatException(record.exc_info)
     elif record.exc_text:
@@ -254,55 +257,47 @@ def _message_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as error:  # noqa: BLE001
-        # supervision boundary: a wrong format must not hide that there was something to say
+        # supervision boundary: a wrong format must not hide the message
         return f"{record.msg} (arguments do not fit: {type(error).__name__})"
 
 
-def _dropped_record(count: int) -> logging.LogRecord:
-    record = logging.LogRecord(__name__, logging.WARNING, "", 0, "", None, None)
-    setattr(record, _FACTS, {"event": f"{count} log lines were dropped: they came too fast"})
-    return record
+def _dropped_line(count: int) -> Line:
+    text = f"{count} log lines were dropped: they came too fast"
+    return Line("WARNING", __name__, SystemClock().now_ms() / 1000, {"event": text})
 
 
-# -- targets ---------------------------------------------------------------------------------------
+# -- the look of lines -----------------------------------------------------------------------------
 
 
-class _JsonFormatter(logging.Formatter):
-    """One JSON object per line; times in UTC."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {
-            "at": at.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
-        for name, value in getattr(record, _FACTS).items():
-            line[f"{name}_" if name in line else name] = value
-        return clean_json(jsonlib.dumps(line, ensure_ascii=False, default=str))
+def _as_json(line: Line) -> str:
+    """One JSON object; the time in UTC."""
+    at = datetime.fromtimestamp(line.created_s, UTC).isoformat(timespec="milliseconds")
+    shown: dict[str, Any] = {
+        "at": at.replace("+00:00", "Z"),
+        "level": line.level.lower(),
+        "logger": line.logger,
+    }
+    for name, value in line.facts.items():
+        shown[f"{name}_" if name in shown else name] = value
+    return clean_json(jsonlib.dumps(shown, ensure_ascii=False, default=str))
 
 
-class _LineFormatter(logging.Formatter):
+_COLOURS: Final = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
+
+
+def _as_text(line: Line, *, has_colours: bool) -> str:
     """Time, level, agent, event, key=value; for people. Only terminals get colours."""
-
-    COLOURS: Final = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
-
-    def __init__(self, has_colours: bool) -> None:
-        super().__init__()
-        self._has_colours = has_colours
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts = dict(getattr(record, _FACTS))
-        exception, stack = facts.pop("exception", None), facts.pop("stack", None)
-        at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        colour = self.COLOURS.get(record.levelname, "") if self._has_colours else ""
-        level = f"{colour}{record.levelname.lower():<8}{chr(27) + '[0m' if colour else ''}"
-        agent, event = facts.pop("agent", ""), clean_line(facts.pop("event", ""))
-        known = [name for name in _FIRST if name in facts]
-        rest = [name for name in facts if name not in _FIRST]
-        pairs = [f"{clean_line(name)}={_shown(facts[name])}" for name in (*rest, *known)]
-        head = [at, level, *([f"[{clean_line(agent)}]"] if agent else []), event, *pairs]
-        return "\n".join([" ".join(head), *(clean(t) for t in (exception, stack) if t)])
+    facts = dict(line.facts)
+    exception, stack = facts.pop("exception", None), facts.pop("stack", None)
+    at = time.strftime("%H:%M:%S", time.localtime(line.created_s))
+    colour = _COLOURS.get(line.level, "") if has_colours else ""
+    level = f"{colour}{line.level.lower():<8}{chr(27) + '[0m' if colour else ''}"
+    agent, event = facts.pop("agent", ""), clean_line(facts.pop("event", ""))
+    known = [name for name in _FIRST if name in facts]
+    rest = [name for name in facts if name not in _FIRST]
+    pairs = [f"{clean_line(name)}={_shown(facts[name])}" for name in (*rest, *known)]
+    head = [at, level, *([f"[{clean_line(agent)}]"] if agent else []), event, *pairs]
+    return "\n".join([" ".join(head), *(clean(t) for t in (exception, stack) if t)])
 
 
 def _shown(value: Any) -> str:
@@ -314,18 +309,49 @@ def _shown(value: Any) -> str:
     return clean_json(jsonlib.dumps(value, ensure_ascii=False, default=str))
 
 
+# -- targets ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Console:
+    """A stream of somebody else's, such as stderr."""
+
+    stream: TextIO
+    form: Callable[[Line], str]
+
+    def put(self, texts: Sequence[str]) -> None:
+        self.stream.write("".join(f"{text}\n" for text in texts))
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 class _RotatingFile(logging.handlers.RotatingFileHandler):
-    """Readable by its owner only, whatever the umask."""
+    """A rotating file of JSON that only its owner can read, whatever the umask."""
+
+    form = staticmethod(_as_json)
+    _size = 0
+
+    def put(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            size = 1 + (len(text) if text.isascii() else len(text.encode("utf-8", "replace")))
+            if self._size and self._size + size > self.maxBytes:
+                self.doRollover()
+            if self.stream is None:  # an earlier attempt to rotate has failed
+                self.stream = self._open()
+            self.stream.write(f"{text}\n")
+            self._size += size
+        self.flush()
 
     def _open(self) -> Any:
         descriptor = os.open(
             self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
+        self._size = os.fstat(descriptor).st_size
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def _open_file(path: Path, max_bytes: int, kept: int) -> logging.Handler:
+def _open_file(path: Path, max_bytes: int, count: int) -> Target:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = _RotatingFile(path, maxBytes=max_bytes, backupCount=kept, encoding="utf-8")
-    handler.setFormatter(_JsonFormatter())
-    return handler
+    return _RotatingFile(path, maxBytes=max_bytes, backupCount=count, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Secrets by value: whatever text a secret gets into, it does not come out (P7)."""
+"""Redaction of secrets by value: a known secret is masked in any text (P7)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-__all__ = ["MASK", "MaskedStream", "Redactor"]
-
 MASK = "[redacted]"
 MIN_CHARS = 4
-"""A shorter secret would make a hole in every other word; it is not looked for."""
+"""Shorter secrets are not masked, since they would occur in many ordinary words."""
 _MAX_DEPTH = 8
 
 
 class Redactor:
-    """Knows the secrets of this process. Adding and redacting may happen in different threads."""
+    """Holds the secrets of this process. Adding and redacting may happen in different threads."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
@@ -27,23 +25,20 @@ class Redactor:
         self._sorted: tuple[str, ...] = ()
         self.add_all(secrets)
 
-    def add(self, secret: str) -> bool:
-        """From now on ``secret`` is masked, also quoted for JSON, Python or a URL.
+    def add(self, secret: str) -> None:
+        """Mask ``secret`` from now on, also in its quoted forms for JSON, Python or a URL.
 
-        False if it is too short to be looked for (under 4 characters).
+        One that is too short (under 4 characters) is not masked.
         """
-        if len(secret.strip()) < MIN_CHARS:
-            return False
         self.add_all((secret,))
-        return True
 
     def add_all(self, secrets: Iterable[str]) -> None:
-        """``add`` for many at once: the search is prepared only once."""
+        """``add`` for many at once: the pattern is built only once."""
         long_enough = (secret for secret in secrets if len(secret.strip()) >= MIN_CHARS)
         known = self._forms.union(*map(_forms, long_enough))
         if known == self._forms:
             return
-        # Longest first, so that a secret which contains another one goes as a whole.
+        # Longest first, so that a secret that contains another one is masked as a whole.
         alternatives = sorted(known, key=lambda form: (-len(form), form))
         self._pattern = re.compile("|".join(map(re.escape, alternatives)))
         self._longest = len(alternatives[0])
@@ -53,7 +48,7 @@ class Redactor:
     def text(self, text: str, limit: int | None = None) -> str:
         """``text`` without secrets, at most about ``limit`` characters of it.
 
-        The cut never leaves a part of a secret standing.
+        The cut never leaves a part of a secret.
         """
         pattern = self._pattern
         if limit is None or len(text) <= limit:
@@ -64,16 +59,16 @@ class Redactor:
             for match in pattern.finditer(window):
                 if match.start() < limit < match.end():
                     cut = match.start()
-        kept = text[:cut] if pattern is None else pattern.sub(MASK, text[:cut])
-        return f"{kept}… [{len(text) - cut} more characters]"
+        masked = text[:cut] if pattern is None else pattern.sub(MASK, text[:cut])
+        return f"{masked}… [{len(text) - cut} more characters]"
 
     def stream(self) -> MaskedStream:
-        """For a text that comes in pieces."""
+        """A masking stream, for a text that comes in pieces."""
         return MaskedStream(self)
 
     def open_from(self, text: str) -> int:
-        """Where the end of ``text`` begins that could still become a secret, or a longer one;
-        ``len(text)`` if nothing of it could."""
+        """The position from which the end of ``text`` could still become a secret, or a longer one;
+        ``len(text)`` if it could not."""
         pattern, known = self._pattern, self._sorted
         if pattern is None:
             return len(text)
@@ -81,7 +76,8 @@ class Redactor:
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             end = text[start:]
             at = bisect_left(known, end)
-            # Its own form may stand first; a longer one that begins so follows it at once.
+            # The secret's own form may come first; a longer one with this beginning follows
+            # directly.
             if any(form != end and form.startswith(end) for form in known[at : at + 2]):
                 cut = start
                 break
@@ -91,9 +87,9 @@ class Redactor:
         return cut
 
     def value(self, value: Any, limit: int | None = None) -> Any:
-        """``value`` as plain data (JSON types) without secrets, nested ones included.
+        """``value`` as plain data (JSON types) without secrets, including nested values.
 
-        What is no plain data becomes its ``repr``; deeper than 8 levels likewise.
+        Other types, and values deeper than 8 levels, become their ``repr``.
         """
         return self._value(value, limit, 0)
 
@@ -116,26 +112,26 @@ class Redactor:
 
 
 class MaskedStream:
-    """A text in pieces, without secrets that stand across two of them.
+    """A text in pieces, without secrets that are split over two of them.
 
-    What may be the beginning of a secret is held back until it is seen not to be one.
+    Text that may be the beginning of a secret is not given out until more text decides.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._held = ""
+        self._pending = ""
 
     def take(self, piece: str) -> str:
-        """What can be shown now that ``piece`` has come."""
-        text = self._held + piece
+        """The text that can be shown after ``piece``."""
+        text = self._pending + piece
         cut = self._redactor.open_from(text)
-        self._held = text[cut:]
+        self._pending = text[cut:]
         return self._redactor.text(text[:cut])
 
     def rest(self) -> str:
-        """What was held back: nothing follows it."""
-        held, self._held = self._held, ""
-        return self._redactor.text(held)
+        """The text that was not given out yet; no more text may follow."""
+        pending, self._pending = self._pending, ""
+        return self._redactor.text(pending)
 
 
 def _repr(value: Any) -> str:
@@ -144,12 +140,12 @@ def _repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception as error:  # noqa: BLE001
-        # supervision boundary: a log line must not fail by what it tells about
+        # supervision boundary: a log line must not fail because of its subject
         return f"<{type(value).__name__} without repr: {type(error).__name__}>"
 
 
 def _forms(secret: str) -> set[str]:
-    """The ways in which a secret is commonly written."""
+    """The common written forms of a secret."""
     forms = {secret, secret.strip()}
     for form in tuple(forms):
         forms |= {

@@ -1,92 +1,66 @@
 """One group commit: run the functions of many callers in one transaction, in the writer's thread.
 
-Each function has its own savepoint, so one that raises rolls back alone. Functions of one kind
-that follow each other may be done jointly, by few statements in one savepoint; if that declines,
-it is undone and each has its own again. If the commit fails, or a condition of the whole store
-shows while a function runs, nobody's change stands and nobody is told otherwise. Serves P1.
+Each function has its own savepoint, so one that raises rolls back alone; a function that is alone in
+its batch needs none. Consecutive functions of
+one kind may be done jointly, by few statements in one savepoint; if that declines, it is undone and
+each function runs alone. If the commit fails, or a condition of the whole store occurs while a
+function runs, no change is stored and every caller gets the error. Serves P1.
 """
+
+from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
+from agentsup.kit.log import get_logger
 from agentsup.model.errors import AgentsupError
-from agentsup.store.failures import Trouble, condition_of, unavailable
+from agentsup.store.failures import StoreFault, condition_of, unavailable
+from agentsup.store.options import StoreOptions
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.transaction import Tx
 
-__all__ = ["BatchLimits", "BatchReport", "BatchRunner", "Job", "Joint"]
-
 _JOINT_MOST = 32
-"""Most functions done jointly: what is undone and repeated when one of them is no common case."""
+"""Most functions done jointly, since all are undone and repeated if one of them can't be."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Joint = Callable[[Tx, Sequence[Any]], Sequence[Any] | None]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Job:
-    """One caller's function on its way through the writer. No `repr`: it may carry message text."""
+    """One caller's function in the writer's queue. No ``repr``: it may carry message text.
 
-    __slots__ = (
-        "callbacks",
-        "error",
-        "fn",
-        "future",
-        "item",
-        "joint",
-        "may_use_reserve",
-        "name",
-        "result",
-        "topics",
-    )
+    ``future`` belongs to the caller; only the loop's thread touches it. ``joint`` does the work of
+    several jobs with the same ``joint``, given their ``item``s.
+    """
 
-    def __init__(
-        self,
-        fn: Callable[[Tx], Any],
-        name: str,
-        future: "asyncio.Future[Any]",
-        may_use_reserve: bool,
-        joint: Joint | None = None,
-        item: Any = None,
-    ) -> None:
-        """`future` belongs to the caller; only the loop's thread touches it. `joint` does the work
-        of several jobs that share it, given their `item`s."""
-        self.fn = fn
-        self.name = name
-        self.future = future
-        self.may_use_reserve = may_use_reserve
-        self.joint = joint
-        self.item = item
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.callbacks: Sequence[Callable[[], None]] = ()
-        self.topics: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """How long one batch may hold the writer (a soft limit) and what counts as a slow function."""
-
-    hold_ms: int
-    slow_ms: int
+    fn: Callable[[Tx], Any]
+    name: str
+    future: asyncio.Future[Any]
+    may_use_reserve: bool
+    joint: Joint | None = None
+    item: Any = None
+    result: Any = None
+    error: BaseException | None = None
+    callbacks: Sequence[Callable[[], None]] = ()
+    topics: Mapping[str, Callable[[], Any] | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class BatchReport:
-    """What became of a batch. `ran` jobs from the front were run; the rest were not begun."""
+    """The result of a batch. The first ``ran`` jobs were run; the rest were not begun."""
 
     ran: int = 0
     failure: AgentsupError | None = None
-    is_reserve_held: bool = True
-    commit_ms: float = 0.0
+    is_reserve_there: bool = True
     slow: list[tuple[str, float]] = field(default_factory=list)
 
 
@@ -99,37 +73,36 @@ class BatchRunner:
         identity: tuple[int, int],
         *,
         clock: Clock,
-        limits: BatchLimits,
+        options: StoreOptions,
         reserve: DiskReserve,
         last_good: Callable[[], Path | None],
     ) -> None:
-        """`identity` is (device, inode) of the file at `path` when it was opened."""
+        """``identity`` is (device, inode) of the file at ``path`` when it was opened."""
         self._path = path
         self._identity = identity
         self._clock = clock
-        self._limits = limits
+        self._options = options
         self._reserve = reserve
         self._last_good = last_good
         self._written: list[Tx] = []
 
     def run(self, jobs: Sequence[Job], connection: sqlite3.Connection) -> BatchReport:
-        """Run `jobs` in order and commit once. Fills in each job's result or error."""
+        """Run ``jobs`` in order and commit once. Fills in each job's result or error."""
         report = BatchReport()
         try:
             self._check_file()
-            report.is_reserve_held = self._reserve.hold()
+            report.is_reserve_there = self._reserve.allocate()
             connection.execute("BEGIN IMMEDIATE")
             self._run_jobs(jobs, connection, report)
-            started_at = self._clock.monotonic()
-            faults.point("store.before_commit")
-            connection.execute("COMMIT")
-            faults.point("store.after_commit")
-            report.commit_ms = (self._clock.monotonic() - started_at) * 1000
+            if len(jobs) > 1 or jobs[0].error is None:
+                faults.point("store.before_commit")
+                connection.execute("COMMIT")
+                faults.point("store.after_commit")
         except AgentsupError as failure:
             report.failure = failure
         except sqlite3.Error as error:
             report.failure = condition_of(error, self._path, self._last_good) or unavailable(
-                Trouble.BROKEN_BATCH, self._path, str(error)
+                StoreFault.BROKEN_BATCH, self._path, str(error)
             )
         finally:
             if connection.in_transaction:
@@ -139,19 +112,20 @@ class BatchRunner:
             for tx in reversed(written):
                 tx.undo()
             report.ran = len(jobs)
-            if report.failure.facts.get("reason") == Trouble.FULL:
+            if report.failure.facts.get("reason") == StoreFault.FULL:
                 self._reserve.free()
-                report.is_reserve_held = self._reserve.is_held
+                report.is_reserve_there = self._reserve.is_allocated
         return report
 
     def _check_file(self) -> None:
-        """A file removed under us would take confirmed rows with it, without any error."""
+        """Raise if the file was removed or replaced: confirmed rows would be lost without any
+        error."""
         try:
             stat = self._path.stat()
         except OSError as error:
-            raise unavailable(Trouble.REPLACED, self._path, str(error.strerror)) from error
+            raise unavailable(StoreFault.REPLACED, self._path, str(error.strerror)) from error
         if (stat.st_dev, stat.st_ino) != self._identity:
-            raise unavailable(Trouble.REPLACED, self._path)
+            raise unavailable(StoreFault.REPLACED, self._path)
 
     def _run_jobs(
         self, jobs: Sequence[Job], connection: sqlite3.Connection, report: BatchReport
@@ -159,10 +133,10 @@ class BatchRunner:
         batch_began_at = began_at = self._clock.monotonic()
         apart_until = 0
         while report.ran < len(jobs):
-            if report.ran and (began_at - batch_began_at) * 1000 >= self._limits.hold_ms:
+            if report.ran and (began_at - batch_began_at) * 1000 >= self._options.batch_hold_ms:
                 return
             job = jobs[report.ran]
-            if report.ran >= apart_until and job.joint is not None and report.is_reserve_held:
+            if report.ran >= apart_until and job.joint is not None and report.is_reserve_there:
                 group = _group(jobs, report.ran)
                 if len(group) == 1 or not self._run_jointly(group, job.joint, connection):
                     apart_until = report.ran + len(group)
@@ -170,13 +144,13 @@ class BatchRunner:
                 report.ran += len(group)
             else:
                 report.ran += 1
-                if not (report.is_reserve_held or job.may_use_reserve):
-                    job.error = unavailable(Trouble.FULL, self._path)
+                if not (report.is_reserve_there or job.may_use_reserve):
+                    job.error = unavailable(StoreFault.FULL, self._path)
                     continue
-                self._run_one(job, connection)
+                self._run_one(job, connection, is_alone=len(jobs) == 1)
             ended_at = self._clock.monotonic()
             elapsed_ms = (ended_at - began_at) * 1000
-            if elapsed_ms > self._limits.slow_ms:
+            if elapsed_ms > self._options.slow_ms:
                 report.slow.append((job.name, elapsed_ms))
             began_at = ended_at
 
@@ -185,17 +159,21 @@ class BatchRunner:
         self._written.append(tx)
         return tx
 
-    def _run_one(self, job: Job, connection: sqlite3.Connection) -> None:
-        """Run one function in its savepoint. Raises only what ends the whole batch."""
+    def _run_one(self, job: Job, connection: sqlite3.Connection, *, is_alone: bool) -> None:
+        """Run one function in its savepoint; one that ``is_alone`` has the transaction for itself.
+
+        Raises only what ends the whole batch.
+        """
         tx = self._begin(connection)
-        connection.execute("SAVEPOINT fn")
+        if not is_alone:
+            connection.execute("SAVEPOINT fn")
         try:
             job.result = job.fn(tx)
             if inspect.iscoroutine(job.result):
                 job.result.close()
                 raise TypeError(f"{job.name} is async; the writer runs plain functions only")
         except BaseException as error:
-            # supervision boundary: whatever one caller's function raises is that caller's alone
+            # supervision boundary: an error of one caller's function concerns that caller only
             condition = condition_of(error, self._path, self._last_good)
             if condition is not None:
                 raise condition from error
@@ -204,17 +182,18 @@ class BatchRunner:
             tx.end()
         self._check_open(connection, job.name, job.error)
         if job.error is not None:
-            connection.execute("ROLLBACK TO fn")
+            connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO fn")
             tx.undo()
         else:
             job.callbacks = tx.callbacks
             job.topics = tx.topics
-        connection.execute("RELEASE fn")
+        if not is_alone:
+            connection.execute("RELEASE fn")
 
     def _run_jointly(
         self, jobs: Sequence[Job], joint: Joint, connection: sqlite3.Connection
     ) -> bool:
-        """Do the work of `jobs` in one savepoint; False if nothing was done.
+        """Do the work of ``jobs`` in one savepoint; False if nothing was done.
 
         Raises only what ends the whole batch.
         """
@@ -227,12 +206,12 @@ class BatchRunner:
             if results is not None and len(results) != len(jobs):
                 raise TypeError(f"{len(results)} results for {len(jobs)} functions")
         except BaseException as error:
-            # supervision boundary: each function says by itself what is wrong with it
+            # supervision boundary: each function runs alone then, and reports its own error
             condition = condition_of(error, self._path, self._last_good)
             if condition is not None:
                 raise condition from error
             if not isinstance(error, AgentsupError | sqlite3.IntegrityError):
-                _log.exception("%s can't be done jointly", jobs[0].name)
+                _log.exception(f"{jobs[0].name} can't be done jointly")
             failure = error
         finally:
             tx.end()
@@ -255,11 +234,11 @@ class BatchRunner:
         """SQLite ends the transaction itself on some errors (full disk, ON CONFLICT ROLLBACK)."""
         if not connection.in_transaction:
             detail = f"in {name}" + (f": {error}" if error else "")
-            raise unavailable(Trouble.BROKEN_BATCH, self._path, detail) from error
+            raise unavailable(StoreFault.BROKEN_BATCH, self._path, detail) from error
 
 
 def _group(jobs: Sequence[Job], first: int) -> Sequence[Job]:
-    """The jobs from `first` on that share its way to be done jointly."""
+    """The jobs from ``first`` on that have the same ``joint``, at most ``_JOINT_MOST``."""
     joint = jobs[first].joint
     end = first + 1
     most = min(len(jobs), first + _JOINT_MOST)
@@ -269,9 +248,9 @@ def _group(jobs: Sequence[Job], first: int) -> Sequence[Job]:
 
 
 def _settable(error: BaseException) -> BaseException:
-    """`error`, or a stand-in for the one type that a future refuses."""
+    """``error``, or a replacement for ``StopIteration``, which a future refuses."""
     if isinstance(error, StopIteration):
-        stand_in = RuntimeError("a function in the writer raised StopIteration")
-        stand_in.__cause__ = error
-        return stand_in
+        replacement = RuntimeError("a function in the writer raised StopIteration")
+        replacement.__cause__ = error
+        return replacement
     return error

@@ -1,16 +1,18 @@
-"""How a connection to the store is opened: the pragmas that the promises rest on.
+"""Connections to the store: the pragmas on which the promises depend.
 
-`synchronous=FULL` makes a commit durable before it is confirmed (P1); foreign keys are on; SQL
-never reads time. Only this module calls `sqlite3.connect`.
+``synchronous=FULL`` makes a commit durable before it is confirmed (P1); foreign keys are on; SQL
+never reads time. Only this module calls ``sqlite3.connect``.
 """
+
+from __future__ import annotations
 
 import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["connect_reader", "connect_unlogged", "connect_writer"]
-
+SQLITE_VERSION = sqlite3.sqlite_version
+"""For modules that may not import ``sqlite3``."""
 _CACHED_STATEMENTS = 512
 _WAL_KEEP_BYTES = 64 * 1024 * 1024
 
@@ -18,7 +20,7 @@ _WAL_KEEP_BYTES = 64 * 1024 * 1024
 def connect_writer(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
     """Open (or create, readable by its owner only) the database for the one writer.
 
-    Raises `sqlite3.Error` if the file can't be opened, is no database, or can't use WAL.
+    Raises ``sqlite3.Error`` if the file can't be opened, is no database, or can't use WAL.
     """
     if not path.exists() and path.parent.is_dir():
         # Created here because SQLite would use the process umask; -wal and -shm follow its mode.
@@ -34,8 +36,8 @@ def connect_writer(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-        # Triggers keep full-text indexes; SQLite 3.40 calls that unsafe otherwise. No function
-        # of ours is registered and no extension can be loaded, so a trigger has nothing to misuse.
+        # Triggers maintain full-text indexes; SQLite 3.40 calls that unsafe otherwise. We register
+        # no function and no extension can be loaded, so a trigger has nothing to misuse.
         connection.execute("PRAGMA trusted_schema = ON")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEEP_BYTES}")
     except BaseException:
@@ -50,7 +52,7 @@ def connect_reader(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
 
 
 def connect_unlogged(path: Path) -> sqlite3.Connection:
-    """Open the file alone for reading, without its log: for a file that nobody has open."""
+    """Open only the file for reading, without its log. No process may have the file open."""
     return _connect(path, "ro&immutable=1", 0)
 
 

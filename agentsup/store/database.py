@@ -1,43 +1,45 @@
-"""The database: one writer with group commit, a few readers, and the errors callers can act on.
+"""The database: one writer with group commit, a few readers, and errors that callers can act on.
 
-A transaction is one function. Functions that arrive while a commit is on its way to the disk go
-into the next one together; a lone function is not delayed. `write` returns only after its commit
-is durable (P1); what fails is told to everyone it concerns and to nobody else.
+A transaction is one function. Functions that arrive during a commit go into the next one together;
+a lone function is not delayed. ``write`` returns only after its commit is durable (P1). An error
+goes to every caller it concerns and to no other.
 """
 
+from __future__ import annotations
+
 import asyncio
-import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from agentsup.kit.clock import Clock
+from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded
 from agentsup.store import backup, integrity, migrate
-from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
+from agentsup.store.batch import BatchReport, BatchRunner, Job
+from agentsup.store.commit_delay import CommitDelay
 from agentsup.store.connection import connect_reader, connect_writer
-from agentsup.store.crowd import Crowd, CrowdLimits
-from agentsup.store.failures import Trouble, again, condition_of, corrupt, of_system, unavailable
+from agentsup.store.failures import StoreFault, again, condition_of, corrupt, of_system, unavailable
 from agentsup.store.options import StoreOptions
 from agentsup.store.record import StoreRecord, describe
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
-from agentsup.store.stats import SlowFunction, StoreStats
+from agentsup.store.stats import StoreStats
 from agentsup.store.topics import Topics
 from agentsup.store.transaction import Reader, Tx
 
-__all__ = ["Database", "Reader", "StoreOptions", "Tx"]
-
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+Args = TypeVarTuple("Args")
+_log = get_logger(__name__)
+_MOST_BACKUPS = 7
 
 
 class Database:
-    """The open store. Made by `open`; used from one event loop."""
+    """The open store. Created by ``open``; used from one event loop."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Database:
         options: StoreOptions,
         record: StoreRecord | None = None,
     ) -> None:
-        """For `open` only: a database made directly has no connection yet."""
+        """For ``open`` only: a database made directly has no connection yet."""
         self.path = path
         self._record = record
         self.options, self.stats = options, StoreStats()
@@ -60,9 +62,7 @@ class Database:
         self._queue: deque[Job] = deque()
         self._reads_open = 0
         self._wake = asyncio.Event()
-        self._crowd = Crowd(
-            CrowdLimits(options.gather_ms, options.gather_from, most=options.batch_max)
-        )
+        self._crowd = CommitDelay(options)
         self._owner = TaskOwner("store")
         self._topics = Topics()
         self._pump: asyncio.Task[None] | None = None
@@ -83,12 +83,13 @@ class Database:
         options: StoreOptions | None = None,
         record: StoreRecord | None = None,
     ) -> Self:
-        """Open or create the database at `path`, check it and bring its schema up to date.
+        """Open or create the database at ``path``, check it and bring its schema up to date.
 
-        `migrations` is a directory of `NNNN_name.sql` files (default: those of this version).
-        Backups lie in `backups/` beside the file. `record` remembers the store from outside; without
-        one a file that is gone or older is not noticed. Raises `StoreUnavailable`, `StoreCorrupt`
-        (with the last good backup), `StoreLost` or `SchemaTooNew`; then nothing is left open.
+        ``migrations`` is a directory of ``NNNN_name.sql`` files (default: those of this version).
+        Backups lie in ``backups/`` beside the file. ``record`` is the store's identity outside the
+        file; without one, a missing or older file is not noticed. Raises ``StoreUnavailable``,
+        ``StoreCorrupt`` (with the last good backup), ``StoreLost`` or ``SchemaTooNew``; then
+        nothing is left open.
         """
         options = options or StoreOptions()
         runner = runner or ThreadRunner(options.readers)
@@ -101,7 +102,7 @@ class Database:
             if record is not None:
                 await asyncio.to_thread(record.failed)
             if isinstance(error, OSError):
-                raise of_system(error, path, Trouble.NOT_OPENED) from error
+                raise of_system(error, path, StoreFault.NOT_OPENED) from error
             condition = condition_of(error, path, database._last_good)
             if condition is not None:
                 raise condition from error
@@ -116,7 +117,7 @@ class Database:
             self.path,
             identity,
             clock=self._clock,
-            limits=BatchLimits(self.options.batch_hold_ms, self.options.slow_ms),
+            options=self.options,
             reserve=self._reserve,
             last_good=self._last_good,
         )
@@ -124,13 +125,8 @@ class Database:
         if self._is_unchecked:
             self._check = self._owner.spawn(self._check_late(), name="store:check")
 
-    async def check_ended(self) -> None:
-        """Wait until the check that runs beside the first work has ended, if one runs."""
-        if self._check is not None:
-            await asyncio.wait({self._check})
-
     async def _check_late(self) -> None:
-        """Check a large file while it is in use already; damage ends the store."""
+        """Check a large file while it is already in use; damage closes the store."""
         try:
             complaint = await self._runner.aside(self._connect_reader, integrity.findings)
         except sqlite3.DatabaseError as error:
@@ -138,7 +134,7 @@ class Database:
         self._is_unchecked = bool(complaint)
         if complaint and self._ended is None:
             damage = corrupt(self.path, complaint, self._last_good())
-            _log.critical("%s", damage)
+            _log.critical(str(damage))
             self._give_up([], damage)
             self._wake.set()
 
@@ -155,7 +151,7 @@ class Database:
     def _prepare(
         self, steps: tuple[migrate.Migration, ...], connection: sqlite3.Connection
     ) -> tuple[int, int]:
-        """Check, back up before a change of schema, migrate; returns the file's identity."""
+        """Check, back up before a change of schema, migrate; returns device and inode."""
         version = migrate.refuse_unknown(connection, self.path, len(steps))
         if not integrity.is_clean(connection):
             if self.path.stat().st_size <= self.options.check_at_once_bytes:
@@ -168,18 +164,18 @@ class Database:
         integrity.mark(connection, clean=False)
         if self._record is not None:
             self._record.opened(connection)
-        self._reserve.hold()
+        self._reserve.allocate()
         stat = self.path.stat()
         return stat.st_dev, stat.st_ino
 
     async def close(self) -> None:
-        """Write what is queued, mark the file as closed in order and close it; may be repeated.
+        """Write what is queued, mark the file as cleanly closed and close it; may be repeated.
 
-        Later calls of `write` and `read` raise `StoreUnavailable`. Waits for the disk: a caller
-        with a time limit puts its own around this.
+        Later calls of ``write`` and ``read`` raise ``StoreUnavailable``. Waits for the disk: a
+        caller with a time limit must set its own timeout.
         """
         if self._ended is None:
-            self._ended = unavailable(Trouble.CLOSED, self.path)
+            self._ended = unavailable(StoreFault.CLOSED, self.path)
         self._wake.set()
         sequence: int | None = None
         try:
@@ -194,15 +190,15 @@ class Database:
             await asyncio.to_thread(self._record.closed, sequence)
 
     async def _mark_clean(self) -> int | None:
-        """Mark the file as closed in order; the last event in it, or None where that failed."""
-        if self._ended is None or self._ended.facts.get("reason") != Trouble.CLOSED:
+        """Mark the file as cleanly closed; returns its last event number, None on failure."""
+        if self._ended is None or self._ended.facts.get("reason") != StoreFault.CLOSED:
             return None
         if self._is_unchecked:
-            return None  # the next start has to look
+            return None  # the next start must check it
         try:
             return await self._runner.write(self._retire)
         except (sqlite3.Error, RunnerDead) as error:
-            _log.warning("%s could not be marked as closed in order: %s", self.path, error)
+            _log.warning(f"{self.path} could not be marked as closed in order: {error}")
             return None
 
     def _retire(self, connection: sqlite3.Connection) -> int:
@@ -217,28 +213,28 @@ class Database:
 
     async def write(
         self,
-        fn: Callable[[Tx], T],
-        *,
+        fn: Callable[[Tx, *Args], T],
+        *args: *Args,
         name: str = "",
         urgent: bool = False,
         closing: bool = False,
         joint: Callable[[Tx, Sequence[Any]], Sequence[T] | None] | None = None,
         item: Any = None,
     ) -> T:
-        """Run `fn` in the writer and return its result once the commit is durable.
+        """Run ``fn(tx, *args)`` in the writer and return its result once the commit is durable.
 
-        `fn` is a plain function of a `Tx`; if it raises, its change alone is rolled back and the
-        exception is raised here. `name` is used in logs. `urgent` puts it before everything that
-        waits. `closing` marks a write that ends work (a completion, a release): it may use the
-        disk reserve when the disk is full; urgent writes may too.
+        ``fn`` is a plain function; if it raises, only its change is rolled back and the
+        exception is raised here. ``name`` is used in logs. ``urgent`` puts it before all other
+        queued writes. ``closing`` marks a write that ends work (a completion, a release): it may
+        use the disk reserve when the disk is full; urgent writes may too.
 
-        If the caller is cancelled before the batch began, `fn` never runs; if later, the commit
-        decides, and `Tx.after_commit` callbacks still run. Raises `StoreUnavailable` (fact
-        `reason`) if nothing could be stored and `Overloaded` if the queue is full.
+        If the caller is cancelled before the batch began, ``fn`` never runs; if later, the commit
+        decides, and ``Tx.after_commit`` callbacks still run. Raises ``StoreUnavailable`` (fact
+        ``reason``) if nothing could be stored and ``Overloaded`` if the queue is full.
 
-        `joint` does the work of several such functions that follow each other, cheaper: given
-        their `item`s in order it returns their results in order. It may decline with None or by
-        raising; what it wrote is then undone, and each `fn` runs by itself as ever.
+        ``joint`` does the work of several consecutive functions more cheaply: given their ``item``s
+        in order it returns their results in order. It may decline with None or by raising; its
+        writes are then undone, and each ``fn`` runs alone.
         """
         if self._ended is not None:
             raise again(self._ended)
@@ -252,7 +248,8 @@ class Database:
                 limit=self.options.write_queue_max,
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = Job(fn, name or _name_of(fn), future, urgent or closing, joint, item)
+        step = partial(_called, fn, args) if args else fn
+        job = Job(step, name or _name_of(fn), future, urgent or closing, joint, item)
         queue.append(job)
         self._wake.set()
         self._crowd.arrived(len(self._queue), urgent=urgent)
@@ -278,14 +275,14 @@ class Database:
         except RunnerDead as dead:
             self._give_up(jobs, dead)
         except BaseException as error:
-            # supervision boundary: whatever ends the writer, no caller may wait for ever
-            stopped = unavailable(Trouble.STOPPED, self.path, type(error).__name__)
+            # supervision boundary: if the writer ends, no caller may wait for ever
+            stopped = unavailable(StoreFault.STOPPED, self.path, type(error).__name__)
             stopped.__cause__ = error
             self._give_up(jobs, stopped)
             raise
 
     def _take(self) -> list[Job]:
-        """The next batch: urgent first, without those whose callers have gone."""
+        """The next batch: urgent writes first, without those whose callers were cancelled."""
         jobs: list[Job] = []
         for queue in (self._urgent, self._queue):
             while queue and len(jobs) < self.options.batch_max:
@@ -295,34 +292,31 @@ class Database:
         return jobs
 
     def _settle(self, jobs: list[Job], report: BatchReport) -> None:
-        """Tell every caller of the batch; in the loop's thread."""
+        """Give every caller of the batch its result; in the loop's thread."""
         self._queue.extendleft(reversed(jobs[report.ran :]))
-        self.stats.is_disk_low = not report.is_reserve_held
+        self.stats.is_disk_low = not report.is_reserve_there
         self._note_slow(report.slow)
         if report.failure is not None:
             self.stats.failed_commits += 1
-            self.stats.last_failure = report.failure.message
-            _log.error("nothing was stored for %d callers: %s", len(jobs), report.failure)
+            _log.error(f"nothing was stored for {len(jobs)} callers: {report.failure}")
             for job in jobs:
                 _answer(job, again(report.failure))
             return
-        self.stats.committed(report.ran, report.commit_ms, self._clock.monotonic())
+        self.stats.commits += 1
         for job in jobs[: report.ran]:
             self._run_callbacks(job)
             _answer(job, job.error)
             self.stats.functions += job.error is None
             self.stats.rolled_back += job.error is not None
-        touched = (topic for job in jobs[: report.ran] for topic in job.topics)
-        self.stats.callback_errors += self._topics.announce(touched)
+        self._topics.announce(job.topics for job in jobs[: report.ran])
 
     def _run_callbacks(self, job: Job) -> None:
         for callback in job.callbacks:
             try:
                 callback()
             except Exception:  # noqa: BLE001
-                # supervision boundary: the change is durable; its caller must hear of that
-                self.stats.callback_errors += 1
-                _log.exception("a callback after the commit of %s failed", job.name)
+                # supervision boundary: the change is durable, so its caller must get the result
+                _log.exception(f"a callback after the commit of {job.name} failed")
 
     def _give_up(self, jobs: list[Job], error: AgentsupError) -> None:
         self._ended = error
@@ -332,20 +326,24 @@ class Database:
         self._queue.clear()
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once after each batch in which a function touched `topic`.
+        """Call ``callback`` once after each batch in which a function touched ``topic``.
 
-        It runs in the loop's thread after the commit is durable and must not block. Returns the
-        way to stop listening.
+        It runs in the loop's thread after the commit is durable and must not block. Returns a
+        callable that stops listening.
         """
         return self._topics.listen(topic, callback)
 
+    def expect(self, topic: str) -> asyncio.Future[Any]:
+        """The value with which a commit touches ``topic`` next. Cancel it to expect no more."""
+        return self._topics.expect(topic)
+
     # -- reading ---------------------------------------------------------------------------------
 
-    async def read(self, fn: Callable[[Reader], T], *, name: str = "") -> T:
-        """Run `fn` on a read-only connection over one snapshot and return its result.
+    async def read(self, fn: Callable[[Reader, *Args], T], *args: *Args, name: str = "") -> T:
+        """Run ``fn(reader, *args)`` on a read-only connection over one snapshot.
 
-        It sees every commit that was confirmed before the call. Raises `StoreUnavailable` if the
-        file can't be read and `Overloaded` if too many reads wait.
+        It sees every commit that was confirmed before the call. Raises ``StoreUnavailable`` if the
+        file can't be read and ``Overloaded`` if too many reads wait.
         """
         if self._ended is not None:
             raise again(self._ended)
@@ -360,11 +358,11 @@ class Database:
             )
         self._reads_open += 1
         try:
-            result, elapsed_ms = await self._runner.read(partial(self._read_one, fn))
+            result, elapsed_ms = await self._runner.read(partial(self._read_one, fn, args))
         except sqlite3.Error as error:
             condition = condition_of(error, self.path, self._last_good)
-            if condition is None or condition.facts.get("reason") == Trouble.READ_ONLY:
-                raise  # the function's own mistake, writing in a read included
+            if condition is None or condition.facts.get("reason") == StoreFault.READ_ONLY:
+                raise  # the function's own error, such as a write in a read
             raise condition from error
         finally:
             self._reads_open -= 1
@@ -374,34 +372,31 @@ class Database:
         return result
 
     def _read_one(
-        self, fn: Callable[[Reader], T], connection: sqlite3.Connection
+        self, fn: Callable[[Reader, *Args], T], args: tuple[*Args], connection: sqlite3.Connection
     ) -> tuple[T, float]:
         began_at = self._clock.monotonic()
         reader = Reader(connection)
         connection.execute("BEGIN")
         try:
-            result = fn(reader)
+            result = fn(reader, *args)
         finally:
             reader.end()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return result, (self._clock.monotonic() - began_at) * 1000
 
-    # -- keeping ---------------------------------------------------------------------------------
+    # -- backups and record ----------------------------------------------------------------------
 
-    async def back_up(self) -> Path:
-        """Write a checked backup, drop all but the newest few, and return its path.
+    async def back_up(self, keep: int = _MOST_BACKUPS) -> Path:
+        """Write a checked backup, remove all but the newest ``keep``, and return its path.
 
-        Runs beside reads and writes. Raises `StoreUnavailable` or `StoreCorrupt`; then the older
-        backups stand.
+        Runs beside reads and writes. Raises ``StoreUnavailable`` or ``StoreCorrupt``; then the
+        older backups stay.
         """
-        return await self._aside(self._copy)
+        return await self._aside(partial(self._copy, keep=keep))
 
     async def note(self) -> None:
-        """Let the record, if there is one, know how far the store has come.
-
-        Raises `StoreUnavailable`.
-        """
+        """Record the last event number, if there is a record. Raises ``StoreUnavailable``."""
         if self._record is not None:
             await self._aside(self._record.note)
 
@@ -415,15 +410,14 @@ class Database:
         except sqlite3.Error as error:
             raise condition_of(error, self.path, self._last_good) or error from error
 
-    def _copy(self, connection: sqlite3.Connection) -> Path:
-        at, keep = self._clock.now_ms(), self.options.backups_kept
+    def _copy(self, connection: sqlite3.Connection, *, keep: int = _MOST_BACKUPS) -> Path:
+        at = self._clock.now_ms()
         return backup.copy_into(connection, self.path, self.backups, at_ms=at, keep=keep)
 
     def _note_slow(self, slow: list[tuple[str, float]]) -> None:
         for name, elapsed_ms in slow:
             self.stats.slow_functions += 1
-            self.stats.slow.append(SlowFunction(name, elapsed_ms, self._clock.now_ms()))
-            _log.warning("%s held a database connection for %.0f ms", name, elapsed_ms)
+            _log.warning(f"{name} held a database connection for {elapsed_ms:.0f} ms")
 
 
 def _answer(job: Job, error: BaseException | None) -> None:
@@ -435,6 +429,10 @@ def _answer(job: Job, error: BaseException | None) -> None:
         job.future.set_exception(error)
 
 
+def _called(fn: Callable[[Tx, *Args], T], args: tuple[*Args], tx: Tx) -> T:
+    return fn(tx, *args)
+
+
 def _name_of(fn: Callable[..., Any]) -> str:
-    """A readable name of `fn` for the log."""
+    """A readable name of ``fn`` for the log."""
     return str(getattr(fn, "__qualname__", type(fn).__name__))

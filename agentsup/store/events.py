@@ -1,41 +1,33 @@
-"""The durable log of what happened, in order: the source of live views, late join and audit.
+"""The durable event log, in order: the source of live views, late join and audit.
 
-An event is appended in the transaction of the change it tells, so it exists exactly if the change
-does. Readers keep the sequence number they have seen and wait for newer ones.
+An event is appended in the transaction of the change it reports, so it exists exactly if the change
+does. Readers remember the last sequence number they have seen and wait for newer ones.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from agentsup.kit.tasks import is_set_within
 from agentsup.model.event import Event, EventType
-from agentsup.store.database import Database, Reader, Tx
-
-__all__ = [
-    "TOPIC",
-    "EventLog",
-    "Page",
-    "Subscription",
-    "append",
-    "append_all",
-    "of_message",
-    "of_task",
-]
+from agentsup.store.database import Database
+from agentsup.store.transaction import Reader, Tx, from_row
 
 TOPIC = "events"
-"""Touched by each append; `Database.listen` wakes on it."""
+"""The topic that each append touches; for ``Database.listen``."""
 MAX_READ = 1_000
-"""Most events in one answer."""
+"""The most events in one answer."""
 _LOOKED_AT = 20_000
-"""Latest events, among which those of a message are looked for."""
-_INSERT = (
-    "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""The number of latest events in which those of a message are searched."""
+_INTO = "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
+_INSERT = f"{_INTO} VALUES (?, ?, ?, ?, ?, ?, ?)"
+as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""The JSON text of an event's data."""
 
 
 def append(
@@ -51,9 +43,9 @@ def append(
 ) -> int:
     """Add an event to the log in this transaction and return its sequence number.
 
-    `at` is wall time in ms; `conversation` is `<channel>:<name>` for what people see in a chat.
-    `data` must be JSON, as a value or as text. Subscribers wake when, and only if, the transaction
-    is durable.
+    ``at`` is wall time in ms; ``conversation`` is ``<channel>:<name>`` for what people see in a
+    chat. ``data`` must be JSON, as a value or as text. Subscribers wake when, and only if, the
+    transaction is durable.
     """
     cursor = tx.execute(
         _INSERT,
@@ -64,7 +56,7 @@ def append(
             session_id,
             message_id,
             conversation,
-            data if isinstance(data, str) else _encode(data),
+            data if isinstance(data, str) else as_json(data),
         ),
     )
     tx.touch(TOPIC)
@@ -72,26 +64,60 @@ def append(
     return cursor.lastrowid
 
 
+def routes_of_calls(
+    reader: Reader, calls: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """The data of the routes that calls, each a message and a call of it, have chosen first.
+
+    One statement for all, which has a row only for a call that is known.
+    """
+    rows = reader.all(
+        "SELECT * FROM (SELECT message_id, call, (SELECT data FROM events"
+        " WHERE message_id = asked.message_id AND type = 'route.chosen'"
+        " AND data ->> '$.call' = asked.call ORDER BY seq LIMIT 1) AS data"
+        " FROM (SELECT value ->> 0 AS message_id, value ->> 1 AS call FROM json_each(?)) AS asked)"
+        " WHERE data IS NOT NULL",
+        (as_json(list(calls)),),
+    )
+    return {(row["message_id"], row["call"]): json.loads(row["data"]) for row in rows}
+
+
+def changed_tasks(reader: Reader, after: int) -> set[str]:
+    """The tasks that events after the sequence number ``after`` are about."""
+    rows = reader.all(
+        "SELECT DISTINCT data ->> '$.task_id' FROM events"
+        " WHERE seq > ? AND type >= 'task.' AND type < 'task/'",
+        (after,),
+    )
+    return {str(row[0]) for row in rows}
+
+
 def append_all(tx: Tx, rows: Sequence[tuple[int, str, str, str, str, str, str]]) -> None:
-    """Add several events in order: `at`, type, agent, session, message, conversation, data each,
-    as `append` has them, data as JSON text."""
+    """Add several events in order. A row is ``at``, type, agent, session, message, conversation and
+    data, as for ``append``, with data as JSON text."""
     tx.insert(_INSERT, rows)
     tx.touch(TOPIC)
 
 
+def append_selected(tx: Tx, select: str, parameters: tuple[Any, ...]) -> None:
+    """Add an event for each row of a SELECT, whose columns are those of ``append_all``."""
+    if tx.execute(f"{_INTO} {select}", parameters).rowcount:
+        tx.touch(TOPIC)
+
+
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Events, and `next_seq`: everything up to it was looked at, matching or not."""
+class EventPage:
+    """Some events. Everything up to ``next_seq`` was searched, matching or not."""
 
     events: list[Event]
     next_seq: int
 
 
-class Subscription:
-    """Wakes its one reader after commits that appended events. Close it when done (or use `with`).
+class Subscription(AbstractContextManager["Subscription"]):
+    """Wakes its one reader after commits with events. Close it when done (or use ``with``).
 
     Nothing is queued, so a slow reader costs nothing: it reads from its own sequence number. A
-    commit between a wait and the next one is remembered, so no wake is lost.
+    commit between two waits is remembered, so no wake-up is lost.
     """
 
     def __init__(self, database: Database) -> None:
@@ -100,60 +126,27 @@ class Subscription:
         self._unlisten = database.listen(TOPIC, self._changed.set)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Return True when events were appended since the last wait, False after `timeout_s`."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            # A commit may have come in the same round as the deadline: the answer is its word.
-            if not self._changed.is_set():
-                return False
+        """Return True when events were appended since the last wait, False after ``timeout_s``."""
+        is_changed = await is_set_within(self._changed, timeout_s)
         self._changed.clear()
-        return True
+        return is_changed
 
     def close(self) -> None:
-        """Stop listening; a reader that waits is woken once more."""
+        """Stop listening; a waiting reader is woken once more."""
         self._unlisten()
         self._changed.set()
 
-    def __enter__(self) -> Self:
-        """Use it until the end of the block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close it."""
         self.close()
 
 
 class EventLog:
-    """Reading the log."""
+    """Reads the event log."""
 
     def __init__(self, database: Database) -> None:
-        """Read from `database`."""
+        """Read from ``database``."""
         self._database = database
-
-    async def read(
-        self,
-        after_seq: int,
-        *,
-        agent_id: str | None = None,
-        conversation: str | None = None,
-        types: Iterable[EventType] | None = None,
-        limit: int = 500,
-    ) -> list[Event]:
-        """Events with a sequence number above `after_seq`, oldest first, at most `limit`.
-
-        Filters combine; None means any. At most 1,000 events are returned, whatever `limit` says.
-        """
-        page = await self.page(
-            after_seq, agent_id=agent_id, conversation=conversation, types=types, limit=limit
-        )
-        return page.events
 
     async def page(
         self,
@@ -163,8 +156,13 @@ class EventLog:
         conversation: str | None = None,
         types: Iterable[EventType] | None = None,
         limit: int = 500,
-    ) -> Page:
-        """As `read`, and where to go on, so that a filtered reader does not look twice."""
+    ) -> EventPage:
+        """Events with a sequence number above ``after_seq``, oldest first, at most ``limit``.
+
+        Filters combine; None means any. At most 1,000 events are returned, even if ``limit`` is
+        higher. The page has the position to continue from, so that a filtered reader searches
+        nothing twice.
+        """
         limit = max(1, min(limit, MAX_READ))
         clauses = ["seq > ?"]
         narrowed: list[Any] = [after_seq]
@@ -172,21 +170,21 @@ class EventLog:
             clauses.append("agent_id = ?")
             narrowed.append(agent_id)
         if conversation is not None:
-            # The empty conversation has no rows in the index; saying so lets the index be used.
+            # The index leaves out the empty conversation; the added condition lets the index be
+            # used.
             clauses.append("conversation = ?" + (" AND conversation <> ''" if conversation else ""))
             narrowed.append(conversation)
         if types is not None:
-            names = sorted({EventType(kind).value for kind in types})
-            clauses.append(f"type IN ({', '.join('?' * len(names))})")
+            names = _names(types)
+            clauses.append(_is_of(names))
             narrowed += names
         sql = f"SELECT * FROM events WHERE {' AND '.join(clauses)} ORDER BY seq LIMIT ?"  # noqa: S608 - clauses are the constants above
 
-        def look(reader: Reader) -> Page:
-            rows = reader.all(sql, [*narrowed, limit])
-            events = [_event(row) for row in rows]
+        def look(reader: Reader) -> EventPage:
+            events = reader.values(_event, sql, [*narrowed, limit])
             if len(events) == limit:
-                return Page(events, events[-1].seq)
-            return Page(events, max(after_seq, _last_seq(reader)))
+                return EventPage(events, events[-1].seq)
+            return EventPage(events, max(after_seq, _last_seq(reader)))
 
         return await self._database.read(look, name="events.page")
 
@@ -200,89 +198,83 @@ class EventLog:
         before_seq: int | None = None,
         session_id: str = "",
     ) -> list[Event]:
-        """The newest `limit` events of one conversation (of one session in it, below a sequence
-        number), oldest first."""
-        names = sorted({EventType(kind).value for kind in types})
-        marks = ", ".join("?" * len(names))
-        wanted: list[Any] = [agent_id, conversation, *names]
-        more = ""
+        """The newest ``limit`` events of one conversation, oldest first; optionally only those of
+        one session, or below a sequence number."""
+        where = "agent_id = ? AND conversation = ? AND conversation <> ''"
+        values: list[Any] = [agent_id, conversation]
         for clause, value in (("seq < ?", before_seq), ("session_id = ?", session_id or None)):
             if value is not None:
-                more += f" AND {clause}"
-                wanted.append(value)
-        sql = (
-            "SELECT * FROM events WHERE agent_id = ? AND conversation = ? AND conversation <> ''"  # noqa: S608 - only constants are added
-            f" AND type IN ({marks}){more} ORDER BY seq DESC LIMIT ?"
-        )
-        wanted.append(max(1, min(limit, MAX_READ)))
-        rows = await self._database.read(lambda reader: reader.all(sql, wanted), name="events.tail")
-        return [_event(row) for row in reversed(rows)]
+                where += f" AND {clause}"
+                values.append(value)
+        return await self._database.read(_newest, where, values, types, limit, name="events.tail")
 
     async def latest(
         self, agent_id: str, *, types: Iterable[EventType], limit: int = 100, within: int = 50_000
     ) -> list[Event]:
-        """The newest `limit` events of one agent, oldest first, of the last `within` of all."""
-        names = sorted({EventType(kind).value for kind in types})
-        marks = ", ".join("?" * len(names))
-        sql = (
-            "SELECT * FROM events WHERE seq > (SELECT max(seq) FROM events) - ? AND agent_id = ?"  # noqa: S608 - only question marks are added
-            f" AND type IN ({marks}) ORDER BY seq DESC LIMIT ?"
-        )
-        wanted = (within, agent_id, *names, max(1, min(limit, MAX_READ)))
-        rows = await self._database.read(
-            lambda reader: reader.all(sql, wanted), name="events.latest"
-        )
-        return [_event(row) for row in reversed(rows)]
+        """The newest ``limit`` events of one agent within the last ``within``, oldest first."""
+        where = "seq > (SELECT max(seq) FROM events) - ? AND agent_id = ?"
+        values = [within, agent_id]
+        return await self._database.read(_newest, where, values, types, limit, name="events.latest")
 
     async def last_seq(self) -> int:
         """The sequence number of the newest event, 0 if there has never been one."""
         return await self._database.read(_last_seq, name="events.last_seq")
 
-    async def first_seq(self) -> int:
-        """The oldest sequence number kept, 0 if none is; older ones were pruned."""
-        return await self._database.read(
-            lambda reader: int(reader.scalar("SELECT coalesce(min(seq), 0) FROM events")),
-            name="events.first_seq",
-        )
+    async def bounds(self) -> tuple[int, int]:
+        """The sequence numbers of the oldest stored and of the newest event, of one moment.
+
+        Older ones were pruned. Without a stored event the first is the one that comes next.
+        """
+
+        def read(reader: Reader) -> tuple[int, int]:
+            first, last = reader.scalar("SELECT min(seq) FROM events"), _last_seq(reader)
+            return first or last + 1, last
+
+        return await self._database.read(read, name="events.bounds")
 
     def subscribe(self) -> Subscription:
-        """A way to wait for newer events. Subscribe first, read, then wait: nothing is missed."""
+        """A subscription to newer events. Subscribe first, read, then wait: nothing is missed."""
         return Subscription(self._database)
 
 
 def of_task(reader: Reader, task_id: str, *, limit: int) -> list[Event]:
-    """The newest `limit` events of a task, oldest first."""
-    rows = reader.all(
-        "SELECT * FROM events WHERE message_id = ? AND type >= 'task.' AND type < 'task/'"
-        " ORDER BY seq DESC LIMIT ?",
-        (task_id, max(1, min(limit, MAX_READ))),
-    )
-    return [_event(row) for row in reversed(rows)]
+    """The newest ``limit`` events of a task, oldest first."""
+    where = "message_id = ? AND type >= 'task.' AND type < 'task/'"
+    return _newest(reader, where, [task_id], None, limit)
 
 
 def of_message(reader: Reader, message_id: str, *, limit: int) -> list[Event]:
-    """The newest `limit` events of a message, as far as they are among the latest of all, oldest
-    first: there is no index over them, since every message would pay for it."""
-    rows = reader.all(
-        "SELECT * FROM events WHERE seq > ? AND message_id = ? ORDER BY seq DESC LIMIT ?",
-        (_last_seq(reader) - _LOOKED_AT, message_id, max(1, min(limit, MAX_READ))),
-    )
-    return [_event(row) for row in reversed(rows)]
+    """The newest ``limit`` events of a message among the latest events of the store, oldest first.
+
+    There is no index for this, since every message would have to maintain it.
+    """
+    first = _last_seq(reader) - _LOOKED_AT
+    return _newest(reader, "seq > ? AND message_id = ?", [first, message_id], None, limit)
+
+
+def _newest(
+    reader: Reader, where: str, values: list[Any], types: Iterable[EventType] | None, limit: int
+) -> list[Event]:
+    """The newest ``limit`` events of those types (None: any) that match, oldest first."""
+    if types is not None:
+        names = _names(types)
+        where, values = f"{where} AND {_is_of(names)}", [*values, *names]
+    sql = f"SELECT * FROM events WHERE {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608 - constants and marks
+    return reader.values(_event, sql, [*values, max(1, min(limit, MAX_READ))])[::-1]
+
+
+def _names(types: Iterable[EventType]) -> list[str]:
+    return sorted({EventType(kind).value for kind in types})
+
+
+def _is_of(names: Sequence[str]) -> str:
+    return f"type IN ({', '.join('?' * len(names))})"
 
 
 def _last_seq(reader: Reader) -> int:
-    # AUTOINCREMENT remembers the highest number given out, also when retention pruned the rows.
+    # AUTOINCREMENT stores the highest number given out, even after retention pruned the rows.
     return int(reader.scalar("SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0)
 
 
 def _event(row: Any) -> Event:
-    return Event(
-        seq=row["seq"],
-        at=row["at"],
-        type=row["type"],
-        agent_id=row["agent_id"],
-        session_id=row["session_id"],
-        message_id=row["message_id"],
-        conversation=row["conversation"],
-        data=json.loads(row["data"]),
-    )
+    return from_row(Event, row, data=json.loads(row["data"]))

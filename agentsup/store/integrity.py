@@ -1,27 +1,28 @@
-"""Whether the file may be trusted: a flag for a clean shutdown, a check when it is missing.
+"""Integrity of the file: a flag for a clean shutdown, and a check if it is missing.
 
-A damaged file is refused with the way back to the last good backup; the store never starts empty
-in the place of one that had content.
+A damaged file is refused with a way back to the last good backup. The store never starts empty in
+place of one that had content.
 """
+
+from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
 
 from agentsup.store.failures import corrupt
-
-__all__ = ["check", "findings", "is_clean", "mark", "refuse_emptied"]
+from agentsup.store.migrate import PUT_META
 
 _MOST_FINDINGS = 5
 
 
 def refuse_emptied(path: Path, last_good: Path | None) -> None:
-    """Raise `StoreCorrupt` if the file was cut to nothing although backups show it had content."""
+    """Raise ``StoreCorrupt`` if the file is empty although backups show that it had content."""
     if last_good is not None and path.exists() and path.stat().st_size == 0:
         raise corrupt(path, "the file is empty", last_good)
 
 
 def is_clean(connection: sqlite3.Connection) -> bool:
-    """Whether the last process that used the file closed it in order."""
+    """Whether the last process that used the file closed it cleanly."""
     try:
         row = connection.execute("SELECT value FROM store_meta WHERE key = 'clean'").fetchone()
     except sqlite3.OperationalError:
@@ -30,23 +31,19 @@ def is_clean(connection: sqlite3.Connection) -> bool:
 
 
 def mark(connection: sqlite3.Connection, *, clean: bool) -> None:
-    """Record that the file is in use (`clean=False`) or closed in order."""
-    connection.execute(
-        "INSERT INTO store_meta (key, value) VALUES ('clean', ?) "
-        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        ("1" if clean else "0",),
-    )
+    """Record that the file is in use (``clean=False``) or cleanly closed."""
+    connection.execute(PUT_META, ("clean", "1" if clean else "0"))
 
 
 def findings(connection: sqlite3.Connection) -> str:
-    """What `quick_check` complains about; empty if nothing."""
+    """The damage that ``quick_check`` reports; empty if none."""
     rows = connection.execute(f"PRAGMA quick_check({_MOST_FINDINGS})").fetchall()
     lines = [str(row[0]) for row in rows]
     return "" if lines == ["ok"] else "; ".join(lines)
 
 
 def check(connection: sqlite3.Connection, path: Path, last_good: Path | None) -> None:
-    """Raise `StoreCorrupt` if `quick_check` finds damage."""
+    """Raise ``StoreCorrupt`` if ``quick_check`` finds damage."""
     complaint = findings(connection)
     if complaint:
         raise corrupt(path, complaint, last_good)

@@ -1,25 +1,31 @@
 """Schema versions: numbered SQL files, forward only, each in one transaction.
 
-A process killed inside a migration finds the schema of before it; one killed after it, the new
-one. A database written by a newer version is refused before anything in it is changed.
+If the process is killed inside a migration, the old schema stays; after it, the new one. A database
+written by a newer version is refused before anything in it is changed.
 """
+
+from __future__ import annotations
 
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from agentsup.kit import faults
 from agentsup.model.errors import SchemaTooNew
-from agentsup.store.failures import Trouble, unavailable
-
-__all__ = ["Migration", "current_version", "load", "migrate", "packaged", "refuse_unknown"]
+from agentsup.store.failures import StoreFault, unavailable
 
 _FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
+PUT_META = (
+    "INSERT INTO store_meta (key, value) VALUES (?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+"""Sets a value of the store's own table."""
 _OWN_TABLES = """
 CREATE TABLE IF NOT EXISTS schema_version (
   version    INTEGER PRIMARY KEY,
@@ -35,22 +41,23 @@ CREATE TABLE IF NOT EXISTS store_meta (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step: `version` counts from 1 without gaps."""
+    """One step. ``version`` counts from 1 without gaps."""
 
     version: int
     name: str
     sql: str
 
 
+@cache
 def packaged() -> tuple[Migration, ...]:
-    """The migrations that ship with this version."""
+    """The migrations that ship with this version, read once."""
     return load(files("agentsup.store") / "migrations")
 
 
 def load(directory: Traversable | Path) -> tuple[Migration, ...]:
-    """Read `NNNN_name.sql` files in order.
+    """Read ``NNNN_name.sql`` files in order.
 
-    Raises `ValueError` for a file named otherwise, for a gap and for a number used twice.
+    Raises ``ValueError`` for another file name, for a gap and for a number used twice.
     """
     found = []
     for entry in sorted(directory.iterdir(), key=lambda entry: entry.name):
@@ -82,11 +89,11 @@ def current_version(connection: sqlite3.Connection) -> int | None:
 def refuse_unknown(connection: sqlite3.Connection, path: Path, known: int) -> int:
     """The current version, if this version of agentsup may open the file.
 
-    Raises `SchemaTooNew` for one above `known` and `StoreUnavailable` for a foreign database.
+    Raises ``SchemaTooNew`` for one above ``known`` and ``StoreUnavailable`` for a foreign database.
     """
     version = current_version(connection)
     if version is None:
-        raise unavailable(Trouble.FOREIGN, path)
+        raise unavailable(StoreFault.FOREIGN, path)
     if version > known:
         raise SchemaTooNew(
             f"{path} has schema {version}, this agentsup knows schemas up to {known}. Install the "
@@ -104,10 +111,10 @@ def migrate(
     *,
     now_ms: Callable[[], int],
 ) -> int:
-    """Bring the database up to the last of `migrations`; returns how many were applied.
+    """Bring the database up to the last of ``migrations``; returns how many were applied.
 
-    Raises `sqlite3.Error` with a note that names the file; the database is then at the version
-    before it. `now_ms` gives the wall time that is recorded.
+    Raises ``sqlite3.Error`` with a note that names the file; the database is then at the version
+    before it. ``now_ms`` gives the wall time that is recorded.
     """
     connection.executescript(f"BEGIN IMMEDIATE; {_OWN_TABLES} COMMIT;")
     version = current_version(connection)

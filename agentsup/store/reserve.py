@@ -1,40 +1,40 @@
-"""A file that holds disk space back, given up when the disk is full so that work can be closed.
+"""A file that reserves disk space, and is removed on a full disk so that work can be ended.
 
 Everything here blocks on the disk and runs in the writer's thread. Serves P1 on a full disk.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["DiskReserve"]
-
 
 class DiskReserve:
-    """`size_bytes` of allocated space at `path`; a size of 0 switches the reserve off."""
+    """``size_bytes`` of allocated space at ``path``; a size of 0 switches the reserve off."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         """Prepare a reserve; nothing is created yet."""
         self.path = path
         self.size_bytes = size_bytes
-        self._is_held = False
+        self._is_allocated = False
 
     @property
-    def is_held(self) -> bool:
-        """Whether the space is held back now (always, if the reserve is off)."""
-        return self._is_held or self.size_bytes == 0
+    def is_allocated(self) -> bool:
+        """Whether the space is reserved now (always, if the reserve is off)."""
+        return self._is_allocated or self.size_bytes == 0
 
-    def hold(self) -> bool:
-        """Take the space unless the disk is nearly full; True if it is held afterwards.
+    def allocate(self) -> bool:
+        """Reserve the space unless the disk is nearly full; True if it is reserved afterwards.
 
-        It is taken only where twice its size is free, so that a disk at its limit does not make
-        the store give the reserve up and take it back with every write.
+        It is reserved only if twice its size is free. Otherwise a nearly full disk would make the
+        store release and reserve it with every write.
         """
-        if self.is_held:
+        if self.is_allocated:
             return True
         try:
             if self.path.exists() and self.path.stat().st_size == self.size_bytes:
-                self._is_held = True  # left by a process that was killed
+                self._is_allocated = True  # left by a process that was killed
                 return True
             disk = os.statvfs(self.path.parent)
             if disk.f_bavail * disk.f_frsize < 2 * self.size_bytes:
@@ -47,11 +47,11 @@ class DiskReserve:
         except OSError:
             self.free()
             return False
-        self._is_held = True
+        self._is_allocated = True
         return True
 
     def free(self) -> None:
-        """Give the space back to the file system."""
-        self._is_held = False
+        """Release the space."""
+        self._is_allocated = False
         with contextlib.suppress(OSError):
             self.path.unlink()

@@ -1,7 +1,7 @@
-"""Going back to a backup: checked before anything is touched, and nothing is thrown away.
+"""Restoring a backup: it is checked before any change, and no file is deleted.
 
-The files that are there are moved to a directory of their own below `backups/`. Everything here
-blocks, and needs the home's lock to be held.
+The present files are moved to a directory of their own below ``backups/``. Everything here blocks,
+and needs the home's lock.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,34 +20,31 @@ from agentsup.model.errors import AgentsupError, NotFound, StoreCorrupt
 from agentsup.store import backup, integrity, migrate, record
 from agentsup.store.connection import connect_reader, connect_unlogged
 from agentsup.store.failures import condition_of
-from agentsup.store.trust import Condition, Remembered
-
-__all__ = ["Chosen", "Restored", "Unfinished", "choose", "copy_to", "restore", "unfinished"]
+from agentsup.store.identity import RecordedIdentity, StoreCondition
 
 _PATIENCE_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a backup holds: when it was made (ms, where that is known), its messages, and how many of
-    them are not at their end in it."""
+    """The content of a backup: when it was made (ms, or None if unknown), its number of messages,
+    and how many of them have not ended."""
 
     made_at: int | None
     messages: int
     unfinished: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What was done. `aside` holds the files that were there, None where there were none."""
-
-    backup: Path
-    aside: Path | None
+def schema_of(store: Path) -> int:
+    """The schema of a store that nobody has open. Raises ``SchemaTooNew`` if this version does not
+    know it, ``StoreUnavailable``."""
+    with _conditions_of(store), closing(connect_reader(store, busy_timeout_ms=0)) as connection:
+        return migrate.refuse_unknown(connection, store, len(migrate.packaged()))
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A backup that has passed its check, and the newer ones that have not, with the reason."""
+    """A backup that passed its check, and the newer ones that failed it, with the reason."""
 
     path: Path
     holds: Unfinished
@@ -54,9 +52,9 @@ class Chosen:
 
 
 def choose(home: Path, given: str | None) -> Chosen:
-    """The backup that is meant: a name in `backups/`, a path, or the newest that can be used.
+    """The chosen backup: a name in ``backups/``, a path, or the newest that can be used.
 
-    Raises `NotFound`; for a named one, or where none can be used, what `unfinished` raises.
+    Raises ``NotFound``. For a given one, or if none can be used, also what ``unfinished`` raises.
     """
     directory = home / "backups"
     if given is not None:
@@ -84,10 +82,10 @@ def _named(directory: Path, given: str) -> Path:
 
 
 def unfinished(chosen: Path) -> Unfinished:
-    """Check the backup at `chosen` and say what it holds.
+    """Check the backup at ``chosen`` and return its content.
 
-    Raises `StoreCorrupt` where it is damaged, `SchemaTooNew` and `StoreUnavailable` where this version
-    can't use it.
+    Raises ``StoreCorrupt`` if it is damaged, ``SchemaTooNew`` and ``StoreUnavailable`` if this
+    version can't use it.
     """
     log = chosen.with_name(chosen.name + "-wal")
     if log.exists() and log.stat().st_size:
@@ -96,58 +94,57 @@ def unfinished(chosen: Path) -> Unfinished:
             "`agentsup backup`",
             path=str(chosen),
         )
-    try:
-        with closing(connect_unlogged(chosen)) as connection:
-            version = migrate.refuse_unknown(connection, chosen, len(migrate.packaged()))
-            complaint = integrity.findings(connection)
-            if complaint or not version:
-                raise StoreCorrupt(
-                    f"{chosen} can't be restored: {complaint or 'there is nothing in it'}",
-                    path=str(chosen),
-                )
-            total, ended = connection.execute(
-                "SELECT count(*), coalesce(sum(state IN ('done', 'dead', 'cancelled')), 0)"
-                " FROM messages"
-            ).fetchone()
-            made_at = record.describe(connection).copied_at or backup.taken_at(chosen)
-            return Unfinished(made_at, total, total - ended)
-    except sqlite3.Error as error:
-        raise condition_of(error, chosen, lambda: None) or error from error
+    with _conditions_of(chosen), closing(connect_unlogged(chosen)) as connection:
+        version = migrate.refuse_unknown(connection, chosen, len(migrate.packaged()))
+        complaint = integrity.findings(connection)
+        if complaint or not version:
+            raise StoreCorrupt(
+                f"{chosen} can't be restored: {complaint or 'there is nothing in it'}",
+                path=str(chosen),
+            )
+        total, ended = connection.execute(
+            "SELECT count(*), coalesce(sum(state IN ('done', 'dead', 'cancelled')), 0)"
+            " FROM messages"
+        ).fetchone()
+        made_at = record.describe(connection).copied_at or backup.taken_at(chosen)
+        return Unfinished(made_at, total, total - ended)
 
 
-def restore(store: Path, chosen: Path, *, at_ms: int) -> Restored:
-    """Put a copy of the backup at `chosen` in the place of `store`; `unfinished` has checked it.
+def restore(store: Path, chosen: Path, *, at_ms: int) -> Path | None:
+    """Replace ``store`` by a copy of the backup at ``chosen``, which ``unfinished`` has checked.
 
-    A log and an index beside the store are moved away with it: they belong to that file alone. May be
-    repeated after it was cut off. Raises `OSError`, `StoreUnavailable`; then the old files stand, or lie aside together.
+    Returns the directory of the old files; None if there were none.
+
+    A log and an index beside the store are moved away with it, since they belong to that file
+    alone. May be repeated after an interruption. Raises ``OSError``, ``StoreUnavailable``; then the
+    old files are still in place, or together in ``backups/``.
     """
-    past = record.remembered(record.path_beside(store))
-    fresh = store.with_name(store.name + ".restoring")
-    with contextlib.suppress(FileNotFoundError):
-        fresh.unlink()
-    descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as target, chosen.open("rb") as source:
-            shutil.copyfileobj(source, target)
-        written = _adopt(fresh, past, at_ms)
+    past = record.read_record(record.path_beside(store))
+    with _conditions_of(store), backup.whole_file(store, ".restoring") as fresh:
+        shutil.copyfile(chosen, fresh)
+        written = adopt(fresh, past, at_ms)
         backup.sync(fresh)
-    except BaseException as error:
-        fresh.unlink(missing_ok=True)
-        full = condition_of(error, fresh, lambda: None)
-        if full is not None:
-            raise full from error
-        raise
-    beside = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
-    aside = record.put_aside(beside, at_ms)
-    fresh.replace(store)
-    backup.sync(store.parent)
+        beside = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
+        aside = record.move_to_backups(beside, at_ms)
     record.write(store, written)
-    return Restored(chosen, aside)
+    return aside
 
 
-def _adopt(fresh: Path, past: Remembered | None, at_ms: int) -> Remembered:
-    """Let the copy go on as the store: newer than all that was noted, so that nothing older passes for
-    it, and with event numbers that no client has seen."""
+@contextlib.contextmanager
+def _conditions_of(path: Path) -> Iterator[None]:
+    """Raise a condition of the disk or the file as what it is, not as SQLite's error."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise condition_of(error, path, lambda: None) or error from error
+
+
+def adopt(fresh: Path, past: RecordedIdentity | None, at_ms: int) -> RecordedIdentity:
+    """Turn the copy into the store; returns what ``record.write`` must record of it.
+
+    It gets a higher generation than any recorded one, so that no older file is taken for it, and
+    event numbers that no client has seen.
+    """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         found = record.describe(connection)
@@ -156,8 +153,7 @@ def _adopt(fresh: Path, past: Remembered | None, at_ms: int) -> Remembered:
         store_id = past.store_id if past and past.store_id else found.store_id
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany(
-            "INSERT INTO store_meta (key, value) VALUES (?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            migrate.PUT_META,
             [("generation", str(generation)), ("store_id", store_id), ("clean", "0")],
         )
         connection.execute("DELETE FROM store_meta WHERE key = 'copied_at'")
@@ -166,29 +162,22 @@ def _adopt(fresh: Path, past: Remembered | None, at_ms: int) -> Remembered:
             (sequence, sequence),
         )
         connection.execute("COMMIT")
-    return Remembered(store_id, generation, generation, sequence, Condition.CLOSED, at_ms)
+    return RecordedIdentity(
+        store_id, generation, generation, sequence, StoreCondition.CLOSED, at_ms
+    )
 
 
 def copy_to(store: Path, target: Path, *, at_ms: int) -> None:
-    """Write a checked copy of the store, whoever uses it, to the new file `target`.
+    """Write a checked copy of the store, which may be in use, to the new file ``target``.
 
-    The file takes its name when it is whole and on the disk. Raises `FileExistsError`, `OSError`,
-    `StoreCorrupt`, `StoreUnavailable`.
+    The file gets its final name when it is complete and on the disk. Raises ``FileExistsError``,
+    ``OSError``, ``StoreCorrupt``, ``StoreUnavailable``.
     """
     if target.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    partial = target.with_name(target.name + backup.PARTIAL)
-    partial.unlink(missing_ok=True)  # of a command that was killed
-    try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        with closing(connect_reader(store, busy_timeout_ms=_PATIENCE_MS)) as connection:
-            backup.write_copy(connection, store, partial, at_ms=at_ms)
-        partial.replace(target)
-        backup.sync(target.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        found: AgentsupError | None = condition_of(error, store, lambda: None)
-        if found is not None:
-            raise found from error
-        raise
+    with (
+        _conditions_of(store),
+        backup.whole_file(target) as partial,
+        closing(connect_reader(store, busy_timeout_ms=_PATIENCE_MS)) as connection,
+    ):
+        backup.write_copy(connection, store, partial, at_ms=at_ms)

@@ -1,8 +1,10 @@
-"""Retention: old rows go, by rules, in batches small enough that the writer is never held long.
+"""Retention: old rows are deleted by rules, in batches so small that the writer is never held long.
 
-What is pruned is counted in the same transaction, so that sums over past and present rows stay
-right at every instant.
+Deleted rows are counted in the same transaction, so that sums over past and present rows are right
+at every instant.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,22 +13,13 @@ from functools import partial
 
 from agentsup.kit.clock import Clock
 from agentsup.store.database import Database
+from agentsup.store.migrate import PUT_META
 from agentsup.store.transaction import Tx
 
-__all__ = [
-    "OnPruned",
-    "Pruned",
-    "PruningClock",
-    "Retention",
-    "add_to_totals",
-    "prune",
-    "trusted_ms",
-]
-
 AT_START_MS = 24 * 3_600_000
-"""How far the time of pruning moves on at most with the first pruning of a process."""
+"""The most ms by which the pruning time advances with the first pruning of a process."""
 CATCH_UP = 4
-"""How much faster than time that passes it moves on after that."""
+"""After that it advances at most this many times faster than real time."""
 
 _FIRST_BATCH = 32
 _GOOD_MS = 5.0
@@ -35,12 +28,13 @@ _LONG_MS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """One rule: rows of `table` that match `where` and are older than `keep_ms` go.
+    """One rule: rows of ``table`` that match ``where`` and are older than ``keep_ms`` are deleted.
 
-    `where` is SQL over the table's columns with the parameter `:cutoff` (wall ms, now minus
-    `keep_ms`), for instance `"state = 'done' AND ended_at < :cutoff"`. `key` is a unique column, or
-    several with commas, needed where the table has no rowid. `count_by` are the columns by which pruned rows are
-    counted. `batch_max` is the most rows deleted in one go; less if they are slow to delete.
+    ``where`` is SQL over the table's columns with the parameter ``:cutoff`` (wall ms, now minus
+    ``keep_ms``), for instance ``"state = 'done' AND ended_at < :cutoff"``. ``key`` is a unique
+    column, or several with commas, needed if the table has no rowid. ``count_by`` are the columns
+    by which pruned rows are counted. ``batch_max`` is the most rows deleted at once; fewer if
+    deleting is slow.
     """
 
     table: str
@@ -53,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Rows deleted by one rule in one batch, counted by the values of its `count_by` columns."""
+    """Rows deleted by one rule in one batch, counted by the values of its ``count_by`` columns."""
 
     rule: Retention
     rows: int
@@ -64,7 +58,7 @@ OnPruned = Callable[[Tx, Pruned], None]
 
 
 def add_to_totals(tx: Tx, pruned: Pruned) -> None:
-    """The hook for messages: adds counts by `("agent_id", "state")` to the table `totals`."""
+    """The hook for messages: adds counts by ``("agent_id", "state")`` to the table ``totals``."""
     if pruned.rule.count_by != ("agent_id", "state"):
         return
     tx.executemany(
@@ -75,11 +69,12 @@ def add_to_totals(tx: Tx, pruned: Pruned) -> None:
 
 
 def trusted_ms(last_ms: int | None, wall_ms: int, passed_ms: int | None) -> int:
-    """The time by which rows are old enough to go: the wall, but never far ahead of the last one.
+    """The time against which rows are old: the wall clock, but never far ahead of the last pruning.
 
-    `last_ms` is the one of the last pruning, None where there was none; `passed_ms` how long ago that
-    was, None where another process did it. A clock that is a year ahead for an hour takes a day or two
-    of rows, not all; after a long time switched off the rest goes within days.
+    ``last_ms`` is the time used by the last pruning, None if there was none; ``passed_ms`` is how
+    long ago that was, None if another process did it. If the clock is a year ahead for an hour,
+    rows of a day or two are deleted, not all. After a long time switched off, the rest is deleted
+    within days.
     """
     if last_ms is None:
         return wall_ms
@@ -88,7 +83,7 @@ def trusted_ms(last_ms: int | None, wall_ms: int, passed_ms: int | None) -> int:
 
 
 class PruningClock:
-    """Keeps in the store by which time it was pruned last."""
+    """Stores the time used by the last pruning."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -96,18 +91,14 @@ class PruningClock:
         self._pruned_s: float | None = None
 
     async def now_ms(self) -> int:
-        """The time to prune by now. Raises what `Database.write` raises."""
+        """The pruning time to use now. Raises what ``Database.write`` raises."""
         now_s, wall_ms = self._clock.monotonic(), self._clock.now_ms()
         passed_ms = None if self._pruned_s is None else round((now_s - self._pruned_s) * 1000)
 
         def move(tx: Tx) -> int:
             stored = tx.scalar("SELECT value FROM store_meta WHERE key = 'pruned_by'")
             by_ms = trusted_ms(None if stored is None else int(stored), wall_ms, passed_ms)
-            tx.execute(
-                "INSERT INTO store_meta (key, value) VALUES ('pruned_by', ?)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (str(by_ms),),
-            )
+            tx.execute(PUT_META, ("pruned_by", str(by_ms)))
             return by_ms
 
         by_ms = await self._database.write(move, name="retention.clock")
@@ -124,12 +115,11 @@ async def prune(
     on_pruned: OnPruned = add_to_totals,
     pause_s: float = 0.02,
 ) -> dict[str, int]:
-    """Apply `rules` once, in order; returns the number of rows deleted per table.
+    """Apply ``rules`` once, in order; returns the number of rows deleted per table.
 
-    `now_ms` is the time they are held against, the clock's unless it is given.
-
-    `on_pruned` runs in the transaction of each batch. Between batches the writer is left alone
-    for `pause_s` seconds. Raises what `Database.write` raises; what is deleted by then stays so.
+    ``now_ms`` is the wall time for their age (default: the clock's). ``on_pruned`` runs in the
+    transaction of each batch. Between batches the writer is free for ``pause_s`` seconds. Raises
+    what ``Database.write`` raises; earlier batches stay deleted.
     """
     deleted: Counter[str] = Counter()
     now_ms = clock.now_ms() if now_ms is None else now_ms
@@ -148,7 +138,7 @@ async def prune(
 
 
 def _next_limit(limit: int, elapsed_ms: float, most: int) -> int:
-    """Twice as many rows while that is quick, half as many once it is not."""
+    """Twice as many rows if the last batch was quick, half as many if it was slow."""
     if elapsed_ms > _LONG_MS:
         return max(1, limit // 2)
     return min(limit * 2, most) if elapsed_ms < _GOOD_MS else limit

@@ -1,24 +1,20 @@
-"""Where SQL runs: the port `Runner`, in threads for production, inline for simulation.
+"""The runner, which executes SQL: a port, with threads in production and inline for simulation.
 
 A thread hop costs as much as half a dozen tasks, so the unit of work is a function that uses a
 connection, not a statement: one hop per batch, one hop per read.
 """
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import aiosqlite
 
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.failures import Trouble
-
-__all__ = ["Connect", "InlineRunner", "Runner", "RunnerDead", "ThreadRunner"]
 
 T = TypeVar("T")
 Connect = Callable[[], sqlite3.Connection]
@@ -26,33 +22,33 @@ Work = Callable[[sqlite3.Connection], T]
 
 
 class Runner(Protocol):
-    """Runs functions on connections it owns; one writer, a few readers."""
+    """Runs functions on connections that it owns: one writer, a few readers."""
 
     async def open_writer(self, connect: Connect) -> None:
-        """Open the connection that `write` uses. Raises what `connect` raises."""
+        """Open the connection that ``write`` uses. Raises what ``connect`` raises."""
         ...
 
     async def open_readers(self, connect: Connect) -> None:
-        """Open the connections that `read` uses."""
+        """Open the connections that ``read`` uses."""
         ...
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` on the writer's connection, after whatever was given before it.
+        """Run ``work`` on the writer's connection, after all earlier work.
 
-        Once it has begun it runs to its end, also if the caller is cancelled.
+        Once begun it runs to its end, even if the caller is cancelled.
         """
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` on a read-only connection when one is free."""
+        """Run ``work`` on a read-only connection when one is free."""
         ...
 
     async def aside(self, connect: Connect, work: Work[T]) -> T:
-        """Run long `work` on a connection of its own, in nobody's way."""
+        """Run long ``work`` on a separate connection, so that nothing waits for it."""
         ...
 
     async def close(self) -> None:
-        """Close every connection after the work given so far; harmless when repeated."""
+        """Close every connection after the work given so far. A second call does nothing."""
         ...
 
 
@@ -61,12 +57,12 @@ class _Thread(aiosqlite.Connection):
 
     def __init__(self, connect: Connect, name: str) -> None:
         super().__init__(connect, iter_chunk_size=64)
-        # Never the reason that a process can't end: dying in a commit is what the store survives.
+        # A daemon thread never keeps a process alive: the store survives a death within a commit.
         self._thread.daemon = True
         self._thread.name = name
 
     async def begin(self) -> None:
-        """Start the thread and connect in it; if that fails, the thread has ended."""
+        """Start the thread and connect in it. If that fails, the thread has ended."""
         try:
             await self
         except BaseException:
@@ -78,7 +74,7 @@ class _Thread(aiosqlite.Connection):
         return result
 
     async def end(self) -> None:
-        """Close the connection and see the thread out."""
+        """Close the connection and wait for the end of the thread."""
         await self.close()
         self._thread.join(timeout=1.0)
 
@@ -87,7 +83,7 @@ class ThreadRunner:
     """One thread for the writer and one for each reader."""
 
     def __init__(self, readers: int = 2) -> None:
-        """`readers` is the number of reading connections."""
+        """``readers`` is the number of reading connections."""
         self._reader_count = readers
         self._writer: _Thread | None = None
         self._readers: list[_Thread] = []
@@ -115,8 +111,8 @@ class ThreadRunner:
     async def read(self, work: Work[T]) -> T:
         """One hop to a reader's thread and back.
 
-        If the caller is cancelled, that thread may still be busy when it is handed out next; the
-        next work then simply queues behind.
+        If the caller is cancelled, that thread may still be busy when it is used next; the next
+        work then waits behind.
         """
         reader = await self._free.get()
         try:
@@ -125,11 +121,11 @@ class ThreadRunner:
             self._free.put_nowait(reader)
 
     async def aside(self, connect: Connect, work: Work[T]) -> T:
-        """A connection and a thread for this one piece of work."""
+        """Use a separate connection and thread for this work."""
         return await asyncio.to_thread(_with_connection, connect, work)
 
     async def close(self) -> None:
-        """Readers first: the writer, last to close, then folds the log into the file."""
+        """Close the readers first; the writer closes last and then merges the log into the file."""
         threads = [*self._readers, *([self._writer] if self._writer is not None else [])]
         self._readers, self._writer = [], None
         async with AsyncExitStack() as stack:
@@ -138,105 +134,7 @@ class ThreadRunner:
 
 
 class RunnerDead(StoreUnavailable):
-    """A simulated process death: whatever is asked of the runner from now on is not done."""
-
-
-class InlineRunner:
-    """Everything in the loop's own thread, after a random delay: for simulation.
-
-    The delay before the work lets other tasks run first; the one after it parts the commit from
-    its confirmation, so that a kill between them is among the cases. `kill()` is the end of the
-    simulated process: connections close, open transactions roll back.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-        max_delay_s: float = 0.005,
-        is_durable: bool = False,
-    ) -> None:
-        """`path` is named in errors. Without `is_durable` commits are not flushed to the disk.
-
-        A killed simulation loses no page cache, so flushing would only cost time. With
-        `max_delay_s` of 0 work runs at once.
-        """
-        self._path = path
-        self._clock = clock
-        self._entropy = entropy
-        self._max_delay_s = max_delay_s
-        self._is_durable = is_durable
-        self._is_dead = False
-        self._writer: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether `kill` was called."""
-        return self._is_dead
-
-    async def open_writer(self, connect: Connect) -> None:
-        """Connect in this thread."""
-        self._check()
-        self._writer = connect()
-        if not self._is_durable:
-            self._writer.execute("PRAGMA synchronous = OFF")
-
-    async def open_readers(self, connect: Connect) -> None:
-        """Connect in this thread; one connection is enough where nothing runs in parallel."""
-        self._check()
-        self._reader = connect()
-
-    async def write(self, work: Work[T]) -> T:
-        """Wait a little, run, wait a little."""
-        await self._delay()
-        assert self._writer is not None, "the writer is not open"
-        result = self._run(work, self._writer)
-        await self._delay()
-        return result
-
-    async def read(self, work: Work[T]) -> T:
-        """Wait a little, run."""
-        await self._delay()
-        assert self._reader is not None, "the readers are not open"
-        return self._run(work, self._reader)
-
-    async def aside(self, connect: Connect, work: Work[T]) -> T:
-        """Wait a little, run on a connection of its own."""
-        await self._delay()
-        return _with_connection(connect, work)
-
-    def kill(self) -> None:
-        """Die: roll back what is open, and answer every later call with `RunnerDead`."""
-        self._is_dead = True
-        self._disconnect()
-
-    async def close(self) -> None:
-        """Close in order; raises nothing on a dead runner."""
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        for connection in (self._reader, self._writer):
-            if connection is not None:
-                connection.close()
-
-    def _check(self) -> None:
-        if self._is_dead:
-            raise RunnerDead(f"the runner of {self._path} was killed", reason=Trouble.STOPPED.value)
-
-    async def _delay(self) -> None:
-        self._check()
-        if self._max_delay_s > 0:
-            await self._clock.sleep(self._entropy.uniform(0.0, self._max_delay_s))
-            self._check()
-
-    def _run(self, work: Work[T], connection: sqlite3.Connection) -> T:
-        try:
-            return work(connection)
-        finally:
-            self._check()  # killed from inside the work: nothing it says counts
+    """A simulated process death: the runner does no later work."""
 
 
 def _with_connection(connect: Connect, work: Work[T]) -> T:

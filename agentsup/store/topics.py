@@ -1,28 +1,34 @@
-"""Wakes after a commit: who listens to a topic is called once per batch that touched it.
+"""Wake-ups after a commit: a listener is called once per batch that touched its topic.
 
-A topic is a plain name such as `events` or `agent:<id>`. Nothing is carried but the fact that
-something changed; the listener reads what it needs from the database.
+A topic is a plain name such as ``events`` or ``agent:<id>``. A wake-up carries no data; the
+listener reads what it needs from the database. Only a topic that is touched with a value, such as
+``done:<id>`` at the end of a message, hands that value to those who expect it.
 """
 
-import logging
-from collections.abc import Callable, Iterable
+from __future__ import annotations
 
-__all__ = ["Topics"]
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
-_log = logging.getLogger(__name__)
+from agentsup.kit.log import get_logger
+
+_log = get_logger(__name__)
 
 
 class Topics:
     """Listeners by topic; used in the loop's thread only."""
 
     def __init__(self) -> None:
-        """Nobody listens yet."""
+        """Start without listeners."""
         self._listeners: dict[str, dict[object, Callable[[], None]]] = {}
+        self._expected: dict[str, set[asyncio.Future[Any]]] = {}
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each commit that touched `topic`; returns how to stop that.
+        """Call ``callback`` after commits that touched ``topic``; returns a way to stop this.
 
-        The same callback may listen several times; stopping twice is harmless.
+        The same callback may listen several times. Stopping twice does nothing.
         """
         ticket = object()
         self._listeners.setdefault(topic, {})[ticket] = callback
@@ -34,20 +40,44 @@ class Topics:
 
         return unlisten
 
-    def announce(self, topics: Iterable[str]) -> int:
-        """Call the listeners of each of `topics` once; returns how many of them raised."""
-        errors = 0
-        for topic in dict.fromkeys(topics):
+    def expect(self, topic: str) -> asyncio.Future[Any]:
+        """The value of the next touch of ``topic`` that has one. Cancel it to expect no more."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._expected.setdefault(topic, set()).add(future)
+        future.add_done_callback(partial(self._expect_no_more, topic))
+        return future
+
+    def _expect_no_more(self, topic: str, future: asyncio.Future[Any]) -> None:
+        futures = self._expected.get(topic)
+        if futures is not None:
+            futures.discard(future)
+            if not futures:
+                del self._expected[topic]
+
+    def announce(self, touches: Iterable[Mapping[str, Callable[[], Any] | None]]) -> None:
+        """Call the listeners of each topic once, and hand its value, if any, to who expects it.
+
+        ``touches`` has the topics of each function of a batch, with their values.
+        """
+        touched: dict[str, Callable[[], Any] | None] = {}
+        for topics in touches:
+            for topic, value in topics.items():
+                touched[topic] = value or touched.get(topic)
+        for topic, value in touched.items():
+            if value is not None:
+                self._hand_over(topic, value)
             for callback in tuple(self._listeners.get(topic, {}).values()):
                 try:
                     callback()
                 except Exception:  # noqa: BLE001
-                    # supervision boundary: the change is durable and others wait for their wake
-                    errors += 1
-                    _log.exception("a listener of %s failed", topic)
-        return errors
+                    # supervision boundary: the change is durable, and other listeners must be woken
+                    _log.exception(f"a listener of {topic} failed")
 
-    @property
-    def count(self) -> int:
-        """How many callbacks listen now."""
-        return sum(map(len, self._listeners.values()))
+    def _hand_over(self, topic: str, value: Callable[[], Any]) -> None:
+        for future in tuple(self._expected.get(topic, ())):
+            if not future.done():
+                try:
+                    future.set_result(value())
+                except Exception as error:  # noqa: BLE001
+                    # supervision boundary: as below; who expects the value gets the error
+                    future.set_exception(error)

@@ -1,12 +1,13 @@
 """One supervised child, through all its lives.
 
-A controller task per child starts lives, waits for ends, asks `decide` and stops within limits,
-so no child ever waits for another. Requests (start, stop, restart, replace) only change what is
-intended and wake the controller; what is intended is read again after every wait. Serves P3, P5.
+A controller task per child starts lives, waits for ends, asks ``decide`` and stops within limits,
+so no child ever waits for another. Requests (start, stop, restart, replace) only change the intent
+and wake the controller, which reads the intent again after every wait. Serves P3, P5.
 """
 
+from __future__ import annotations
+
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -14,30 +15,27 @@ from typing import Any
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
 from agentsup.supervision.board import ChildStatus
-from agentsup.supervision.life import Life, Outcome, live, state_after, where
+from agentsup.supervision.life import ChildLife, LifeOutcome, live, state_after, where
 from agentsup.supervision.policy import (
     REBUILD_CODE,
     Decision,
     Ended,
+    EndHistory,
     EndKind,
     ExitDaemon,
-    History,
     Rebuild,
-    Role,
     Settle,
     decide,
 )
-from agentsup.supervision.scope import Scope
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
 from agentsup.supervision.states import check_transition
 
-__all__ = ["SupervisedChild"]
-
-_log = logging.getLogger(__name__)
-# Timers may fire early by the loop's resolution; less than this is no wait.
+_log = get_logger(__name__)
+# Timers may fire early by the loop's resolution; a shorter rest counts as elapsed.
 _INSTANT_S = 1e-6
 _MS_PER_S = 1000
 _READY_STATES = frozenset({AgentState.RUNNING, AgentState.DEGRADED})
@@ -50,7 +48,7 @@ class _Intent(Enum):
 
 
 class SupervisedChild:
-    """Runs `spec` over and over as its policy says, until stopped."""
+    """Runs ``spec`` again and again as its policy says, until stopped."""
 
     def __init__(
         self,
@@ -61,7 +59,7 @@ class SupervisedChild:
         record: Callable[[ChildStatus], None],
         on_exit: Callable[[int], None] | None = None,
     ) -> None:
-        """`record` hears of every change of status; `on_exit(code)` of a significant end."""
+        """``record`` is called with every change of status, ``on_exit(code)`` at an end."""
         self.spec = spec
         self._clock = clock
         self._entropy = entropy
@@ -74,38 +72,38 @@ class SupervisedChild:
         self._controller: asyncio.Task[None] | None = None
         self._nudge: asyncio.Future[None] | None = None
         self._observers: set[tuple[Callable[[], bool], asyncio.Future[AgentState]]] = set()
-        self._life: Life | None = None
+        self._life: ChildLife | None = None
         self._lives = 0
-        self._history = History()
+        self._history = EndHistory()
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._status = ChildStatus(spec.child_id, AgentState.STOPPED, clock.now_ms())
 
     @property
     def status(self) -> ChildStatus:
-        """Where it stands."""
+        """The present status."""
         return self._status
 
     @property
     def state(self) -> AgentState:
-        """Its state alone."""
+        """The present state."""
         return self._status.state
 
     @property
     def restarts_in_window(self) -> int:
-        """Failures that count against the next one, as of now; the status has those of its time."""
+        """Failures that count against the next one, as of now."""
         return self._history.restarts_in_window(self._clock.monotonic(), self.spec.policy)
 
     # -- requests ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have it up, with a clean slate: from stopped and failed, at once from back-off.
+        """Start it with an empty history: from stopped and failed, and at once from back-off.
 
-        While a stop is under way, it is built again after that; a running one is left alone. An
+        During a stop it is started again after the stop; a running child goes on unchanged. For an
         act of a person or a changed entry; a loop that merely compares should not call it for a
         child in back-off.
         """
         if self._controller is None:
-            self._history = History()
+            self._history = EndHistory()
             self._intent, self._grace = _Intent.UP, None
             self._set(AgentState.STARTING, "")
             self._controller = self._owner.spawn(
@@ -114,15 +112,15 @@ class SupervisedChild:
         elif self._intent is _Intent.DOWN:
             self._intend(_Intent.REBUILD, None)
         elif self.state is AgentState.BACKOFF:
-            self._history = History()
+            self._history = EndHistory()
             self._skips_backoff = True
             self._wake()
 
     async def stop(self, grace: Grace | None = None) -> None:
-        """Have it down and wait for that; never longer than the grace and its closing steps.
+        """Stop it and wait until it has stopped; never longer than the grace.
 
-        `grace` replaces the spec's; of several stops under way the shorter steps hold. Cancelling
-        this call does not undo the stop. Returns early if a start overtakes it.
+        ``grace`` replaces the spec's; of several concurrent stops the shorter steps hold.
+        Cancelling this call does not undo the stop. Returns early if a start overtakes it.
         """
         if self._controller is None:
             if self.state is AgentState.FAILED:
@@ -132,7 +130,7 @@ class SupervisedChild:
         await self._observe(lambda: self._controller is None or self._intent is not _Intent.DOWN)
 
     async def restart(self, grace: Grace | None = None) -> None:
-        """Stop the life it has and wait until the next one has begun; starts it if it is down."""
+        """Stop the present life and wait until the next one has begun; starts it if it is down."""
         lives = self._lives
         if self._controller is None:
             self.start()
@@ -143,9 +141,9 @@ class SupervisedChild:
         )
 
     def replace(self, spec: ChildSpec) -> None:
-        """Take a changed spec: a running one is drained and rebuilt, one in back-off or failed
-        starts at once, a stopped one stays stopped until started.
-        """
+        """Take a changed spec. A running child is drained and rebuilt, one in back-off or failed
+        starts at once, a stopped one stays stopped. Raises ``ValueError`` for another
+        ``child_id``."""
         if spec.child_id != self.spec.child_id:
             raise ValueError(f"{self.spec.child_id} cannot become {spec.child_id}")
         if spec == self.spec:
@@ -157,11 +155,11 @@ class SupervisedChild:
             self._intend(_Intent.REBUILD, None)
 
     async def until(self, *states: AgentState) -> AgentState:
-        """Wait until it is, if only for a moment, in one of `states`; returns which."""
+        """Wait until the child is in one of ``states``, even briefly; returns that state."""
         return await self._observe(lambda: self.state in states)
 
     async def until_settled_or_ready(self) -> AgentState:
-        """Wait for the outcome of a start: running, degraded, back-off, failed or stopped."""
+        """Wait for the result of a start: running, degraded, back-off, failed or stopped."""
         return await self.until(
             *_READY_STATES, AgentState.BACKOFF, AgentState.FAILED, AgentState.STOPPED
         )
@@ -176,7 +174,7 @@ class SupervisedChild:
             self._intent, self._grace, self._skips_backoff = _Intent.UP, None, False
             end = await self._run_life()
             if self._intent is _Intent.REBUILD:
-                self._history = History()
+                self._history = EndHistory()
                 continue
             decision = self._decide(end)
             if isinstance(decision, Rebuild):
@@ -194,7 +192,7 @@ class SupervisedChild:
             end,
             self._history,
             spec.policy,
-            role=Role.MAIN if spec.significant else Role.CHILD,
+            is_main=spec.significant,
             restart=spec.restart,
             unit=self._entropy.uniform(0.0, 1.0),
         )
@@ -202,9 +200,9 @@ class SupervisedChild:
         return decision
 
     async def _run_life(self) -> Ended:
-        """One life from start to its unwound scope."""
+        """One life, from its start to its end."""
         life = self._begin()
-        spec, ctx, task = life.spec, life.ctx, life.task
+        spec, task = life.spec, life.task
         ready_by = self._clock.monotonic() + spec.ready_timeout_s
         while not task.done() and self._intent is _Intent.UP:
             left_s = None if life.ready_at is not None else ready_by - self._clock.monotonic()
@@ -213,50 +211,44 @@ class SupervisedChild:
             await self._pause(task, left_s)
         is_ended_by_us = not task.done()
         is_hung_start = is_ended_by_us and self._intent is _Intent.UP
-        problems: list[str] = []
         if is_ended_by_us:
             if not is_hung_start:
                 self._set(AgentState.STOPPING, "")
-            problems += await self._end(life)
+            await self._end(life)
         outcome = life.outcome(was_cancelled_by_us=is_ended_by_us)
         if is_hung_start:
             reason = f"not ready within {spec.ready_timeout_s:g} s"
-            outcome = Outcome(EndKind.START_FAILED, 1, reason)
+            outcome = LifeOutcome(EndKind.START_FAILED, 1, reason)
         elif life.ready_at is None and outcome.kind in {EndKind.CRASHED, EndKind.FINISHED}:
             reason = f"ended before it was ready: {outcome.reason}"
-            outcome = Outcome(EndKind.START_FAILED, 1, reason)
+            outcome = LifeOutcome(EndKind.START_FAILED, 1, reason)
         self._life = None
         if not is_ended_by_us or is_hung_start:
             self._set(state_after(outcome, spec), outcome.reason)
-        problems += ctx.scope.kill()
         at = self._clock.monotonic()
         uptime_s = at - life.ready_at if life.ready_at is not None else 0.0
-        problems += await ctx.scope.unwind(self._grace_now().kill_s)
-        for problem in problems:
-            _log.warning("child %s, life %d: %s", spec.child_id, life.number, problem)
-        # Read only now: a stop that came while the end was being dealt with counts as wanted.
+        # Read only now: a stop that came while the end was handled counts as wanted.
         is_wanted = self._intent is _Intent.DOWN
         end = Ended(at, outcome.kind, outcome.code, outcome.reason, uptime_s, is_wanted)
         self._status = replace(self._status, last_end=end)
         return end
 
-    def _begin(self) -> Life:
+    def _begin(self) -> ChildLife:
         self._lives += 1
         spec = self.spec
         ctx = ChildContext(
             spec.child_id,
             self._lives,
-            Scope(self._owner),
-            on_ready=self._heard_by(self._lives, self._on_ready),
-            on_degraded=self._heard_by(self._lives, self._on_degraded),
+            ready=self._on_life_event(self._lives, self._on_ready),
+            degraded=self._on_life_event(self._lives, self._on_degraded),
         )
         task = self._owner.spawn(live(spec, ctx), name=f"child:{spec.child_id}")
-        self._life = Life(self._lives, spec, ctx, task)
+        self._life = ChildLife(self._lives, spec, ctx, task)
         self._set(AgentState.STARTING, self._status.reason)
         return self._life
 
-    async def _end(self, life: Life) -> list[str]:
-        """The stop protocol: drain, cancel, kill, abandon; each step bounded."""
+    async def _end(self, life: ChildLife) -> None:
+        """The stop protocol: drain, cancel, cancel again, abandon; each step is bounded."""
         task = life.task
         if life.ready_at is not None:
             life.ctx.draining.set()
@@ -264,37 +256,30 @@ class SupervisedChild:
         if not task.done():
             task.cancel()
             await self._ends_within(task, lambda grace: grace.cancel_s)
-        problems = []
         if not task.done():
-            problems = life.ctx.scope.kill()
             task.cancel()
             await self._ends_within(task, lambda grace: grace.kill_s)
         if not task.done():
             self._abandon(life)
-        return problems
 
-    async def _ends_within(
-        self, task: "asyncio.Task[Any]", step_s: Callable[[Grace], float]
-    ) -> None:
+    async def _ends_within(self, task: asyncio.Task[Any], step_s: Callable[[Grace], float]) -> None:
         began = self._clock.monotonic()
         while not task.done():
-            # Read anew after each wait: a more urgent stop may have shortened the step.
+            # Read again after each wait: a more urgent stop may have shortened the step.
             left_s = began + step_s(self._grace_now()) - self._clock.monotonic()
             if left_s <= _INSTANT_S:
                 return
             await self._pause(task, left_s)
 
-    def _abandon(self, life: Life) -> None:
+    def _abandon(self, life: ChildLife) -> None:
         self._abandoned.add(life.task)
         life.task.add_done_callback(self._abandoned_ended)
         _log.error(
-            "abandoned life %d of child %s; it stands at:\n%s",
-            life.number,
-            life.spec.child_id,
-            where(life.task),
+            f"abandoned life {life.number} of child {life.spec.child_id}; it stands at:\n"
+            f"{where(life.task)}"
         )
 
-    def _abandoned_ended(self, task: "asyncio.Task[Any]") -> None:
+    def _abandoned_ended(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.discard(task)
         if self.state in _READY_STATES:
             self._show_health()
@@ -317,7 +302,7 @@ class SupervisedChild:
             self._set(passage, reason)
         self._controller = None
         self._set(state, reason)
-        self._tell_observers()
+        self._notify_observers()
 
     def _settle_significant(self, decision: ExitDaemon, end: Ended) -> None:
         is_calm = decision.code in {0, REBUILD_CODE}
@@ -325,9 +310,9 @@ class SupervisedChild:
         if self._on_exit is not None:
             self._on_exit(decision.code)
 
-    def _broke(self, task: "asyncio.Task[Any]", error: BaseException) -> None:
-        """A defect of the supervisor itself: the child is failed, not forgotten."""
-        _log.critical("task %s of the supervisor broke", task.get_name(), exc_info=error)
+    def _broke(self, task: asyncio.Task[Any], error: BaseException) -> None:
+        """Handle a defect of the supervisor itself: the child becomes failed and stays visible."""
+        _log.critical(f"task {task.get_name()} of the supervisor broke", exc_info=error)
         if task is self._controller:
             self._controller = None
             if self._life is not None:
@@ -335,25 +320,25 @@ class SupervisedChild:
             reason = f"defect in supervision: {error!r}"
             self._publish(replace(self._status, state=AgentState.FAILED, reason=reason))
 
-    # -- what a life says --------------------------------------------------------------------------
+    # -- callbacks of a life -----------------------------------------------------------------------
 
-    def _heard_by(self, number: int, hear: Callable[..., None]) -> Callable[..., None]:
-        """Hear a life only while it is the present one; an abandoned one has no say."""
+    def _on_life_event(self, number: int, hear: Callable[..., None]) -> Callable[..., None]:
+        """Ignore callbacks of a life that is not the present one, such as an abandoned one."""
 
-        def heard(*args: Any) -> None:
+        def forward(*args: Any) -> None:
             if self._life is not None and self._life.number == number:
                 hear(self._life, *args)
 
-        return heard
+        return forward
 
-    def _on_ready(self, life: Life) -> None:
+    def _on_ready(self, life: ChildLife) -> None:
         if life.ready_at is None:
             life.ready_at = self._clock.monotonic()
             if self.state is AgentState.STARTING:
                 self._show_health()
             self._wake()
 
-    def _on_degraded(self, life: Life, reason: str | None) -> None:
+    def _on_degraded(self, life: ChildLife, reason: str | None) -> None:
         life.degraded = reason
         if self.state in _READY_STATES:
             self._show_health()
@@ -385,9 +370,6 @@ class SupervisedChild:
             life=self._lives,
             running_since_at=since,
             next_retry_at=retry,
-            restarts_in_window=self._history.restarts_in_window(
-                self._clock.monotonic(), self.spec.policy
-            ),
             abandoned=len(self._abandoned),
         )
         if new != old:
@@ -396,7 +378,7 @@ class SupervisedChild:
     def _publish(self, status: ChildStatus) -> None:
         self._status = status
         self._record(status)
-        self._tell_observers()
+        self._notify_observers()
 
     def _grace_now(self) -> Grace:
         return self._grace if self._grace is not None else self.spec.grace
@@ -407,27 +389,27 @@ class SupervisedChild:
             self._grace = self._grace_now().tightened(grace) if is_under_way else grace
         self._intent = intent
         self._wake()
-        self._tell_observers()
+        self._notify_observers()
 
     def _wake(self) -> None:
         if self._nudge is not None and not self._nudge.done():
             self._nudge.set_result(None)
 
-    async def _pause(self, task: "asyncio.Task[Any] | None", limit_s: float | None) -> None:
-        """Wait for `task`, a request or the limit, whatever comes first; nothing is raised."""
+    async def _pause(self, task: asyncio.Task[Any] | None, limit_s: float | None) -> None:
+        """Wait for ``task``, a request or the limit, whichever comes first; nothing is raised."""
         self._nudge = asyncio.get_running_loop().create_future()
         waited: set[asyncio.Future[Any]] = {self._nudge}
         if task is not None:
             waited.add(task)
         await asyncio.wait(waited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
 
-    def _tell_observers(self) -> None:
+    def _notify_observers(self) -> None:
         for condition, met in self._observers:
             if not met.done() and condition():
                 met.set_result(self.state)
 
     async def _observe(self, condition: Callable[[], bool]) -> AgentState:
-        """Wait until `condition` holds, if only for a moment; the state it had then."""
+        """Wait until ``condition`` holds, if only for a moment; returns the state at that time."""
         if condition():
             return self.state
         met: asyncio.Future[AgentState] = asyncio.get_running_loop().create_future()

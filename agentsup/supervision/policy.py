@@ -1,9 +1,11 @@
-"""What happens after something that runs has ended: one pure decision.
+"""The decision after the end of a life, as one pure function.
 
-The caller says what ended, what ended before, the policy and the dice; the answer is to build it
-again after a delay, to leave it, or to end the daemon. No clock, no chance and no asyncio in
+The caller gives the end, earlier ends, the policy and a random number. The result is to rebuild
+after a delay, to settle in a state, or to end the daemon. No clock, no randomness and no asyncio
 here, so the rules can be tested as a table and by properties. Serves P3.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,41 +13,19 @@ from enum import StrEnum
 from agentsup.kit.backoff import delay_s
 from agentsup.model.health import AgentState
 
-__all__ = [
-    "REBUILD_CODE",
-    "Decision",
-    "EndKind",
-    "Ended",
-    "ExitDaemon",
-    "History",
-    "Rebuild",
-    "Restart",
-    "RestartPolicy",
-    "Role",
-    "Settle",
-    "decide",
-]
-
 REBUILD_CODE = 42
-"""The exit code that asks for a rebuild; a request, never a failure."""
+"""The exit code that requests a rebuild; never a failure."""
 
 
 class Restart(StrEnum):
-    """Which ends are followed by a new life."""
+    """After which ends a new life follows."""
 
     PERMANENT = "permanent"
-    """Every end that nobody wanted, a normal one too."""
+    """After every end that was not requested, a normal one too."""
     TRANSIENT = "transient"
-    """Failures only; a normal end is an end."""
+    """After failures only; a normal end is final."""
     TEMPORARY = "temporary"
-    """None."""
-
-
-class Role(StrEnum):
-    """Whose end it is: the end of main is the end of the daemon."""
-
-    MAIN = "main"
-    CHILD = "child"
+    """Never."""
 
 
 class EndKind(StrEnum):
@@ -60,11 +40,11 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How patiently something is built again. Durations in seconds.
+    """When and how often something is rebuilt. Durations are in seconds.
 
-    The n-th failure in a row is followed by `base_s * factor**n`, at most `cap_s`, spread by
-    `jitter`. After `max_restarts` restarts within `window_s` the next failure gives up
-    (`max_restarts=None`: never). A life of `stable_s` or more wipes the slate clean.
+    The n-th failure in a row is followed by a pause of ``base_s * factor**n``, at most ``cap_s``,
+    spread by ``jitter``. After ``max_restarts`` restarts within ``window_s`` the next failure is
+    final (``max_restarts=None``: never). A life of ``stable_s`` or more resets the count.
     """
 
     base_s: float = 1.0
@@ -77,52 +57,53 @@ class RestartPolicy:
     exit42_max: int = 10
     exit42_window_s: float = 60.0
     main_restarts: bool = False
-    """Whether a crash of main rebuilds it in process, as any other child."""
+    """Whether a crash of main rebuilds it within the process, as any other child."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One life's end. `at` is in seconds on any clock that never goes back."""
+    """The end of one life. ``at`` is in seconds on any clock that never goes back."""
 
     at: float
     kind: EndKind
     code: int = 0
     reason: str = ""
     uptime_s: float = 0.0
-    """Time since it was ready; 0 if it never was."""
+    """Seconds since it was ready; 0 if it never was."""
     wanted: bool = False
-    """Somebody had asked for this end before it happened."""
+    """Whether somebody had requested this end before it happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EndHistory:
     """Earlier ends, oldest first."""
 
     ends: tuple[Ended, ...] = ()
 
-    def plus(self, end: Ended, *, keep: int = 256) -> "History":
-        """This history with `end` added, of which the last `keep` ends remain.
+    def plus(self, end: Ended, *, keep: int = 256) -> EndHistory:
+        """This history with ``end`` added; the last ``keep`` ends remain.
 
-        The default is far more than any window holds, and bounds the memory of a child that
-        goes round for years.
+        The default is far more than any window holds, and bounds the memory of a child that is
+        restarted for years.
         """
-        return History((*self.ends, end)[-keep:])
+        return EndHistory((*self.ends, end)[-keep:])
 
     def restarts_in_window(self, now: float, policy: RestartPolicy) -> int:
-        """How many failures still count at `now`, for showing; what `decide` would count."""
+        """The number of failures that still count at ``now``, as ``decide`` would count them; for
+        display."""
         return _failures_before(now, self.ends, policy)
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Build it again after `delay_s` seconds."""
+    """Rebuild after ``delay_s`` seconds."""
 
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Leave it in `state` (stopped or failed) until somebody acts."""
+    """Stay in ``state`` (stopped or failed) until somebody acts."""
 
     state: AgentState
     reason: str
@@ -130,7 +111,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class ExitDaemon:
-    """End the whole process with `code`."""
+    """End the whole process with ``code``."""
 
     code: int
 
@@ -140,25 +121,25 @@ Decision = Rebuild | Settle | ExitDaemon
 
 def decide(
     end: Ended,
-    history: History,
+    history: EndHistory,
     policy: RestartPolicy,
     *,
-    role: Role = Role.CHILD,
+    is_main: bool = False,
     restart: Restart = Restart.TRANSIENT,
     unit: float = 0.5,
 ) -> Decision:
-    """What to do after `end`, given the earlier ends in `history` (without `end`).
+    """The decision after ``end``, given the earlier ends in ``history`` (without ``end``).
 
-    `unit` in [0, 1] places the delay within its jitter. A wanted end is decided before anything
-    else, a request to rebuild included.
+    The end of main (``is_main``) ends the daemon. ``unit`` in [0, 1] places the delay within its
+    jitter. A wanted end is decided before anything else, even before a request to rebuild.
     """
     if end.wanted or end.kind is EndKind.STOPPED:
         return Settle(AgentState.STOPPED, end.reason)
     is_storm = _is_rebuild_request(end) and _is_one_too_many(end, history.ends, policy)
     if _is_rebuild_request(end) and not is_storm:
-        return ExitDaemon(REBUILD_CODE) if role is Role.MAIN else Rebuild(0.0)
+        return ExitDaemon(REBUILD_CODE) if is_main else Rebuild(0.0)
     is_clean = end.kind in {EndKind.FINISHED, EndKind.EXIT_REQUESTED} and end.code == 0
-    if role is Role.MAIN:
+    if is_main:
         if is_clean or (end.kind is EndKind.EXIT_REQUESTED and not is_storm):
             return ExitDaemon(end.code)
         if not policy.main_restarts:
@@ -182,7 +163,7 @@ def _is_rebuild_request(end: Ended) -> bool:
 
 
 def _is_one_too_many(end: Ended, before: tuple[Ended, ...], policy: RestartPolicy) -> bool:
-    """Whether `end` is one request to rebuild too many for its span of time."""
+    """Whether ``end`` exceeds the number of rebuild requests allowed in their window."""
     horizon = end.at - policy.exit42_window_s
     requests = 1
     for past in reversed(before):
@@ -195,8 +176,8 @@ def _is_one_too_many(end: Ended, before: tuple[Ended, ...], policy: RestartPolic
 def _failures_before(now: float, ends: tuple[Ended, ...], policy: RestartPolicy) -> int:
     """Failures that count against the next one.
 
-    Counted since the last stable life: those within the window, or all failed starts, whichever
-    is more. A start that hangs for minutes would never fill the window.
+    Counted since the last stable life: those within the window, or all failed starts, whichever is
+    more. Starts that hang for minutes would never fill the window.
     """
     in_window = failed_starts = 0
     horizon = now - policy.window_s
@@ -215,6 +196,6 @@ def _counts_as_failure(end: Ended, before: tuple[Ended, ...], policy: RestartPol
         return False
     if _is_rebuild_request(end):
         return _is_one_too_many(end, before, policy)
-    # A permanent child that finished was built again, so its normal end counts, too; of other
-    # children it would have been the last end.
+    # A permanent child that finished was rebuilt, so its normal end counts too; for other children
+    # it would have been the last end.
     return True

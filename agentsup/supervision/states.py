@@ -1,11 +1,11 @@
 """Which state of a child may follow which."""
 
+from __future__ import annotations
+
 from types import MappingProxyType
 
 from agentsup.model.errors import IllegalTransition
 from agentsup.model.health import AgentState
-
-__all__ = ["TRANSITIONS", "check_transition"]
 
 _S = AgentState
 
@@ -21,12 +21,12 @@ TRANSITIONS = MappingProxyType(
     }
 )
 """From each state, the states that may come next. A life that ends by itself passes through
-`backoff` when it failed and through `stopping` when it did not; a rebuild goes from `stopping`
-straight to `starting`, and to `backoff` where requests to rebuild come too fast."""
+``backoff`` if it failed and through ``stopping`` if not. A rebuild goes from ``stopping``
+straight to ``starting``, and to ``backoff`` if requests to rebuild come too fast."""
 
 
 def check_transition(child_id: str, old: AgentState, new: AgentState) -> None:
-    """Raise `IllegalTransition` unless `new` may follow `old`."""
+    """Raise ``IllegalTransition`` unless ``new`` may follow ``old``."""
     if new not in TRANSITIONS[old]:
         raise IllegalTransition(
             f"{child_id} cannot go from {old} to {new}", child_id=child_id, old=old, new=new

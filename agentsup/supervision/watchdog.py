@@ -1,10 +1,11 @@
-"""Knowing that the daemon is ill: loop lag and named probes, told to systemd and to whoever asks.
+"""Health of the daemon: loop lag and named probes, reported to systemd and on request.
 
-A probe does a real piece of work (writes a row, finds a finished poll) and answers with None or
-with what is wrong. systemd hears `WATCHDOG=1` only while the loop turns and every probe answers
-in time; a probe that answers with a reason makes us unwell, one that hangs lets systemd restart
-us. Serves P9.
+A probe does real work (writes a row, checks for a finished poll) and returns None or what is wrong.
+systemd gets ``WATCHDOG=1`` only while the loop runs and every probe answers in time. A probe that
+returns a reason makes the daemon unhealthy; one that hangs lets systemd restart it. Serves P9.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,15 +16,13 @@ from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import HealthReport, ProbeResult
 
-__all__ = ["Probe", "Watchdog"]
-
 Probe = Callable[[], Awaitable[str | None]]
 _CANCEL_LIMIT_S = 0.1
 _MS_PER_S = 1000
 
 
 class Watchdog:
-    """Runs the probes every `interval_s` and remembers what they said."""
+    """Runs the probes every ``interval_s`` seconds and stores their results."""
 
     def __init__(
         self,
@@ -37,9 +36,9 @@ class Watchdog:
         silence_limit_s: float = 10.0,
         notify: Callable[[str], bool] = sdnotify.notify,
     ) -> None:
-        """A probe has `probe_limit_s` to answer; ill is also a lag p99 over `lag_limit_s`, or
-        no lag sample or no finished round of probes for `silence_limit_s`.
-        """
+        """A probe has ``probe_limit_s`` to answer. The daemon is also unhealthy with a lag p99 over
+        ``lag_limit_s``, or without a lag sample or a finished round of probes for
+        ``silence_limit_s``."""
         self._lag = lag
         self._probes = dict(probes)
         self._clock = clock
@@ -54,7 +53,7 @@ class Watchdog:
         self._checked_at: float | None = None
 
     async def run(self) -> None:
-        """Check every `interval_s` seconds until cancelled."""
+        """Check every ``interval_s`` seconds until cancelled."""
         try:
             while True:
                 await self.check()
@@ -63,7 +62,7 @@ class Watchdog:
             await self._owner.close(_CANCEL_LIMIT_S)
 
     async def check(self) -> HealthReport:
-        """Ask every probe now, all at once, and feed systemd's watchdog if all answered."""
+        """Run every probe now, concurrently, and notify systemd's watchdog if all answered."""
         self._hanging = {name: task for name, task in self._hanging.items() if not task.done()}
         answers = {name: self._ask(name, probe) for name, probe in self._probes.items()}
         if answers:
@@ -82,18 +81,18 @@ class Watchdog:
         return self.health()
 
     def health(self) -> HealthReport:
-        """What the last check found, with the loop's lag and the check's age as of now."""
+        """The results of the last check, with the present lag and the age of the check."""
         probes = (self._lag_result(), self._freshness(), *self._results)
         return HealthReport(ok=all(probe.ok for probe in probes), probes=probes)
 
-    def _ask(self, name: str, probe: Probe) -> "asyncio.Task[str | None]":
-        """Start a probe, unless its last run still hangs: then that one goes on counting."""
+    def _ask(self, name: str, probe: Probe) -> asyncio.Task[str | None]:
+        """Start a probe, unless its last run still hangs: then that run is used again."""
         hanging = self._hanging.get(name)
         if hanging is not None and not hanging.done():
             return hanging
         return self._owner.spawn(_answer(probe), name=f"probe:{name}")
 
-    def _result(self, name: str, task: "asyncio.Task[str | None]") -> ProbeResult:
+    def _result(self, name: str, task: asyncio.Task[str | None]) -> ProbeResult:
         if not task.done():
             return ProbeResult(name, ok=False, detail=f"no answer in {self._probe_limit_s:g} s")
         if task.cancelled():
@@ -118,7 +117,7 @@ class Watchdog:
 
 
 async def _answer(probe: Probe) -> str | None:
-    """A probe's answer; its failure is an answer, too."""
+    """The probe's answer; an exception is an answer too."""
     try:
         return await probe()
     except Exception as error:  # noqa: BLE001 - supervision boundary: a broken probe is a finding

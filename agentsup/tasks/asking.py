@@ -1,50 +1,49 @@
-"""Questions of a task: put from outside the turn they belong to, answered, and taken back."""
+"""Questions of a task: asked from outside the turn they belong to, answered, and listed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentsup.mailbox import answering, questions, showing
-from agentsup.mailbox.accept import check_root
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.questions import ASIDE
-from agentsup.mailbox.rows import find_message, question_of
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.lifecycle import answering
+from agentsup.mailbox.messages import find_message, question_of
+from agentsup.mailbox.questions import OUTSIDE_TURN, asking, showing
+from agentsup.mailbox.queue import check_root
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, NotFound
-from agentsup.model.message import State
+from agentsup.model.message import MessageState
 from agentsup.model.principal import Principal
 from agentsup.model.question import ASK_PARENT, NOTHING_SEEN, Question, QuestionState
 from agentsup.model.task import Task
-from agentsup.store.database import Reader, Tx
+from agentsup.store import Reader, Tx
 from agentsup.tasks import rows
-
-__all__ = ["PUT", "answer_tx", "ask_tx", "questions_of", "resumed_tx"]
 
 Conversation = tuple[str, str]
 """Channel and conversation."""
 MAX_TEXT_CHARS = 20_000
 MAX_OPTIONS, MAX_OPTION_CHARS = 20, 200
 PUT = (
-    "The question has been put to whoever gave you this work. End your turn now with a word on how "
-    "far you are; the work waits, and goes on here as soon as there is an answer."
+    "The question has been put to whoever gave you this work. End your turn now and say how far "
+    "you are; the work waits, and goes on here as soon as there is an answer."
 )
-"""What a program or a model is told that has asked."""
+"""The text for a program or a model that has asked."""
 
 
 def ask_tx(
     mailbox: Mailbox, tx: Tx, run_id: str, text: str, options: Sequence[str], *, of: str
 ) -> Question:
-    """Ask whoever handed the run on, in the name of its running turn. The same question is put once;
-    asked again when it is closed, it is the one that was answered. ``of`` is what the run is of.
+    """Ask those who delegated the run a question, in the name of its running turn.
 
-    Raises ``BadRequest``, ``Conflict`` (no turn of it runs, or it waits for another answer) and
-    ``DepthExceeded`` (an agent was to be asked, and the work has used its messages).
+    The same text is asked once: asked again, the earlier question is returned, open or closed.
+    ``of`` names the run or task in errors. Raises ``BadRequest``, ``Conflict`` (no turn of it runs,
+    or it waits for another answer) and ``DepthExceeded`` (an agent was to be asked, and the work
+    has used its messages).
     """
     _check(text, options)
     message = find_message(tx, run_id)
-    if message is None or message.state not in (State.LEASED, State.PARKED):
+    if message is None or message.state not in (MessageState.LEASED, MessageState.PARKED):
         raise Conflict(f"nothing of {of} runs that could ask", run_id=run_id)
-    known = questions.aside(tx, run_id)
+    known = asking.questions_outside_turn(tx, run_id)
     same = [each for each in known if each.text == text]
     if same:
         return same[-1]
@@ -55,14 +54,14 @@ def ask_tx(
             run_id=run_id,
             question_id=still.question_id,
         )
-    asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=ASIDE)
-    if questions.is_for_parent(message, asked):  # a turn of an agent, as any message between them
-        check_root(mailbox.desk, tx, message.root_id)
-    return questions.ask_tx(mailbox.desk, tx, message, asked)
+    asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=OUTSIDE_TURN)
+    if asking.is_for_parent(message, asked):  # it becomes a message to that agent
+        check_root(mailbox.context, tx, message.root_id)
+    return asking.ask_tx(mailbox.context, tx, message, asked)
 
 
 def _check(text: str, options: Sequence[str]) -> None:
-    """Raise ``BadRequest`` for what nobody could be shown, or answer."""
+    """Raise ``BadRequest`` for a question that can't be shown or answered."""
     if not text.strip():
         raise BadRequest("the question is empty", field="question")
     if len(text) > MAX_TEXT_CHARS:
@@ -91,9 +90,11 @@ def answer_tx(
     question_id: str,
     shown_in: Conversation | None = None,
 ) -> Question:
-    """Answer the open question of the task (that one, where there are several). What allows a call
-    counts for one that was shown whole in ``shown_in``. Raises ``NotFound``, ``Conflict`` (of it
-    ``NotSeen``) and ``BadRequest``."""
+    """Answer the open question of the task (``question_id``, if there are several).
+
+    In a chat (``shown_in``), an answer that allows a call is accepted only if the whole call was
+    shown there. Raises ``NotFound``, ``Conflict`` (also ``NotSeen``) and ``BadRequest``.
+    """
     known = questions_of(tx, task.task_id)
     asked = [q for q in known if q.state is QuestionState.OPEN]
     if not question_id:
@@ -111,7 +112,7 @@ def answer_tx(
             f"task {task.task_id} has no question {question_id}", question_id=question_id
         )
     seen = NOTHING_SEEN if shown_in is None else showing.seen_in(tx, question, *shown_in)
-    return answering.answer_tx(mailbox.desk, tx, question_id, text, by, seen=seen)
+    return answering.answer_tx(mailbox.context, tx, question_id, text, by, seen=seen)
 
 
 def resumed_tx(
@@ -125,8 +126,11 @@ def resumed_tx(
     at: int,
     shown_in: Conversation | None = None,
 ) -> bool:
-    """Take the text with which a task is resumed for the answer to its open question, once for each
-    ``key``; False if it asks nothing. Raises ``Conflict`` where it asks several questions."""
+    """Use the text with which a task is resumed as the answer to its open question.
+
+    This is done once for each ``key``. False if the task asks nothing. Raises ``Conflict`` if it
+    asks several questions.
+    """
     if key and rows.is_entered(tx, task.owner, key, kind="task"):
         return True
     if not text.strip() or all(
@@ -140,10 +144,10 @@ def resumed_tx(
 
 
 def questions_of(reader: Reader, task_id: str) -> list[Question]:
-    """What the runs of a task have asked, oldest first."""
-    found = reader.all(
+    """The questions of a task's runs, oldest first."""
+    return reader.values(
+        question_of,
         "SELECT q.* FROM questions q JOIN runs r ON r.run_id = q.message_id"
         " WHERE r.task_id = ? AND r.task_id <> '' ORDER BY q.question_id",
         (task_id,),
     )
-    return [question_of(row) for row in found]  # type: ignore[arg-type]  # Row is a mapping in all but name

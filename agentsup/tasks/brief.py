@@ -1,40 +1,50 @@
-"""What a turn on a run is told beside the run's own text, and lent beside its agent's workspace."""
+"""What a turn on a run gets in addition to the run's text and its agent's workspace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from agentsup.mailbox.questions import aside
-from agentsup.model.message import Kind, Message
+from agentsup.mailbox.questions import questions_outside_turn
+from agentsup.model.message import Message, MessageKind
 from agentsup.model.question import Question, QuestionState
 from agentsup.model.task import Task
-from agentsup.store.database import Database, Reader
+from agentsup.store import Database, Reader
 from agentsup.tasks import rows
 from agentsup.tasks.folders import NOTES, Folders
-
-__all__ = ["Brief", "Briefing", "is_untold"]
 
 NOTES_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """``text`` is for the model, ``env`` and ``folders`` for programs that it runs; ``hard_s`` is
-    how long the turn may take (None: as long as any of its agent). ``told`` are the questions put
-    in the run's name whose end it tells."""
+    """The addition for one turn.
+
+    ``text`` is for the model, ``env`` and ``folders`` are for programs that it runs. ``hard_s`` is
+    how long the turn may take (s; None: as long as any turn of its agent). ``reported`` are the ids of
+    closed questions, asked in the run's name, whose end is in ``text``.
+    """
 
     text: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
     hard_s: float | None = None
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What is stored for the brief of a turn: the task of its run, if any, and the questions that
+    were asked in the run's name."""
+
+    task: Task | None = None
+    asked: Sequence[Question] = ()
 
 
 class Briefing:
-    """Briefs the turns of this node's runs."""
+    """Makes the briefs for turns of this node's runs."""
 
     def __init__(
         self, database: Database, folders: Folders, *, timeout_s: Callable[[], float]
@@ -43,58 +53,58 @@ class Briefing:
         self._folders = folders
         self._timeout_s = timeout_s
 
-    async def of(self, message: Message) -> Brief:
-        """The brief of a turn; an empty one for what is no run."""
-        if message.kind is not Kind.TASK:
+    @staticmethod
+    def look(reader: Reader, message: Message) -> StoredRun:
+        """What is stored for the brief of a turn on ``message``."""
+        if message.kind is not MessageKind.TASK:
+            return StoredRun()
+        asked = questions_outside_turn(reader, message.message_id)
+        return StoredRun(rows.task_of_run(reader, message.message_id), asked)
+
+    async def of(self, message: Message, stored: StoredRun | None = None) -> Brief:
+        """The brief of a turn; an empty one if the message is no run.
+
+        ``stored`` is what ``look`` has read.
+        """
+        if message.kind is not MessageKind.TASK:
             return Brief()
-
-        def look(reader: Reader) -> tuple[Task | None, list[Question]]:
-            run = rows.find_run(reader, message.message_id)
-            task = rows.find_task(reader, run.task_id) if run is not None else None
-            return task, aside(reader, message.message_id)
-
-        task, asked = await self._database.read(look, name="tasks.brief")
-        closed = [each for each in asked if each.state is not QuestionState.OPEN]
+        if stored is None:
+            stored = await self._database.read(self.look, message, name="tasks.brief")
+        task = stored.task
+        closed = [each for each in stored.asked if each.state is not QuestionState.OPEN]
         ids = frozenset(each.question_id for each in closed)
-        told = [_told(each) for each in closed]
+        reports = [_reported(each) for each in closed]
+        brief = Brief(hard_s=self._timeout_s(), reported=ids)
         if task is None:
-            return Brief("\n".join(told), hard_s=self._timeout_s(), told=ids)
+            return replace(brief, text="\n".join(reports))
+        text, env = (
+            f"You work on task {task.task_id}, “{task.name}”.",
+            {"AGENTSUP_TASK": task.task_id},
+        )
         try:
             folder, notes = await self._folders.run(partial(self._read, task), key=task.task_id)
         except OSError as error:
-            lines = [
-                f"You work on task {task.task_id}, “{task.name}”. It has no folder now: {error}."
-            ]
-            env = {"AGENTSUP_TASK": task.task_id}
-            return Brief("\n".join([*lines, *told]), env=env, hard_s=self._timeout_s(), told=ids)
-        lines = [
-            (
-                f"You work on task {task.task_id}, “{task.name}”. Its folder is {folder}; what its later "
-                f"runs should know belongs into {NOTES} there."
-            ),
-        ]
-        if notes:
-            lines.append(f"{NOTES} says:\n{notes}")
-        return Brief(
-            "\n".join([*lines, *told]),
-            env={"AGENTSUP_TASK": task.task_id, "AGENTSUP_TASK_FOLDER": str(folder)},
-            folders=(str(folder),),
-            hard_s=self._timeout_s(),
-            told=ids,
-        )
+            text += f" It has no folder now: {error}."
+        else:
+            text += f" Its folder is {folder}; what its later runs should know belongs into {NOTES} there."
+            if notes:
+                text += f"\n{NOTES} says:\n{notes}"
+            env["AGENTSUP_TASK_FOLDER"] = str(folder)
+            brief = replace(brief, folders=(str(folder),))
+        return replace(brief, text="\n".join([text, *reports]), env=env)
 
     def _read(self, task: Task) -> tuple[Path, str]:
         folder = self._folders.make(task.task_id, task.name)
         return folder, self._folders.read(task.task_id, NOTES_CHARS).strip()
 
 
-def is_untold(reader: Reader, message_id: str, told: frozenset[str]) -> bool:
-    """Whether a question put in a run's name is open, or its turn was not told how it ended."""
-    asked = aside(reader, message_id)
-    return any(q.state is QuestionState.OPEN or q.question_id not in told for q in asked)
+def has_news(reader: Reader, message_id: str, reported: frozenset[str]) -> bool:
+    """Whether a question asked in a run's name is open, or has ended and is not in ``reported``."""
+    asked = questions_outside_turn(reader, message_id)
+    return any(q.state is QuestionState.OPEN or q.question_id not in reported for q in asked)
 
 
-def _told(asked: Question) -> str:
+def _reported(asked: Question) -> str:
     if asked.state is QuestionState.ANSWERED:
         return f"You have asked: {asked.text}\n{asked.answered_by} has answered: {asked.answer}"
     return f"You have asked: {asked.text}\nNobody has answered; decide by yourself, or say so."

@@ -1,20 +1,17 @@
-"""What a task tells of itself, and the states that people set: each change with its event."""
+"""Progress, names and states that are set from outside a run: each change with its event."""
 
 from __future__ import annotations
 
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.event import EventType
 from agentsup.model.task import ENDED, Task, TaskState
-from agentsup.store.database import Tx
-from agentsup.store.events import append
-from agentsup.tasks.making import one_line
-
-__all__ = ["check_settable", "progress_tx", "rename_tx", "set_tx", "tell_tx"]
+from agentsup.store import Tx, append
+from agentsup.tasks.composing import one_line
 
 _SETTABLE = (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED)
 
 
-def tell_tx(tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> None:
+def emit_tx(tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> None:
     """Append an event about a task, with its state and ``facts``; ``at`` is wall ms."""
     append(
         tx,
@@ -27,14 +24,14 @@ def tell_tx(tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> N
 
 
 def progress_tx(tx: Tx, task: Task, said: str | None, percent: int | None, at: int) -> None:
-    """Note how far a task is; None keeps what was said before."""
-    told = task.progress if said is None else one_line(said)
+    """Record how far a task is; None keeps the value that was set before."""
+    progress = task.progress if said is None else one_line(said)
     share = task.percent if percent is None else percent
     tx.execute(
         "UPDATE tasks SET progress = ?, percent = ?, progress_at = ? WHERE task_id = ?",
-        (told, share, at, task.task_id),
+        (progress, share, at, task.task_id),
     )
-    tell_tx(tx, EventType.TASK_PROGRESS, task, at, progress=told, percent=share)
+    emit_tx(tx, EventType.TASK_PROGRESS, task, at, progress=progress, percent=share)
 
 
 def rename_tx(tx: Tx, task: Task, name: str) -> None:
@@ -46,7 +43,7 @@ def rename_tx(tx: Tx, task: Task, name: str) -> None:
 
 
 def check_settable(task: Task, state: TaskState) -> None:
-    """Raise ``Conflict`` for a state that a task can't be set to: with runs it is as its run is."""
+    """Raise ``Conflict`` for a state that can't be set; with runs, the state is that of the run."""
     known = "todo, done or cancelled"
     if task.runs:
         why = f"task {task.task_id} is {task.state.value}, as its run is; only a task without runs"
@@ -66,4 +63,4 @@ def set_tx(tx: Tx, task: Task, state: TaskState, at: int) -> None:
         "UPDATE tasks SET state = ?, finished_at = ? WHERE task_id = ?",
         (state.value, finished_at, task.task_id),
     )
-    tell_tx(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)
+    emit_tx(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)

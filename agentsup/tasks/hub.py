@@ -1,7 +1,7 @@
 """TaskHub: background work with an owner, from its creation to its deletion.
 
-A task is a row; what it does are its runs, messages of the one mailbox. Who may do what is in
-``rights``; its state follows its run by the store's own law (``0017_tasks.sql``).
+A task is a row; its runs are messages of the mailbox. Who may do what is in ``tasks.permissions``.
+Triggers in the store make a task's state follow its current run (``0017_tasks.sql``).
 """
 
 from __future__ import annotations
@@ -15,38 +15,47 @@ from pathlib import Path
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.bus import AgentDirectory, Asker
-from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import AgentDirectory, Asker
+from agentsup.mailbox.messages import AGENTS
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.event import Event, EventType
-from agentsup.model.message import State
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.message import DeliverTo, MessageState
+from agentsup.model.principal import PERSON_MARK, Principal, PrincipalKind, is_one_persons
 from agentsup.model.question import Question
 from agentsup.model.task import (
     ENDED,
-    DeliveryState,
     NewSchedule,
     NewTask,
-    Run,
     RunKind,
     Schedule,
+    SkippedSlot,
+    SlotSkipReason,
     Task,
+    TaskAction,
     TaskState,
 )
-from agentsup.store.database import Database, Reader, Tx
-from agentsup.store.events import of_task
-from agentsup.tasks import asking, changes, rights, rows, schedules, skips, slots
+from agentsup.store import Database, Reader, Tx, of_task
+from agentsup.tasks import (
+    asking,
+    changes,
+    permissions,
+    rows,
+    schedules,
+    session_targets,
+    slot_times,
+)
+from agentsup.tasks.cards import TaskCard, card_of
+from agentsup.tasks.composing import digest, for_persona, task_from
 from agentsup.tasks.folders import FolderMaker, Folders
-from agentsup.tasks.listing import list_tasks
-from agentsup.tasks.making import AGENTS, as_stand_in, digest, task_from
+from agentsup.tasks.listing import list_tasks, reminders_for
+from agentsup.tasks.reminders import Offer, again_tx, check_has_runs, offer_nothing
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
 from agentsup.tasks.zones import machine_zone
 
-__all__ = ["TaskHub"]
-
 SHORT_ID_CHARS = 4
-"""An ending of an id that long is enough to name a task."""
+"""The shortest ending of an id that names a task."""
 
 
 class TaskHub:
@@ -63,9 +72,11 @@ class TaskHub:
         runs: Runs,
         folders: Folders,
         abort: Callable[[str], Awaitable[None]],
-        zone_of: Callable[[str], str] = lambda agent_id: "",
+        zone_of: Callable[[str, str], str] = lambda agent_id, person: "",
+        offer: Offer = offer_nothing,
     ) -> None:
-        """``abort`` ends the turn of a cancelled message; ``zone_of`` tells an agent's time zone."""
+        """``abort`` ends the turn of a cancelled message; ``zone_of`` names the zone of a person
+        (by subject) or agent; ``offer`` makes buttons of reminders."""
         self._mailbox = mailbox
         self._database = database
         self._clock = clock
@@ -76,12 +87,12 @@ class TaskHub:
         self._abort = abort
         self._zone_of = zone_of
         self.runs_of = runs
-        self.starter = Starter(mailbox, directory, runs, entropy)
+        self.starter = Starter(mailbox, directory, runs, entropy, offer)
 
     # -- creating ----------------------------------------------------------------------------------
 
     async def create(self, new: NewTask, *, caller: Principal, asker: Asker | None = None) -> Task:
-        """Write a task down, and start it unless it waits for its time or is a plain todo.
+        """Create a task, and start it unless it has a schedule or is a plain todo.
 
         The same idempotency key of the same owner gives the same task. Raises ``BadRequest``,
         ``NotFound`` and ``Gone`` (the agent), ``Forbidden``, ``Conflict`` (the key), and what
@@ -95,53 +106,73 @@ class TaskHub:
             directory=self._directory,
             at=self._clock.now_ms(),
         )
-        zone = self._zone_of(task.agent_id) or machine_zone() if new.schedule is not None else ""
+        zone = self.zone_for(task.agent_id, task.owner) if new.schedule is not None else ""
 
         def write(tx: Tx) -> Task:
-            at, parsed = task.created_at, None
+            at, schedule = task.created_at, None
             if new.idempotency_key:
                 body = digest(new)
                 known = rows.enter_tx(tx, task.owner, new.idempotency_key, task.task_id, body, at)
                 if known is not None:
                     return rows.need_task(tx, known)
             if new.schedule is not None:  # after the key: its time may be past when it is repeated
-                parsed = slots.parse(new.schedule, now_ms=at, zone=zone)
+                schedule = slot_times.parse(new.schedule, task.task_id, now_ms=at, zone=zone)
                 self.starter.check_schedule_tx(tx, task, asker)
             if new.parent_task_id:
-                rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
+                permissions.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             made = task
             if asker is not None:
-                made = replace(task, asked_by=rows.asked_by(tx, asker.lease.message))
-            if persona := rows.persona_in(tx, task.parent_session_id):
-                made = as_stand_in(made, new.agent, persona, self._directory)
-            changes.tell_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
-            if parsed is None and new.start:
-                run = self.starter.first_tx(tx, made, asker)
+                made = rows.asked_for(tx, task, asker.lease.message)
+            if persona := session_targets.persona_of(tx, task.parent_session_id):
+                made = for_persona(made, new.agent, persona, self._directory)
+            if new.does is TaskAction.TELL:
+                made = self.starter.addressed(tx, made)
+            changes.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
+            if schedule is None and new.start:
+                run = self.starter.start_tx(
+                    tx, made, RunKind.TASK, made.prompt, asker, is_stored=False
+                )
                 made = rows.begun(made, run)
             rows.add_task_tx(tx, made)
-            if parsed is not None:
-                schedules.add_tx(tx, task.task_id, parsed)
+            if schedule is not None:
+                schedules.add_tx(tx, schedule)
             tx.after_commit(partial(faults.point, "task.after_commit"))
             faults.point("task.before_commit")
             return made
 
         made = await self._database.write(write, name="tasks.create")
-        if made.task_id == task.task_id:
+        if new.does is TaskAction.TURN:
+            # Also for a known task: the daemon may have ended before it made the folder.
             await self._maker.prepare(made.task_id)
         return made
+
+    def zone_for(self, agent_id: str, who: Principal) -> str:
+        """The time zone of a person, or of whom an agent acts for; else the agent's or machine's."""
+        person = who.asker_name or ""
+        if is_one_persons(who.person):
+            person = who.person.removeprefix(PERSON_MARK)
+        return self._zone_of(agent_id, person) or machine_zone()
 
     # -- looking -----------------------------------------------------------------------------------
 
     async def get(self, task_id: str, *, caller: Principal) -> Task:
-        """The task of that id, or of the only id that ends so. Raises ``NotFound``, ``Forbidden``
-        and ``Conflict`` (several ids end so)."""
+        """The task with that id, or the only one whose id ends so.
 
-        def look(reader: Reader) -> Task:
-            found = self._find(reader, task_id)
-            rights.check_sees(found, caller)
-            return found
+        Raises ``NotFound``, ``Forbidden`` and ``Conflict`` (several ids end so).
+        """
+        return await self._database.read(self._seen, task_id, caller, name="tasks.get")
 
-        return await self._database.read(look, name="tasks.get")
+    def _seen(self, reader: Reader, task_id: str, caller: Principal) -> Task:
+        """The task, which ``caller`` may see. Raises what ``get`` raises."""
+        found = self._find(reader, task_id)
+        permissions.check_sees(found, caller)
+        return found
+
+    def _owned(self, reader: Reader, task_id: str, caller: Principal) -> Task:
+        """The task, which ``caller`` may change. Raises what ``get`` raises."""
+        found = self._find(reader, task_id)
+        permissions.check_owns(found, caller)
+        return found
 
     def _find(self, reader: Reader, task_id: str) -> Task:
         if task_id.startswith("task_") or len(task_id) < SHORT_ID_CHARS:
@@ -151,43 +182,33 @@ class TaskHub:
             raise Conflict(f"several tasks end with {task_id}: {', '.join(found)}", task_ids=found)
         return rows.need_task(reader, found[0] if found else task_id)
 
-    async def runs(self, task_id: str, *, caller: Principal, limit: int = 50) -> builtins.list[Run]:
-        """Its runs and the times that were let pass, the latest first."""
-        task = await self.get(task_id, caller=caller)
+    async def card(self, task_id: str, *, caller: Principal, runs: int = 50) -> TaskCard:
+        """The task with its schedule, its questions and the last ``runs`` runs, by one read.
+
+        Raises what ``get`` raises.
+        """
         return await self._database.read(
-            lambda r: rows.runs_of(r, task.task_id, limit=limit), name="tasks.runs"
+            lambda r: card_of(r, self._seen(r, task_id, caller), runs=runs), name="tasks.card"
         )
 
-    async def questions(self, task_id: str, *, caller: Principal) -> builtins.list[Question]:
-        """What its runs have asked, open or not, oldest first."""
-        task = await self.get(task_id, caller=caller)
-        return await self._database.read(
-            lambda r: asking.questions_of(r, task.task_id), name="tasks.questions"
-        )
+    async def schedules(self, tasks: Sequence[Task]) -> dict[str, Schedule]:
+        """The schedules of listed tasks by task id; tasks without one are left out."""
+        wanted = [task.task_id for task in tasks]
+        return await self._database.read(schedules.of_tasks, wanted, name="tasks.schedules")
 
-    async def schedule(self, task_id: str, *, caller: Principal) -> Schedule | None:
-        """When it runs; None for a task without a schedule."""
-        task = await self.get(task_id, caller=caller)
-        return await self._database.read(
-            lambda r: schedules.get(r, task.task_id), name="tasks.schedule"
-        )
-
-    async def delivery(self, task: Task) -> DeliveryState:
-        """What became of its result."""
-        if task.state not in ENDED:
-            return DeliveryState.NONE
-        return await self._database.read(
-            lambda r: rows.delivery_of(r, task.current_run, task.deliver_to), name="tasks.delivery"
-        )
+    async def reminders(
+        self, chat: DeliverTo, *, caller: Principal
+    ) -> Sequence[tuple[Task, Schedule]]:
+        """The caller's reminders that are ahead, the next one first; an operator's also those that
+        come to ``chat``."""
+        return await self._database.read(reminders_for, caller, chat, name="tasks.reminders")
 
     async def log(self, task_id: str, *, caller: Principal, tail: int = 20) -> Sequence[Event]:
         """The latest events of its runs, oldest first."""
         task = await self.get(task_id, caller=caller)
-
-        def look(reader: Reader) -> Sequence[Event]:
-            return of_task(reader, task.task_id, limit=tail)
-
-        return await self._database.read(look, name="tasks.log")
+        return await self._database.read(
+            lambda r: of_task(r, task.task_id, limit=tail), name="tasks.log"
+        )
 
     def folder_of(self, task_id: str) -> Path:
         """Where its files are."""
@@ -205,14 +226,16 @@ class TaskHub:
         idempotency_key: str = "",
         shown_in: asking.Conversation | None = None,
     ) -> Task:
-        """Start a todo, let a task that has ended go on in its session, told ``prompt``, or answer
-        with it the one open question of a task that waits (``shown_in`` as for ``answer``).
+        """Start a todo, continue an ended task, or answer the open question of a waiting one.
 
-        Raises ``Conflict`` while it works or asks several questions, ``BadRequest`` for an ended task
-        without a prompt, and what ``Runs.start_tx`` raises.
+        An ended task goes on in its session with ``prompt``; for a waiting task ``prompt`` is the
+        answer to its one open question (``shown_in`` as for ``answer``). Raises ``Conflict`` while
+        it works or asks several questions, ``BadRequest`` for an ended task without a prompt, and
+        what ``Runs.start_tx`` raises.
         """
 
         def do(tx: Tx, task: Task, at: int) -> None:
+            check_has_runs(task)
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
             is_known = bool(key) and rows.is_entered(tx, task.owner, key)
             if not is_known and asking.resumed_tx(
@@ -221,7 +244,7 @@ class TaskHub:
                 return
             if not is_known:
                 rows.check_rests(tx, task, "it goes on by itself")
-            # Without a prompt only a todo is begun, and known by that beginning.
+            # Without a prompt only a todo is started, or that start is repeated (same key).
             text = prompt or (task.prompt if task.runs == 0 or is_known else "")
             if not text.strip():
                 raise BadRequest("say what it is to do now", field="prompt")
@@ -229,9 +252,7 @@ class TaskHub:
             self.starter.start_tx(tx, task, kind, text, asker, key=key)
             faults.point("task.before_commit")
 
-        return await self.get(
-            await self._steer(task_id, caller, do, name="tasks.resume"), caller=caller
-        )
+        return await self._steer(task_id, caller, do, name="tasks.resume")
 
     async def ask_parent(
         self,
@@ -241,16 +262,15 @@ class TaskHub:
         caller: Principal,
         options: Sequence[str] = (),
     ) -> Question:
-        """Ask whoever gave the task, in the name of its running turn. The turn's end then waits for
-        the answer, with which the run goes on. The same open question is not put twice.
+        """Ask those who gave the task a question, in the name of its running turn.
 
-        Raises ``Conflict`` where no turn of it runs.
+        The turn's end then waits for the answer, with which the run goes on. The same text is not
+        asked twice. Raises ``Conflict`` if no turn of the task runs.
         """
 
         def write(tx: Tx) -> Question:
-            task = self._find(tx, task_id)
-            rights.check_sees(task, caller)
-            working = rows.open_runs(tx, task.task_id)  # later ones may wait behind the one at work
+            task = self._seen(tx, task_id, caller)
+            working = rows.open_runs(tx, task.task_id)  # later ones may be queued behind the first
             run_id, of = working[0][0] if working else task.current_run, f"task {task.task_id}"
             return asking.ask_tx(self._mailbox, tx, run_id, text, options, of=of)
 
@@ -265,33 +285,38 @@ class TaskHub:
         question_id: str = "",
         shown_in: asking.Conversation | None = None,
     ) -> Question:
-        """Answer its open question (the one of that id, where there are several). In a chat what
-        allows a call counts for one that was shown whole there (``shown_in``).
+        """Answer its open question (the one with ``question_id``, if there are several).
 
-        Raises ``NotFound`` (it has none), ``Conflict`` (several, too late, or ``NotSeen``) and
-        ``BadRequest``.
+        In a chat (``shown_in``), an answer that allows a call is accepted only if the whole call
+        was shown there. Raises ``NotFound`` (it has none), ``Conflict`` (several, too late, or
+        ``NotSeen``) and ``BadRequest``.
         """
 
         def write(tx: Tx) -> Question:
-            task = self._find(tx, task_id)
-            rights.check_owns(task, caller)
+            task = self._owned(tx, task_id, caller)
             return asking.answer_tx(self._mailbox, tx, task, text, caller, question_id, shown_in)
 
         return await self._database.write(write, name="tasks.answer")
 
     async def cancel(self, task_id: str, *, caller: Principal) -> Task:
-        """End it: its runs with all processes, and its schedule. Raises ``Conflict`` once it has
-        ended and nothing of it is to come."""
+        """Cancel a task: its runs with all processes, and its schedule.
+
+        Raises ``Conflict`` if it has ended and has no open run and no schedule.
+        """
         running: list[str] = []
 
         def do(tx: Tx, task: Task, at: int) -> None:
             had_schedule = schedules.end_tx(
-                tx, task.task_id, self.starter, skips.because("cancelled", who=caller.label), at=at
+                tx,
+                task.task_id,
+                self.starter,
+                SkippedSlot(SlotSkipReason.CANCELLED, {"who": caller.label}),
+                at=at,
             )
             working = rows.open_runs(tx, task.task_id)
             for run_id, was in working:
                 running.extend(self._mailbox.cancel_tx(tx, run_id, caller).with_it)
-                if was != State.QUEUED:
+                if was != MessageState.QUEUED:
                     running.append(run_id)
             if task.state is TaskState.TODO:
                 changes.set_tx(tx, task, TaskState.CANCELLED, at)
@@ -305,21 +330,25 @@ class TaskHub:
         found = await self._steer(task_id, caller, do, name="tasks.cancel", urgent=True)
         for message_id in running:
             await self._abort(message_id)
-        return await self.get(found, caller=caller)
+        return found
 
     async def delete(self, task_id: str, *, caller: Principal) -> None:
-        """Forget a task that does not work; its folder is put away, not removed. Raises
-        ``Conflict`` while it works."""
+        """Delete a task; its folder is moved to the deleted ones, not removed.
+
+        Raises ``Conflict`` while it works.
+        """
 
         def do(tx: Tx, task: Task, at: int) -> None:
             rows.check_rests(tx, task, "cancel it first")
-            schedules.end_tx(tx, task.task_id, self.starter, skips.because("deleted"), at=at)
+            schedules.end_tx(
+                tx, task.task_id, self.starter, SkippedSlot(SlotSkipReason.DELETED), at=at
+            )
             rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
-            changes.tell_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
+            changes.emit_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
 
         found = await self._steer(task_id, caller, do, name="tasks.delete")
-        await self._maker.put_away(found)
+        await self._maker.move_to_deleted(found.task_id)
 
     async def update(
         self,
@@ -332,25 +361,20 @@ class TaskHub:
         state: TaskState | None = None,
         name: str | None = None,
     ) -> Task:
-        """Tell how far it is (whoever works on it), or set a task without runs to todo, done or
-        cancelled and rename it (its owner); ``note`` goes into its TASKMEMORY.md.
+        """Report the progress of a task, set its state, rename it, or add a note.
 
-        Raises ``BadRequest`` and ``Conflict``.
+        Everybody who may see the task may set ``progress`` and ``percent``, and add a ``note`` to
+        its TASKMEMORY.md. Only its owner may set ``name`` and ``state`` (todo, done or cancelled,
+        for a task without runs). Raises ``BadRequest``, ``Conflict`` and ``Forbidden``.
         """
         if percent is not None and not 0 <= percent <= 100:
             raise BadRequest("percent must be from 0 to 100", field="percent")
         task = await self.get(task_id, caller=caller)
-        if note.strip():
-            try:
-                step = partial(self._folders.note, task.task_id, task.name, note)
-                await self._folders.run(step, key=task.task_id)
-            except OSError as error:
-                raise Conflict(f"the note can't be kept: {error}", task_id=task.task_id) from error
 
         def write(tx: Tx) -> None:
             now, at = rows.need_task(tx, task.task_id), self._clock.now_ms()
             if state is not None or name is not None:
-                rights.check_owns(now, caller)
+                permissions.check_owns(now, caller)
             if name is not None:
                 changes.rename_tx(tx, now, name)
             if progress is not None or percent is not None:
@@ -358,40 +382,53 @@ class TaskHub:
             if state is not None and state is not now.state:
                 changes.check_settable(now, state)
                 if state in ENDED:
-                    why = skips.because("set", state=state.value, who=caller.label)
+                    facts = {"state": state.value, "who": caller.label}
+                    why = SkippedSlot(SlotSkipReason.SET, facts)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
                 changes.set_tx(tx, now, state, at)
 
         await self._database.write(write, name="tasks.update")
+        if note.strip():
+            try:
+                add = partial(self._folders.note, task.task_id, task.name, note)
+                await self._folders.run(add, key=task.task_id)
+            except OSError as error:
+                warning = f"the note can't be kept, all else was: {error}"
+                raise Conflict(warning, task_id=task.task_id) from error
         return await self.get(task.task_id, caller=caller)
 
     async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task:
-        """Let its schedule rest, or go on: times that passed meanwhile are let pass. Raises
-        ``NotFound`` for a task without a schedule."""
+        """Pause its schedule or let it go on; times that come while it is paused are passed over.
+
+        Raises ``NotFound`` for a task without a schedule and, if it is to go on, ``RightsLost``.
+        """
 
         def do(tx: Tx, task: Task, at: int) -> None:
+            if not is_paused:
+                self.starter.acting(task)
             schedules.pause_tx(tx, task.task_id, self.starter, is_paused=is_paused, at=at)
 
-        return await self.get(
-            await self._steer(task_id, caller, do, name="tasks.pause"), caller=caller
-        )
+        return await self._steer(task_id, caller, do, name="tasks.pause")
 
     async def reschedule(
         self, task_id: str, schedule: NewSchedule, *, caller: Principal, asker: Asker | None = None
     ) -> Task:
-        """Give a task with a schedule other times from now on. Raises ``NotFound`` for one without a
-        schedule, ``BadRequest`` for times that make no sense and what ``create`` raises."""
+        """Give a task with a schedule other times from now on.
+
+        Raises ``NotFound`` for a task without a schedule, ``BadRequest`` for invalid times and what
+        ``create`` raises.
+        """
 
         def do(tx: Tx, task: Task, at: int) -> None:
-            zone = self._zone_of(task.agent_id) or machine_zone()
-            parsed = slots.parse(schedule, now_ms=at, zone=zone)
-            why = skips.because("changed", who=caller.label)
-            if schedules.change_tx(tx, task.task_id, parsed, self.starter, why, at=at):
+            self.starter.acting(task)
+            zone = self.zone_for(task.agent_id, task.owner)
+            changed = slot_times.parse(schedule, task.task_id, now_ms=at, zone=zone)
+            why = SkippedSlot(SlotSkipReason.CHANGED, {"who": caller.label})
+            if schedules.change_tx(tx, changed, self.starter, why, at=at):
                 self.starter.check_schedule_tx(tx, task, asker)
+            again_tx(tx, task, at)
 
-        return await self.get(
-            await self._steer(task_id, caller, do, name="tasks.reschedule"), caller=caller
-        )
+        return await self._steer(task_id, caller, do, name="tasks.reschedule")
 
     async def _steer(
         self,
@@ -401,15 +438,16 @@ class TaskHub:
         *,
         name: str,
         urgent: bool = False,
-    ) -> str:
-        """Do something to a task that ``caller`` has the right to, in one transaction; ``do`` is
-        given the wall time in ms. Returns the task's whole id."""
+    ) -> Task:
+        """Change a task that ``caller`` owns, in one transaction; return it as it is after that.
 
-        def write(tx: Tx) -> str:
-            task = self._find(tx, task_id)
-            rights.check_owns(task, caller)
+        ``do`` gets the wall time in ms.
+        """
+
+        def write(tx: Tx) -> Task:
+            task = self._owned(tx, task_id, caller)
             do(tx, task, self._clock.now_ms())
-            return task.task_id
+            return rows.find_task(tx, task.task_id) or task
 
         return await self._database.write(write, name=name, urgent=urgent)
 
@@ -423,8 +461,11 @@ class TaskHub:
         before: str = "",
         limit: int = 100,
     ) -> builtins.list[Task]:
-        """Tasks that ``caller`` may see, the newest first; with ``agent_id`` those that run in that
-        agent's mailbox, with ``parent_task_id`` the parts of that one."""
+        """Tasks that ``caller`` may see, the newest first.
+
+        ``agent_id`` selects those that run in that agent's mailbox, ``parent_task_id`` the parts of
+        that task.
+        """
         if caller.is_operator:
             owner, where, within = None, agent_id, ""
         elif caller.kind in AGENTS:
@@ -435,5 +476,5 @@ class TaskHub:
         whose = partial(list_tasks, owner=owner, agent_id=where, within=within)
         look = partial(whose, parent_task_id=parent_task_id, states=states)
         return await self._database.read(
-            lambda r: look(r, before=before, limit=limit), name="tasks.list"
+            partial(look, before=before, limit=limit), name="tasks.list"
         )

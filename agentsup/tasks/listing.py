@@ -1,16 +1,18 @@
-"""Lists of tasks: whose they are, by the indexes there are for each of them."""
+"""Lists of tasks, each read by the index that fits its owner, and their number."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
-from agentsup.model.principal import NOBODY, Principal, PrincipalKind
-from agentsup.model.task import Task, TaskState
-from agentsup.store.database import Reader
+from agentsup.model.message import DeliverTo
+from agentsup.model.principal import NOBODY, PERSON_MARK, Principal, PrincipalKind
+from agentsup.model.task import Schedule, Task, TaskState
+from agentsup.store import Reader
+from agentsup.tasks import permissions, schedules
 from agentsup.tasks.rows import task_of
 
-__all__ = ["list_tasks"]
+_REMINDERS_MAX = 5_000
 
 _PERSON_SQL = (
     "CASE owner_kind WHEN 'agent' THEN coalesce(owner ->> '$.behalf', '')"
@@ -18,6 +20,8 @@ _PERSON_SQL = (
     " ELSE 'operator' END"
 )
 """``Principal.person`` of a task's owner."""
+_ASKER_SQL = f"'{PERSON_MARK}' || iif(owner_kind = 'person', owner_id, coalesce(owner ->> '$.asker', asked_by))"
+"""The ``person`` value, without operator rights, of the person who gave the task."""
 
 
 def list_tasks(
@@ -31,9 +35,13 @@ def list_tasks(
     before: str = "",
     limit: int = 100,
 ) -> list[Task]:
-    """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
-    (``agent_id``) those that run in that mailbox; with both, either is enough. An agent's are those
-    of the person it acts for in a turn, and nobody's. Without ``owner``, of everyone. ``within`` leaves those of one mailbox, ``parent_task_id`` the parts of one."""
+    """Tasks, the newest first.
+
+    ``owner`` selects the owner's tasks (of a person also those that their messages led to),
+    ``agent_id`` those that run in that mailbox; with both, either is enough, and with neither all
+    tasks are listed. For an agent in a turn, only tasks of the person it acts for and of nobody are
+    listed. ``within`` limits the list to one mailbox, ``parent_task_id`` to the parts of one task.
+    """
     whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
     if owner is not None:
         whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
@@ -43,8 +51,8 @@ def list_tasks(
     if states:
         more += f" AND state IN ({','.join('?' * len(states))})"
     if owner is not None and owner.kind is PrincipalKind.AGENT and owner.behalf:
-        more += f" AND {_PERSON_SQL} IN ('', '{NOBODY}', ?)"
-        values.append(owner.person)
+        more += f" AND ({_PERSON_SQL} IN ('', '{NOBODY}', ?) OR {_ASKER_SQL} = ?)"
+        values += [owner.person, owner.person]
     if before:
         more += " AND task_id < ?"
         values.append(before)
@@ -52,7 +60,7 @@ def list_tasks(
         if wanted:
             more += f" AND {column} = ?"
             values.append(wanted)
-    # The newest of each, by its index: whoever has many tasks has not all of them read.
+    # Read only the newest tasks of each clause, by its index, and not all of an owner's tasks.
     found, params = [], list[Any]()
     for clause, named in whose or [("1", [])]:
         found.append(
@@ -60,8 +68,42 @@ def list_tasks(
         )
         params += [*named, *values, limit]
     ids = " UNION ALL ".join(f"SELECT * FROM ({each})" for each in found)  # noqa: S608 - as above
-    rows = reader.all(
+    return reader.values(
+        task_of,
         f"SELECT * FROM tasks WHERE task_id IN ({ids}) ORDER BY task_id DESC LIMIT ?",  # noqa: S608 - as above
         (*params, limit),
     )
-    return [task_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def counts(reader: Reader) -> dict[str, dict[str, int]]:
+    """Agent id → state → number of stored tasks."""
+    found: dict[str, dict[str, int]] = {}
+    for agent_id, state, number in reader.all(
+        "SELECT agent_id, state, count(*) FROM tasks GROUP BY agent_id, state"
+    ):
+        found.setdefault(agent_id, {})[state] = number
+    return found
+
+
+def reminders_for(reader: Reader, who: Principal, chat: DeliverTo) -> list[tuple[Task, Schedule]]:
+    """The reminders ahead that are ``who``'s own, the next one first.
+
+    For an operator also those that come to ``chat``.
+    """
+    found = reader.values(
+        task_of,
+        "SELECT t.* FROM tasks t JOIN schedules s ON s.task_id = t.task_id"
+        " WHERE t.does = 'tell' AND t.state = 'todo' AND (s.next_at IS NOT NULL OR s.is_paused = 1)"
+        " ORDER BY s.next_at LIMIT ?",
+        (_REMINDERS_MAX,),
+    )
+    here = (chat.channel, chat.conversation)
+
+    def is_shown(task: Task) -> bool:
+        to = task.deliver_to
+        is_here = who.is_operator and (to.channel, to.conversation) == here
+        return is_here or permissions.is_theirs(task, who)
+
+    own = [task for task in found if is_shown(task)]
+    times = schedules.of_tasks(reader, [task.task_id for task in own])
+    return [(task, times[task.task_id]) for task in own]

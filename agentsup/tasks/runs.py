@@ -1,8 +1,8 @@
 """Runs: one message each, with a session of its own, started, waited for, steered and stopped.
 
-A run has no state beside its message's, so what holds for messages holds for runs: it survives a
-crash, ends once, is stopped by every stop, and its result is delivered in the transaction that ends
-it. Waiting is for the event of that end (P1, P5, P6).
+A run has no state but that of its message. So it survives a crash, ends once, is stopped by every
+stop, and its result is delivered in the transaction that ends it. To wait for a run is to wait for
+the event of that end (P1, P5, P6).
 """
 
 from __future__ import annotations
@@ -15,58 +15,42 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agentsup.kit import faults
-from agentsup.mailbox import ending, waits
-from agentsup.mailbox.budget import ledger
-from agentsup.mailbox.budget.scopes import ScopeKind
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.lifecycle import closing
+from agentsup.mailbox.mail import Asker
+from agentsup.mailbox.messages import need_message
+from agentsup.mailbox.queue import waits
+from agentsup.mailbox.usage.budget import ScopeKind, ledger
 from agentsup.model.errors import BadRequest, Conflict, WouldDeadlock
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
 from agentsup.model.message import (
     DeliverTo,
-    Kind,
-    Lane,
+    LaneName,
     Lease,
     Message,
+    MessageKind,
+    MessageState,
     NewMessage,
-    Outcome,
     Priority,
-    State,
     text_parts,
 )
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question
 from agentsup.model.task import MAX_PROMPT_CHARS, Run, RunKind
 from agentsup.model.trace import by_turn_of
-from agentsup.store.database import Database, Reader, Tx
-from agentsup.store.events import append
-from agentsup.tasks import asking, lineage, rows
-from agentsup.tasks.reports import RunReport, is_ended, report_of
-
-__all__ = ["NewRun", "RunReport", "Runs", "to_asker"]
-
-
-def to_asker(parent: Message, *, waited: bool, silent: bool = False) -> DeliverTo:
-    """Back into the session of the turn that hands work on, and from there to its own asker."""
-    return DeliverTo(
-        "mailbox",
-        agent_id=parent.agent_id,
-        session_id=parent.session_id,
-        waited=waited,
-        silent=silent,
-        then=replace(parent.deliver_to, waited=False),
-    )
+from agentsup.store import Database, Tx, append
+from agentsup.tasks import asking, lineage, rows, session_targets
+from agentsup.tasks.reports import RunReport, report_of, report_of_end
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run is started from.
+    """A run to start.
 
-    ``agent_id`` is whose mailbox it is put into; ``target`` in whose place it is done (see
-    ``lineage``); ``parent`` the message of the turn that hands it on. With ``key`` a repeated start
-    gives the same run. ``fork_last`` entries of the parent's session go before it.
+    ``agent_id`` is the agent whose mailbox it is put into; ``target`` the agent or role as which it
+    is done (see ``tasks.lineage``); ``parent`` the message of the turn that delegates it. With
+    ``key`` a repeated start gives the same run.
     """
 
     kind: RunKind
@@ -78,10 +62,11 @@ class NewRun:
     label: str = ""
     parent: Message | None = None
     key: str = ""
-    fork_last: int = 0
+    key_by: Principal | None = None
+    """The owner of ``key``, if ``principal`` may have changed since the key was first used."""
     session_key: str = ""
     new_session: bool = False
-    lane: Lane = Lane.BACKGROUND
+    lane: LaneName = LaneName.BACKGROUND
     priority: Priority = Priority.NORMAL
     expires_at: int | None = None
     max_usd: float | None = None
@@ -89,9 +74,9 @@ class NewRun:
     run_no: int = 1
     slot_at: int | None = None
     above: int = 0
-    """How deep the work is of which it is a part, where no turn hands it on now."""
+    """The depth of the work that it is a part of, if no turn delegates it now."""
     part_of: str = ""
-    """The message of that work, whose bounds on cost hold for it too."""
+    """The message of that work, whose budgets apply to the run too."""
     summary: str = ""
     traceparent: str = ""
 
@@ -113,18 +98,12 @@ class Runs:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    async def start(self, new: NewRun, *, waiter: Lease | None = None) -> Run:
-        """``start_tx`` in a transaction of its own."""
-        return await self._database.write(
-            lambda tx: self.start_tx(tx, new, waiter=waiter), name="runs.start"
-        )
-
     def start_tx(self, tx: Tx, new: NewRun, *, waiter: Lease | None = None) -> Run:
         """Put the run into its mailbox, or return the one that its key started before.
 
         With ``waiter`` that turn waits for it from now on. Raises ``DepthExceeded``,
         ``LoopDetected``, ``Overloaded``, ``Conflict``, ``WouldDeadlock``, ``BadRequest`` and
-        ``LeaseLost`` (the turn that hands it on was stopped); nothing is stored then.
+        ``LeaseLost`` (the delegating turn was stopped); nothing is stored then.
         """
         if not new.prompt.strip():
             raise BadRequest("the prompt is empty", field="prompt")
@@ -150,7 +129,7 @@ class Runs:
         lineage.check_depth(depth)
         if parent is not None:
             lineage.check_count(rows.count_of_root(tx, root_id) + 1)
-        at = self._mailbox.desk.clock.now_ms()
+        at = self._mailbox.context.clock.now_ms()
         run = Run(
             run_id=accepted.message_id,
             task_id=new.task_id,
@@ -164,16 +143,14 @@ class Runs:
             root_id=root_id,
             depth=depth,
             slot_at=new.slot_at,
-            state=State.QUEUED.value,
-            outcome="",
-            why="",
+            state=MessageState.QUEUED.value,
             created_at=at,
         )
         rows.add_run_tx(tx, run)
         if new.target:
-            _take_place_tx(tx, accepted.session_id, new.target, new.principal.label, at)
-        if new.fork_last and parent is not None:
-            _fork_tx(tx, parent.session_id, accepted.session_id, new.fork_last)
+            session_targets.set_target_tx(
+                tx, accepted.session_id, new.target, by=new.principal.label, at=at
+            )
         self._bound_tx(tx, new, run, at)
         if parent is not None:
             append(
@@ -196,16 +173,16 @@ class Runs:
     def _message(self, new: NewRun, path: tuple[str, ...]) -> NewMessage:
         parent, key = new.parent, new.session_key
         if not key:
-            place = parent.session_id if parent is not None else f"run:{new.agent_id}"
-            own = new.key or self._mailbox.desk.entropy.new_id("run")
+            session_key = parent.session_id if parent is not None else f"run:{new.agent_id}"
+            own = new.key or self._mailbox.context.entropy.new_id("run")
             mark = hashlib.sha256(own.encode()).hexdigest()[:12]
-            key = f"{place}:sub:{new.label or new.target or new.kind.value}:{mark}"
+            key = f"{session_key}:sub:{new.label or new.target or new.kind.value}:{mark}"
         return NewMessage(
             agent_id=new.agent_id,
             session_key=key,
             parts=text_parts(new.prompt),
             principal=new.principal,
-            kind=Kind.TASK,
+            kind=MessageKind.TASK,
             lane=new.lane,
             priority=new.priority,
             deliver_to=new.deliver_to,
@@ -216,14 +193,14 @@ class Runs:
             traceparent=new.traceparent or (by_turn_of(parent) if parent is not None else ""),
             expires_at=new.expires_at,
             idempotency_key=new.key,
+            key_by=new.key_by,
             sender_agent_id=parent.agent_id if parent is not None else "",
             summary=new.summary,
             silent=True,
         )
 
     def _bound_tx(self, tx: Tx, new: NewRun, run: Run, at: int) -> None:
-        """What the run may cost: its own bound, or that of all runs of its task; and what it was
-        handed on by, which it is a part of."""
+        """Set the run's own limit (or its task's), and let budgets of the delegating work apply."""
         above = new.parent.message_id if new.parent is not None else new.part_of
         if above:
             ledger.join_as_tx(tx, run.run_id, above)
@@ -233,140 +210,121 @@ class Runs:
         ledger.set_limit_tx(tx, ScopeKind.TASK, subject, nano_usd=nano_usd, tokens=None, at=at)
         ledger.join_tx(tx, run.run_id, ScopeKind.TASK, subject)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     async def report(self, run_id: str) -> RunReport:
-        """How the run is. Raises ``NotFound``."""
-        return await self._database.read(lambda r: report_of(r, run_id), name="runs.report")
-
-    async def children(self, message_id: str) -> list[RunReport]:
-        """The runs that the turn on that message has started."""
-
-        def look(reader: Reader) -> list[RunReport]:
-            return [
-                report_of(reader, run.run_id) for run in rows.runs_started_for(reader, message_id)
-            ]
-
-        return await self._database.read(look, name="runs.children")
+        """The report on a run. Raises ``NotFound``."""
+        return await self._database.read(report_of, run_id, name="runs.report")
 
     async def wait(self, run_id: str, timeout_s: float, *, asker: Asker | None = None) -> RunReport:
-        """Wait until the run has ended, at most ``timeout_s`` (0: only look). The wait neither
-        fails nor ends it: what goes on is reported with what holds it up.
+        """Wait until the run has ended, at most ``timeout_s`` (0: only report).
 
-        A turn that waits (``asker``) gives its slot back meanwhile; what it is told here it is not
-        told once more by a message. Raises ``NotFound`` and ``LeaseLost``.
+        After the time-out the run goes on; its report says what it waits for. A turn that waits
+        (``asker``) gives its slot back meanwhile; a result that it gets here does not come again as
+        a message. Raises ``NotFound`` and ``LeaseLost``.
         """
-        if asker is None:
-            return await self._watched(run_id, timeout_s)
-        report = await self.report(run_id)
-        if not report.is_ended and timeout_s > 0:
-            if not await self._begin_to_wait(run_id, asker.lease):
-                return await self.report(run_id)
-            try:
-                async with asker.slot.released():
-                    report = await self._watched(run_id, timeout_s)
-            finally:
-                if not report.is_ended:
-                    await self._database.write(
-                        lambda tx: waits.give_up_tx(tx, asker.lease, run_id), name="runs.unwait"
+        end: asyncio.Future[Message] = self._database.expect(f"done:{run_id}")
+        try:
+            if asker is None or timeout_s <= 0:
+                report = await self.report(run_id)
+                if report.is_ended and asker is not None:
+                    await self._collect(run_id, asker.lease)
+                if report.is_ended or timeout_s <= 0:
+                    return report
+            else:
+                try:
+                    report = await self._database.write(
+                        self._begin_to_wait_tx, run_id, asker.lease, name="runs.wait"
                     )
-            report = await self.report(run_id)
+                except WouldDeadlock:  # the run waits, directly or indirectly, for this very turn
+                    return await self.report(run_id)
+                if report.is_ended:
+                    return report
+            return await self._end_of(report.run, end, timeout_s, asker)
+        finally:
+            end.cancel()
+
+    def _begin_to_wait_tx(self, tx: Tx, run_id: str, lease: Lease) -> RunReport:
+        """Record the wait; of a run that has ended, collect the result instead."""
+        report = report_of(tx, run_id)
         if report.is_ended:
-            await self._database.write(
-                lambda tx: self._collect_tx(tx, run_id, asker.lease), name="runs.collect"
-            )
+            self._collect_tx(tx, run_id, lease)
+        else:
+            waits.wait_tx(self._mailbox.context, tx, lease, run_id)
+            waits.expect_tx(tx, run_id)
         return report
 
-    async def _begin_to_wait(self, run_id: str, lease: Lease) -> bool:
-        """False where it would never end: the run waits, at some remove, for this very turn."""
-
-        def begin(tx: Tx) -> None:
-            self._mailbox.wait_tx(tx, lease, run_id)
-            waits.expect_tx(tx, run_id)
-
+    async def _end_of(
+        self, run: Run, end: asyncio.Future[Message], timeout_s: float, asker: Asker | None
+    ) -> RunReport:
+        """The report on an open run when the commit of its end hands its message over, at most
+        ``timeout_s`` from now."""
+        run_id, ended = run.run_id, None
         try:
-            await self._database.write(begin, name="runs.wait")
-        except WouldDeadlock:
-            return False
-        return True
-
-    async def _watched(self, run_id: str, timeout_s: float) -> RunReport:
-        changed = asyncio.Event()
-        unlisten = self._database.listen(f"done:{run_id}", changed.set)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    # Mostly there is much to wait for, and little to be known before.
-                    ended = await self._database.read(
-                        lambda r: is_ended(r, run_id), name="runs.is_ended"
-                    )
-                    while not ended:
-                        await changed.wait()
-                        changed.clear()
-                        report = await self.report(run_id)
-                        if report.is_ended:
-                            return report
+            async with contextlib.nullcontext() if asker is None else asker.slot.released():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_s):
+                        ended = await end
         finally:
-            unlisten()
-        return await self.report(run_id)
+            if ended is None and asker is not None:
+                await self._database.write(
+                    waits.give_up_tx, asker.lease, run_id, name="runs.unwait"
+                )
+        report = await self.report(run_id) if ended is None else report_of_end(run, ended)
+        # A message that was waited for to its end has made no reply.
+        is_waited = ended is not None and ended.deliver_to.waited
+        if report.is_ended and asker is not None and not is_waited:
+            await self._collect(run_id, asker.lease)
+        return report
+
+    async def _collect(self, run_id: str, lease: Lease) -> None:
+        await self._database.write(self._collect_tx, run_id, lease, name="runs.collect")
 
     def _collect_tx(self, tx: Tx, run_id: str, lease: Lease) -> None:
-        """The turn knows the result: the reply that waits behind it tells nothing new."""
-        waits.hold(self._mailbox.desk, tx, lease)
-        message = lease.message
-        found = tx.one(
-            f"SELECT * FROM messages WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
-            " AND state = 'queued' AND kind = 'reply' AND in_reply_to = ?",
-            (message.agent_id, message.session_id, run_id),
-        )
-        if found is None:
-            return
-        at = self._mailbox.desk.clock.now_ms()
-        reply = message_of(found)  # type: ignore[arg-type]  # Row is a mapping in all but name
-        ending.close_tx(
-            tx,
-            reply,
-            State.DONE,
-            at=at,
-            outcome=Outcome.OK,
-            code="collected",
-            text=f"read by the turn on {message.message_id}",
-        )
+        """End the queued reply with the run's result, because the turn has the result already."""
+        context = self._mailbox.context
+        waits.hold(context, tx, lease)
+        replies = closing.queued_for(tx, lease.message, MessageKind.REPLY, run_id)
+        closing.collect_tx(context, tx, replies[:1], lease.message, at=context.clock.now_ms())
 
     # -- steering ----------------------------------------------------------------------------------
 
     async def stop(self, run_id: str, by: Principal, *, asker: Asker | None = None) -> RunReport:
-        """End the run and wait until its turn is gone. Raises ``NotFound`` and, for one that has
-        ended, ``Conflict``."""
+        """Cancel the run and wait until its turn has ended.
+
+        Raises ``NotFound``, and ``Conflict`` if the run has ended.
+        """
         report = await self.report(run_id)
         if report.is_ended:
             raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
         cancelled = await self._mailbox.cancel(run_id, by)
         await self.end_turns(run_id, *cancelled.with_it)
         if asker is not None:
-            await self._database.write(
-                lambda tx: self._collect_tx(tx, run_id, asker.lease), name="runs.collect"
-            )
+            await self._collect(run_id, asker.lease)
         return await self.report(run_id)
 
     async def end_turns(self, *run_ids: str) -> None:
-        """End the turns of runs that were cancelled, and wait until they are gone."""
+        """End the turns of runs that were cancelled, and wait for their ends."""
         for run_id in run_ids:
             await self._abort(run_id)
 
     async def ask_parent(self, run_id: str, text: str, options: Sequence[str] = ()) -> Question:
-        """Ask whoever handed the run on, in the name of its turn, whose end then waits for the
-        answer; asked again, it is the question that was put, open or answered. Raises
-        ``Conflict`` and ``BadRequest``."""
+        """Ask those who delegated the run a question, in the name of its running turn.
+
+        The turn's end then waits for the answer. The same text asked again returns the earlier
+        question, open or closed. Raises ``Conflict``, ``BadRequest`` and ``DepthExceeded``.
+        """
         return await self._database.write(
             lambda tx: asking.ask_tx(self._mailbox, tx, run_id, text, options, of=f"run {run_id}"),
             name="runs.ask_parent",
         )
 
     async def steer(self, run_id: str, text: str, by: Principal) -> None:
-        """Tell a run that goes on something more: its model reads it with its next tool result, at
-        the latest in a further turn of its session. Raises ``NotFound``, ``Conflict`` (it has
-        ended) and ``BadRequest``."""
+        """Send a note to an open run.
+
+        Its model reads the note with its next tool result, at the latest in a further turn of its
+        session. Raises ``NotFound``, ``Conflict`` (it has ended) and ``BadRequest``.
+        """
         if not text.strip():
             raise BadRequest("the text is empty", field="text")
 
@@ -382,7 +340,7 @@ class Runs:
                     session_key=message.session_id,
                     parts=text_parts(text),
                     principal=by,
-                    kind=Kind.DIRECTIVE,
+                    kind=MessageKind.DIRECTIVE,
                     lane=message.lane,
                     priority=message.priority,
                     deliver_to=replace(message.deliver_to, waited=False),
@@ -397,29 +355,3 @@ class Runs:
             ledger.join_as_tx(tx, note.message_id, run_id)
 
         await self._database.write(put, name="runs.steer")
-
-
-def _take_place_tx(tx: Tx, session_id: str, target: str, by: str, at: int) -> None:
-    """Let the session's turns be done in another agent's place, or in a role."""
-    agent_id, role = lineage.subject_of(target)
-    if agent_id:
-        tx.execute(
-            "INSERT INTO session_personas VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (session_id, agent_id),
-        )
-    if role:
-        tx.execute(
-            "INSERT INTO session_roles (session_id, role, set_by, set_at) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT DO NOTHING",
-            (session_id, role, by, at),
-        )
-
-
-def _fork_tx(tx: Tx, parent_id: str, child_id: str, last: int) -> None:
-    """The child session begins with the last entries of the parent's."""
-    tx.execute(
-        "INSERT INTO transcript (session_id, message_id, role, text, parts, at)"
-        " SELECT ?, message_id, role, text, parts, at FROM (SELECT * FROM transcript"
-        " WHERE session_id = ? ORDER BY entry_id DESC LIMIT ?) ORDER BY entry_id",
-        (child_id, parent_id, last),
-    )

@@ -1,60 +1,34 @@
-"""Schedules as rows: written with their tasks, moved on by the scheduler.
+"""Schedules as rows: written with their tasks, advanced by the scheduler.
 
-Whatever makes a time come earlier or not at all touches the topic ``schedules``; the scheduler
-wakes by it. A paused schedule and one that has ended have no next time.
+A change that makes a time come earlier or not at all touches the topic ``schedules``, which wakes
+the scheduler. A paused schedule and one that has ended have no next time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from agentsup.model.control import RemainingSchedule
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
-from agentsup.model.principal import Principal
-from agentsup.model.task import Misfire, Overlap, Run, Schedule
-from agentsup.store import events
-from agentsup.store.database import Reader, Tx
-from agentsup.tasks import skips, slots
-from agentsup.tasks.slots import Parsed
-
-__all__ = [
-    "TOPIC",
-    "SlotStarter",
-    "add_tx",
-    "advance_tx",
-    "change_tx",
-    "count_of",
-    "decided",
-    "end_tx",
-    "get",
-    "heads",
-    "pause_tx",
-    "rewind_tx",
-    "skip_tx",
-]
+from agentsup.model.task import (
+    Misfire,
+    Overlap,
+    Schedule,
+    SkippedSlot,
+    SlotSkipReason,
+)
+from agentsup.store import Reader, Tx, events, from_row, values_of
+from agentsup.tasks import slot_times
+from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.starting import Starter
 
 TOPIC = "schedules"
-
-
-class SlotStarter(Protocol):
-    """Who has the tasks: makes a run of a slot, or a row that says why there is none.
-
-    At most one row of ``runs`` has a task's slot. Both are called inside a transaction.
-    """
-
-    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run | None:
-        """Queue a run for the slot, at ``at`` (wall ms). None: the slot had its row already.
-
-        Raises any ``AgentsupError``; nothing of what was done by then stands, and the slot is
-        recorded as skipped with its message.
-        """
-        ...
-
-    def skip_slot_tx(self, tx: Tx, task_id: str, slot_at: int, why: str, *, at: int) -> None:
-        """Write the row that says why the slot was let pass. The event is written by the caller."""
-        ...
+_REMAINING_MOST = 100
+_PAUSED = SkippedSlot(SlotSkipReason.PAUSED)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -62,12 +36,20 @@ class SlotStarter(Protocol):
 
 def get(reader: Reader, task_id: str) -> Schedule | None:
     """The schedule of a task, or None."""
-    row = reader.one("SELECT * FROM schedules WHERE task_id = ?", (task_id,))
-    return None if row is None else _of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+    return reader.value(_of, "SELECT * FROM schedules WHERE task_id = ?", (task_id,))
+
+
+def of_tasks(reader: Reader, task_ids: Sequence[str]) -> dict[str, Schedule]:
+    """The schedules of tasks by task id; tasks without one are left out."""
+    rows = reader.all(
+        "SELECT * FROM schedules WHERE task_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(task_ids),),
+    )
+    return {row["task_id"]: _of(row) for row in rows}
 
 
 def heads(reader: Reader, limit: int) -> list[tuple[str, int]]:
-    """Task and next time of the schedules that come first, at most ``limit``."""
+    """Task id and next time of the earliest schedules, at most ``limit``."""
     rows = reader.all(
         "SELECT task_id, next_at FROM schedules WHERE next_at IS NOT NULL AND is_paused = 0"
         " ORDER BY next_at LIMIT ?",
@@ -76,18 +58,26 @@ def heads(reader: Reader, limit: int) -> list[tuple[str, int]]:
     return [(row["task_id"], row["next_at"]) for row in rows]
 
 
-def count_of(reader: Reader, owner: Principal) -> int:
-    """How many schedules of an owner's tasks have a next time. Walks those that have one."""
-    found = reader.scalar(
-        "SELECT count(*) FROM schedules s CROSS JOIN tasks t ON t.task_id = s.task_id"
-        " WHERE s.next_at IS NOT NULL AND s.is_paused = 0 AND t.owner_kind = ? AND t.owner_id = ?",
-        (owner.kind.value, owner.subject),
+def remaining_schedules(reader: Reader, scope: str) -> tuple[RemainingSchedule, ...]:
+    """The tasks in ``scope`` (``all``, ``agent:<id>``) with an active schedule, the next one first.
+
+    A session has none: a schedule belongs to a task.
+    """
+    kind, _, subject = scope.partition(":")
+    if kind not in ("all", "agent"):
+        return ()
+    rows = reader.all(
+        "SELECT t.task_id, t.name, s.next_at, s.zone FROM schedules AS s"
+        " JOIN tasks AS t ON t.task_id = s.task_id"
+        " WHERE s.next_at IS NOT NULL AND s.is_paused = 0 AND (? = '' OR t.agent_id = ?)"
+        " ORDER BY s.next_at, t.task_id LIMIT ?",
+        (subject, subject, _REMAINING_MOST),
     )
-    return int(found or 0)
+    return tuple(RemainingSchedule(*row) for row in rows)
 
 
 def decided(reader: Reader, task_id: str, first: int, last: int) -> frozenset[int]:
-    """The slots between ``first`` and ``last``, both included, that were run or recorded."""
+    """The slots from ``first`` to ``last``, both included, that were run or recorded as skipped."""
     rows = reader.all(
         "SELECT slot_at FROM runs WHERE task_id = ? AND slot_at BETWEEN ? AND ?",
         (task_id, first, last),
@@ -98,29 +88,22 @@ def decided(reader: Reader, task_id: str, first: int, last: int) -> frozenset[in
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def add_tx(tx: Tx, task_id: str, parsed: Parsed) -> Schedule:
-    """Give a task, which is written already, its schedule."""
+def add_tx(tx: Tx, schedule: Schedule) -> None:
+    """Insert the schedule of a task, whose row exists."""
     tx.execute(
-        "INSERT INTO schedules (task_id, kind, spec, zone, misfire, overlap, anchor_at, next_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            task_id,
-            parsed.kind,
-            parsed.spec,
-            parsed.zone,
-            parsed.misfire.value,
-            parsed.overlap.value,
-            parsed.anchor_at,
-            parsed.next_at,
-        ),
+        "INSERT INTO schedules (task_id, kind, spec, zone, misfire, overlap, anchor_at, next_at,"
+        " is_paused) VALUES (:task_id, :kind, :spec, :zone, :misfire, :overlap, :anchor_at,"
+        " :next_at, :is_paused)",
+        {**values_of(schedule), "is_paused": int(schedule.is_paused)},
     )
     tx.touch(TOPIC)
-    return parsed.of(task_id)
 
 
 def advance_tx(tx: Tx, task_id: str, *, next_at: int | None, last_at: int) -> None:
-    """All slots up to ``last_at`` are decided about. Only the scheduler does that, so nobody is
-    woken by it."""
+    """Record that all slots up to ``last_at`` are decided.
+
+    Nobody is woken, because only the scheduler calls this.
+    """
     tx.execute(
         "UPDATE schedules SET next_at = ?, last_at = max(coalesce(last_at, ?2), ?2)"
         " WHERE task_id = ?3",
@@ -128,13 +111,13 @@ def advance_tx(tx: Tx, task_id: str, *, next_at: int | None, last_at: int) -> No
     )
 
 
-def pause_tx(tx: Tx, task_id: str, starter: SlotStarter, *, is_paused: bool, at: int) -> Schedule:
-    """Pause a schedule, or let it go on with the first time after ``at`` (wall ms); harmless when
-    it is so already.
+def pause_tx(tx: Tx, task_id: str, starter: Starter, *, is_paused: bool, at: int) -> None:
+    """Pause a schedule, or let it go on with the first time after ``at`` (wall ms).
 
-    Times that come while it is paused are none of its slots. One that had come before, and that
-    nobody had looked at yet, is recorded as skipped. Raises ``NotFound``, and ``Conflict`` for one
-    that has ended.
+    A second call does nothing. Times that come while it is paused are not slots; only the single
+    time of an ``at`` schedule is recorded as skipped then. Times that had come before the pause and
+    were not settled are recorded as skipped, too. Raises ``NotFound``, and ``Conflict`` for a
+    schedule that has ended.
     """
     schedule = get(tx, task_id)
     if schedule is None:
@@ -143,26 +126,34 @@ def pause_tx(tx: Tx, task_id: str, starter: SlotStarter, *, is_paused: bool, at:
         raise Conflict(f"the schedule of task {task_id} has ended", task_id=task_id)
     if schedule.is_paused != is_paused:
         if is_paused:
-            _give_up_tx(tx, schedule, starter, skips.because("paused"), at=at)
+            _give_up_tx(tx, schedule, starter, _PAUSED, at=at)
             next_at = None
         else:
-            if slots.is_rewound(schedule, at):
+            if slot_times.is_rewound(schedule, at):
                 tx.execute("UPDATE schedules SET last_at = NULL WHERE task_id = ?", (task_id,))
                 schedule = replace(schedule, last_at=None)
-            next_at = slots.next_after(schedule, max(at, schedule.last_at or 0))
+            next_at = slot_times.next_after(schedule, max(at, schedule.last_at or 0))
+            if schedule.kind == "at" and next_at is None:
+                # It was the only time, so nothing else would record that it has passed.
+                _skip_only_tx(tx, schedule, starter, at=at)
         tx.execute(
             "UPDATE schedules SET is_paused = ?, next_at = ? WHERE task_id = ?",
             (is_paused, next_at, task_id),
         )
         tx.touch(TOPIC)
-    found = get(tx, task_id)
-    assert found is not None
-    return found
 
 
-def end_tx(tx: Tx, task_id: str, starter: SlotStarter, why: str, *, at: int) -> bool:
-    """Let a schedule have no further times; False if it had none. A time that had come and that
-    nobody had looked at yet is recorded as skipped because of ``why``."""
+def _skip_only_tx(tx: Tx, schedule: Schedule, starter: Starter, *, at: int) -> None:
+    slot = schedule.anchor_at
+    if slot not in decided(tx, schedule.task_id, slot, slot):
+        skip_tx(tx, schedule, slot, _PAUSED, starter, at=at)
+
+
+def end_tx(tx: Tx, task_id: str, starter: Starter, why: SkippedSlot, *, at: int) -> bool:
+    """End a schedule; False if it had no further times.
+
+    Times that had come and were not settled are recorded as skipped because of ``why``.
+    """
     schedule = get(tx, task_id)
     if schedule is None or (schedule.next_at is None and not schedule.is_paused):
         return False
@@ -172,37 +163,27 @@ def end_tx(tx: Tx, task_id: str, starter: SlotStarter, why: str, *, at: int) -> 
     return True
 
 
-def change_tx(
-    tx: Tx, task_id: str, parsed: Parsed, starter: SlotStarter, why: str, *, at: int
-) -> bool:
-    """Give a schedule other times from now on; whether it had ended and goes on anew by that.
+def change_tx(tx: Tx, to: Schedule, starter: Starter, why: SkippedSlot, *, at: int) -> bool:
+    """Give a task's schedule other times from now on; whether it had ended and so starts again.
 
-    A time that had come and that nobody had looked at yet is recorded as skipped because of
-    ``why``. Raises ``NotFound``.
+    Times that had come and were not settled are recorded as skipped because of ``why``. Raises
+    ``NotFound``.
     """
-    is_anew = not end_tx(tx, task_id, starter, why, at=at)
+    is_anew = not end_tx(tx, to.task_id, starter, why, at=at)
     changed = tx.execute(
-        "UPDATE schedules SET kind = ?, spec = ?, zone = ?, misfire = ?, overlap = ?,"
-        " anchor_at = ?, next_at = ?, is_paused = 0 WHERE task_id = ?",
-        (
-            parsed.kind,
-            parsed.spec,
-            parsed.zone,
-            parsed.misfire.value,
-            parsed.overlap.value,
-            parsed.anchor_at,
-            parsed.next_at,
-            task_id,
-        ),
+        "UPDATE schedules SET kind = :kind, spec = :spec, zone = :zone, misfire = :misfire,"
+        " overlap = :overlap, anchor_at = :anchor_at, next_at = :next_at, is_paused = 0"
+        " WHERE task_id = :task_id",
+        values_of(to),
     ).rowcount
     if not changed:
-        raise NotFound(f"task {task_id} has no schedule", task_id=task_id)
+        raise NotFound(f"task {to.task_id} has no schedule", task_id=to.task_id)
     tx.touch(TOPIC)
     return is_anew
 
 
-def _give_up_tx(tx: Tx, schedule: Schedule, starter: SlotStarter, why: str, *, at: int) -> None:
-    due = slots.due(schedule, at)
+def _give_up_tx(tx: Tx, schedule: Schedule, starter: Starter, why: SkippedSlot, *, at: int) -> None:
+    due = slot_times.due(schedule, at)
     if due.last_at is not None:
         known = decided(tx, schedule.task_id, schedule.next_at or 0, due.last_at)
         if due.range_at is not None and due.range_at not in known:
@@ -217,16 +198,16 @@ def skip_tx(
     tx: Tx,
     schedule: Schedule,
     slot_at: int,
-    why: str,
-    starter: SlotStarter,
+    why: SkippedSlot,
+    starter: Starter,
     *,
     at: int,
     until: int | None = None,
 ) -> None:
-    """Record that a slot was let pass, and with ``until`` all slots after it before that time."""
+    """Record that a slot was passed over; with ``until``, also all slots between the two."""
     data: dict[str, Any] = {"task_id": schedule.task_id, "slot_at": slot_at}
     if until is not None:
-        why = skips.because("before", why=why, time=slots.local_time(until, schedule.zone))
+        why = replace(why, until=slot_times.local_time(until, schedule.zone))
         data["until_at"] = until
     starter.skip_slot_tx(tx, schedule.task_id, slot_at, why, at=at)
     task = tx.one("SELECT agent_id, name FROM tasks WHERE task_id = ?", (schedule.task_id,))
@@ -236,36 +217,29 @@ def skip_tx(
         EventType.SLOT_SKIPPED,
         at=at,
         agent_id=task["agent_id"],
-        data=data | {"name": task["name"], "why": why},
+        data=data | {"name": task["name"], "why": skip_text(why)},
     )
 
 
 def rewind_tx(tx: Tx, now: int) -> list[str]:
-    """Find the next times anew of schedules that were kept by a clock hours ahead of ``now``;
-    returns their tasks. What they ran meanwhile is not run again."""
+    """Recompute the next times of schedules that were set by a clock hours ahead of ``now``.
+
+    Returns the ids of their tasks. Slots that were run by that clock are not run again.
+    """
     rows = tx.all(
         "SELECT * FROM schedules WHERE next_at > ?1 AND is_paused = 0"
         " AND max(coalesce(last_at, 0), anchor_at) > ?1",
         (now,),
     )
-    found = [schedule for row in rows if slots.is_rewound(schedule := _of(row), now)]  # type: ignore[arg-type]  # as above
+    found = [schedule for row in rows if slot_times.is_rewound(schedule := _of(row), now)]
     tx.executemany(
         "UPDATE schedules SET next_at = ?, last_at = NULL WHERE task_id = ?",
-        [(slots.next_after(schedule, now), schedule.task_id) for schedule in found],
+        [(slot_times.next_after(schedule, now), schedule.task_id) for schedule in found],
     )
     return [schedule.task_id for schedule in found]
 
 
-def _of(row: Mapping[str, Any]) -> Schedule:
-    return Schedule(
-        task_id=row["task_id"],
-        kind=row["kind"],
-        spec=row["spec"],
-        zone=row["zone"],
-        misfire=Misfire(row["misfire"]),
-        overlap=Overlap(row["overlap"]),
-        anchor_at=row["anchor_at"],
-        next_at=row["next_at"],
-        last_at=row["last_at"],
-        is_paused=bool(row["is_paused"]),
-    )
+def _of(row: Any) -> Schedule:
+    misfire, overlap = Misfire(row["misfire"]), Overlap(row["overlap"])
+    is_paused = bool(row["is_paused"])
+    return from_row(Schedule, row, misfire=misfire, overlap=overlap, is_paused=is_paused)

@@ -1,41 +1,55 @@
-"""Starting the runs of tasks: at once, again, or at a time of a schedule."""
+"""Starting the runs of tasks: the first one, further ones, and those of a schedule."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.bus import AgentDirectory, Asker
-from agentsup.mailbox.ending import held_tx
-from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.lifecycle import leased_tx
+from agentsup.mailbox.mail import AgentDirectory, Asker
+from agentsup.mailbox.messages import current_rights
 from agentsup.model.errors import NotFound, Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import Principal
-from agentsup.model.task import MAX_SCHEDULES, Run, RunKind, Task
-from agentsup.store.database import Tx
-from agentsup.tasks import lineage, rows, schedules
+from agentsup.model.task import (
+    MAX_REMINDERS,
+    MAX_SCHEDULES,
+    Run,
+    RunKind,
+    SkippedSlot,
+    Task,
+    TaskAction,
+)
+from agentsup.store import Reader, Tx
+from agentsup.tasks import lineage, reminders, rows, session_targets
+from agentsup.tasks.reminders import Offer, offer_nothing
 from agentsup.tasks.runs import NewRun, Runs
 
-__all__ = ["Starter"]
-
 SHORT_ID_CHARS = 6
-"""Of an id's end, in texts: ``TaskHub.get`` finds the task by it."""
+"""How many last characters of an id are in texts; ``TaskHub.get`` finds the task by them."""
 
 
 class Starter:
-    """Puts runs of tasks into their mailboxes. Implements ``schedules.SlotStarter``."""
+    """Puts runs of tasks into their mailboxes.
+
+    At most one row of ``runs`` has a task's slot.
+    """
 
     def __init__(
-        self, mailbox: Mailbox, directory: AgentDirectory, runs: Runs, entropy: Entropy
+        self,
+        mailbox: Mailbox,
+        directory: AgentDirectory,
+        runs: Runs,
+        entropy: Entropy,
+        offer: Offer = offer_nothing,
     ) -> None:
-        self._desk = mailbox.desk
+        """``offer`` makes the buttons of reminders."""
+        self._context = mailbox.context
         self._directory = directory
         self._runs = runs
         self._entropy = entropy
-
-    def first_tx(self, tx: Tx, task: Task, asker: Asker | None) -> Run:
-        """The first run of a task that is about to be written. Raises as ``start_tx``."""
-        return self._put_tx(tx, task, RunKind.TASK, task.prompt, asker)
+        self._offer = offer
 
     def start_tx(
         self,
@@ -47,31 +61,18 @@ class Starter:
         *,
         slot_at: int | None = None,
         key: str = "",
+        is_stored: bool = True,
     ) -> Run:
-        """Start a run of the task, told ``prompt``; with ``key`` a repeated start gives the same.
-        Raises what ``Runs.start_tx`` raises."""
-        run = self._put_tx(tx, task, kind, prompt, asker, slot_at=slot_at, key=key)
-        if run.run_no > task.runs:  # else its key is known, and so is the run
-            rows.begin_tx(tx, task.task_id, run)
-        return run
+        """Start a run of the task with ``prompt``.
 
-    def _put_tx(
-        self,
-        tx: Tx,
-        task: Task,
-        kind: RunKind,
-        prompt: str,
-        asker: Asker | None,
-        *,
-        slot_at: int | None = None,
-        key: str = "",
-    ) -> Run:
-        if self._directory.by_id(task.agent_id) is None:
-            raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
-        at, parent = self._desk.clock.now_ms(), asker.lease.message if asker is not None else None
+        With ``key`` a repeated start gives the same run. ``is_stored`` False: the task's row is not
+        there yet and is not changed. Raises ``RightsLost`` and what ``Runs.start_tx`` raises.
+        """
+        self._check_agent(task)
+        at, parent = self._context.clock.now_ms(), asker.lease.message if asker else None
         if parent is not None and parent.agent_id != task.agent_id:
             parent = None
-        # What a turn has set going by a schedule is as deep as what it hands on itself.
+        # A scheduled run that a turn has set up is as deep as a run that the turn delegates.
         above, since = 0, task.parent_session_id if parent is None else ""
         if since and kind is RunKind.SLOT:
             above = rows.depth_in(tx, task.parent_message_id, since)
@@ -82,7 +83,7 @@ class Starter:
                 kind=kind,
                 agent_id=task.agent_id,
                 prompt=prompt,
-                principal=_acting(task, asker),
+                principal=self._acting(task, asker),
                 deliver_to=task.deliver_to,
                 target=task.target,
                 label=task.name,
@@ -90,6 +91,7 @@ class Starter:
                 above=above,
                 part_of=task.parent_message_id if since else "",
                 key=key,
+                key_by=task.owner,
                 session_key=f"task:{task.task_id}",
                 priority=task.priority,
                 expires_at=expires_at,
@@ -101,71 +103,106 @@ class Starter:
             ),
         )
         if task.parent_session_id and not lineage.subject_of(task.target)[0]:
-            # Created in another's place: it is done by that one, perhaps in a role.
-            tx.execute(
-                "INSERT INTO session_personas (session_id, agent_id) SELECT ?, agent_id"
-                " FROM session_personas WHERE session_id = ? ON CONFLICT DO NOTHING",
-                (run.session_id, task.parent_session_id),
-            )
+            # The task was created with a persona: the run gets that persona, perhaps in a role.
+            session_targets.inherit_persona_tx(tx, run.session_id, task.parent_session_id)
+        if is_stored and run.run_no > task.runs:  # else the key was known and the run is an old one
+            rows.begin_tx(tx, task.task_id, run)
         return run
 
+    def _check_agent(self, task: Task) -> None:
+        if self._directory.by_id(task.agent_id) is None:
+            raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
+
+    def addressed(self, reader: Reader, task: Task) -> Task:
+        """See ``reminders.addressed``."""
+        return reminders.addressed(reader, task, self._context.role_now)
+
     def check_schedule_tx(self, tx: Tx, task: Task, asker: Asker | None) -> None:
-        """What a turn may set going by a schedule: nothing deeper than it may hand on itself, and
-        not more than ``MAX_SCHEDULES`` of its agent's. Raises ``DepthExceeded``, ``Overloaded`` and
-        ``LeaseLost`` (it was stopped).
+        """Check the limits of a schedule that a turn creates, and of a reminder.
+
+        Its runs must not be deeper than those that the turn may delegate, and its agent may have at
+        most ``MAX_SCHEDULES``; a person at most ``MAX_REMINDERS``. Raises ``DepthExceeded``,
+        ``Overloaded`` and ``LeaseLost`` (the turn was stopped).
         """
-        if asker is None:
+        is_reminder = task.does is TaskAction.TELL
+        if asker is None and not is_reminder:
             return
-        message, owner = held_tx(self._desk, tx, asker.lease), task.owner
-        lineage.check_depth(1 + rows.depth_in(tx, message.message_id, message.session_id))
-        count = schedules.count_of(tx, owner)
-        if count >= MAX_SCHEDULES:
+        owner, limit = task.owner, MAX_REMINDERS
+        if asker is not None:
+            message, limit = leased_tx(self._context, tx, asker.lease), MAX_SCHEDULES
+            if not is_reminder:  # it has no turns that could be too deep
+                lineage.check_depth(1 + rows.depth_in(tx, message.message_id, message.session_id))
+        count = rows.count_schedules(tx, owner)
+        if count >= limit:
             raise Overloaded(
                 f"{owner.label} has {count} schedules that go on, the most allowed are "
-                f"{MAX_SCHEDULES}: cancel tasks that are no longer needed",
+                f"{limit}: cancel tasks that are no longer needed",
                 queue="schedules",
                 size=count,
-                limit=MAX_SCHEDULES,
+                limit=limit,
             )
 
-    # -- times of a schedule ---------------------------------------------------------------------------
+    def acting(self, task: Task) -> Principal:
+        """The principal as which the task is done now. Raises ``RightsLost``.
 
-    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run | None:
-        """Start the run of one time of the schedule; None where that time has had its run."""
-        del at
-        task = rows.need_task(tx, task_id)
-        had = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
-        if had:
+        It is the owner, with the lesser of the rights at the task's creation and now.
+        """
+        return current_rights.of_owner(task.owner, task.asked_by, self._context.role_now)
+
+    def _acting(self, task: Task, asker: Asker | None) -> Principal:
+        now = self.acting(task)
+        language = asker.lease.message.principal.language if asker is not None else ""
+        return replace(now, language=language) if language else now
+
+    # -- times of a schedule -----------------------------------------------------------------------
+
+    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
+        """Start the run of one time of the schedule; None if that time has a row already.
+
+        The run of a reminder is over at once. Raises what ``start_tx`` raises.
+        """
+        if _is_decided(tx, task_id, slot_at):
             return None
+        task = rows.need_task(tx, task_id)
+        if task.does is TaskAction.TELL:
+            return self._tell_tx(tx, task, slot_at)
         return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None, slot_at=slot_at)
 
-    def skip_slot_tx(self, tx: Tx, task_id: str, slot_at: int, why: str, *, at: int) -> None:
-        """Record a time of the schedule that is let pass, once."""
-        task = rows.need_task(tx, task_id)
-        had = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
-        if had:
+    def skip_slot_tx(
+        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedSlot, *, at: int
+    ) -> None:
+        """Record a time of the schedule that is passed over, once."""
+        if _is_decided(tx, task_id, slot_at):
             return
-        run = Run(
+        run = self._slot(rows.need_task(tx, task_id), slot_at, at)
+        rows.add_run_tx(tx, replace(run, state="skipped", skipped=skipped))
+
+    def _tell_tx(self, tx: Tx, task: Task, slot_at: int) -> Run:
+        self._check_agent(task)
+        self.acting(task)
+        at = self._context.clock.now_ms()
+        run = self._slot(replace(task, runs=task.runs + 1), slot_at, at)
+        reminders.tell_tx(tx, task, run, self._offer, at=at)
+        return run
+
+    def _slot(self, task: Task, slot_at: int, at: int) -> Run:
+        """The record of a time of the schedule that has no message."""
+        return Run(
             run_id=self._entropy.new_id("slot"),
-            task_id=task_id,
+            task_id=task.task_id,
             run_no=task.runs,
             kind=RunKind.SLOT,
             agent_id=AgentId(task.agent_id),
             target=task.target,
             label=task.name,
-            parent_message_id="",
-            root_id="",
             depth=1,
             slot_at=slot_at,
-            state="skipped",
-            outcome="",
-            why=why,
+            state="done",
             created_at=at,
         )
-        rows.add_run_tx(tx, run)
 
 
-def _acting(task: Task, asker: Asker | None) -> Principal:
-    if asker is not None and asker.lease.message.principal.language:
-        return replace(task.owner, language=asker.lease.message.principal.language)
-    return task.owner
+def _is_decided(tx: Tx, task_id: str, slot_at: int) -> bool:
+    """Whether a time of the schedule has a row: it was run or passed over."""
+    found = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
+    return found is not None

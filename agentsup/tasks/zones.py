@@ -12,8 +12,6 @@ from zoneinfo import ZoneInfo
 
 from agentsup.model.errors import BadRequest
 
-__all__ = ["machine_zone", "zone_of"]
-
 UTC_NAME = "UTC"
 _LOCALTIME = Path("/etc/localtime")
 _FOLDER = "/zoneinfo/"
@@ -22,28 +20,28 @@ _FOLDER = "/zoneinfo/"
 def zone_of(name: str) -> ZoneInfo:
     """The zone called ``name``. Raises ``BadRequest`` (field ``zone``) if there is none.
 
-    What a machine has beside the names of the IANA (``localtime``, ``posix/…``) is no name.
+    Only IANA names are accepted, not other files of a machine's zones (``localtime``, ``posix/…``).
     """
     if name not in _names():
         meant = _meant(name)
-        told = f"did you mean {meant!r}?" if meant else "write it as in 'Europe/Zurich' or 'UTC'"
-        raise BadRequest(f"there is no time zone {name!r}; {told}", field="zone")
+        hint = f"did you mean {meant!r}?" if meant else "write it as in 'Europe/Zurich' or 'UTC'"
+        raise BadRequest(f"there is no time zone {name!r}; {hint}", field="zone")
     return ZoneInfo(name)
 
 
 def machine_zone(env: Mapping[str, str] | None = None, localtime: Path = _LOCALTIME) -> str:
-    """The name of the machine's zone: by ``TZ``, else by where ``/etc/localtime`` leads, else UTC.
+    """The name of the machine's zone: from ``TZ``, else from ``/etc/localtime``, else UTC.
 
-    A zone that has rules but no name (a copied file, ``TZ=CET-1CEST``) counts as UTC: schedules
-    are kept by name, because the rules behind a name are mended with each release of the zones.
+    A zone that has rules but no name (a copied file, ``TZ=CET-1CEST``) counts as UTC. Schedules
+    store the name, because the rules behind a name change with each release of the zone data.
     """
-    told = (os.environ if env is None else env).get("TZ", "").removeprefix(":")
-    # The first step names what was chosen; the last may be another name for the same rules.
+    hint = (os.environ if env is None else env).get("TZ", "").removeprefix(":")
+    # The link's first target has the chosen name; its last may be another name for the same rules.
     steps = (
         str(localtime.readlink()) if localtime.is_symlink() else "",
         os.path.realpath(localtime),
     )
-    for name in (told, *(step.partition(_FOLDER)[2] for step in steps)):
+    for name in (hint, *(step.partition(_FOLDER)[2] for step in steps)):
         if name in _names():
             return name
     return UTC_NAME

@@ -1,13 +1,16 @@
 """Real coding agents from npm: where they are and how they find the model on the loopback."""
 
+from __future__ import annotations
+
 import json
 import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentsup.testing.cli_model import CliModel
-from agentsup.testing.daemon_process import DaemonProcess
+from tests.support.cli_model_server import CliModel
+from tests.support.daemon_process import DaemonProcess
+from tests.support.fork_server import Cage
 
 MODULES = Path(__file__).parents[2] / "requirements/clis/node_modules"
 KEY = "sk-loopback-0123456789"
@@ -36,10 +39,13 @@ def program(pattern: str) -> str:
     return str(found[0])
 
 
+UNCAGED = Cage(resource.RLIM_INFINITY, 1024, resource.RLIM_INFINITY)
+
+
 def daemon_of(home: Path) -> DaemonProcess:
     """A daemon for real agents. They inherit its limits, and a JavaScript engine reserves tens of GiB
     of address space, of which it uses little; without them it ends at its start."""
-    return DaemonProcess(home, memory=resource.RLIM_INFINITY, descriptors=1024)
+    return DaemonProcess(home, cage=UNCAGED)
 
 
 def gemini(model: CliModel) -> Cli:

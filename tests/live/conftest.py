@@ -1,27 +1,28 @@
 """Real parts for live tests: a Synapse for the whole run, a headless Chromium for each test.
 
-A part that is missing fails the test; `make test-live` installs what it can. Synapse is started
-before the first test and outlives them all, so nobody may kill it: `own_synapse` is for that.
+A part that is missing fails the test; ``make test-live`` installs what it can. Synapse is started
+before the first test and outlives them all, so nobody may kill it: ``own_synapse`` is for that.
 """
 
-import asyncio
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import cast
 
 import pytest
+from playwright.async_api import Page
 
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson
-from agentsup.testing.synapse import Synapse
-from tests.live.browser import Browsing, Page, open_browser
+from tests.live import package
+from tests.live.browser import Browsing, open_browser
 from tests.process.conftest import make_daemon  # noqa: F401  # the fixture
+from tests.support import synapse_run
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.synapse import Synapse
 
 HERE = Path(__file__).parent
 TEST_S = 60.0
-SHARED = pytest.StashKey[Synapse]()
-TROUBLE = pytest.StashKey[BaseException]()
 
 Register = Callable[[str], Awaitable[str]]
 Person = Callable[..., Awaitable[MatrixPerson]]
@@ -38,32 +39,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start Synapse if a test wants it: before any test, so that it is none's leftover."""
-    config = session.config
-    wanted = any("synapse" in getattr(item, "fixturenames", ()) for item in session.items)
-    if not wanted or config.option.collectonly:
-        return
-    folder = cast("pytest.TempPathFactory", config._tmp_path_factory)  # type: ignore[attr-defined]  # made at configure; no fixture exists yet
-    try:
-        synapse = Synapse(folder.mktemp("synapse"))
-        asyncio.run(synapse.start())
-    except Exception as error:  # noqa: BLE001  # each test that wants it fails with this
-        config.stash[TROUBLE] = error
-    else:
-        config.stash[SHARED] = synapse
+    synapse_run.begin(session)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End it."""
-    if (synapse := config.stash.get(SHARED, None)) is not None:
-        asyncio.run(synapse.kill())
+    synapse_run.end(config)
 
 
 @pytest.fixture
 def synapse(request: pytest.FixtureRequest) -> Synapse:
     """The Synapse of this run; don't kill it."""
-    if (error := request.config.stash.get(TROUBLE, None)) is not None:
-        raise error
-    return request.config.stash[SHARED]
+    return synapse_run.synapse_of(request.config)
 
 
 @pytest.fixture
@@ -82,25 +69,20 @@ async def proxy(synapse: Synapse) -> AsyncIterator[FaultyProxy]:
 
 @pytest.fixture
 def account(synapse: Synapse, request: pytest.FixtureRequest) -> Register:
-    """`await account("ann")`: a fresh account of that name for this test; its Matrix id.
+    """``await account("ann")``: a fresh account of that name for this test; its Matrix id.
 
-    The password is `PASSWORD`.
+    The password is ``PASSWORD``.
     """
-    number = request.config.stash.setdefault(COUNTER, [0])
 
     async def register(name: str) -> str:
-        number[0] += 1
-        return await synapse.register(f"{name}{number[0]}", PASSWORD)
+        return await synapse_run.new_account(request.config, name, PASSWORD)
 
     return register
 
 
-COUNTER = pytest.StashKey[list[int]]()
-
-
 @pytest.fixture
 async def person(synapse: Synapse, account: Register) -> AsyncIterator[Person]:
-    """`await person("ann")`: a person with a fresh account, logged in."""
+    """``await person("ann")``: a person with a fresh account, logged in."""
     async with AsyncExitStack() as stack:
 
         async def make(name: str) -> MatrixPerson:
@@ -111,9 +93,30 @@ async def person(synapse: Synapse, account: Register) -> AsyncIterator[Person]:
         yield make
 
 
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> package.Archives:
+    """Wheel and sdist of this repository."""
+    return package.built(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="session")
+def clone(archives: package.Archives, tmp_path_factory: pytest.TempPathFactory) -> package.Clone:
+    """A fresh clone in which ``make run`` was tried."""
+    folder = package.unpacked(archives.sdist, tmp_path_factory.mktemp("clone"))
+    return package.run_fresh(folder)
+
+
+@pytest.fixture(scope="session")
+def installed_bin(
+    archives: package.Archives, clone: package.Clone, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The programs of an environment, outside the checkout, that has the built wheel."""
+    return package.installed(archives.wheel, clone, tmp_path_factory.mktemp("installed") / "venv")
+
+
 @pytest.fixture
 async def browsing(tmp_path: Path) -> AsyncIterator[Browsing]:
-    """A headless Chromium: `await browsing.page(device="phone", scheme="dark")`."""
+    """A headless Chromium: ``await browsing.page(device="phone", scheme="dark")``."""
     async with open_browser(tmp_path / "browser") as made:
         yield made
         made.check()

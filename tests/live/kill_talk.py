@@ -4,6 +4,8 @@ Texts, streams, files both ways, questions and their presses, commands and corre
 by its room and number, so that the judge can say of every one what became of it.
 """
 
+from __future__ import annotations
+
 import random
 import re
 from collections import Counter
@@ -12,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agentsup.testing.matrix_driver import Seen
-from tests.live.matrix_town import Town
+from tests.live.matrix_town import MatrixCluster
+from tests.support.matrix_view import Seen
 
 CHUNKS = [f"{word} of a longer answer, " for word in ("first", "second", "third", "fourth")]
 RULES: list[dict[str, Any]] = [
@@ -62,7 +64,7 @@ def choice_of(name: str) -> str:
 
 
 async def act(
-    town: Town, number: int, index: int, chance: random.Random, *, is_calm: bool = False
+    town: MatrixCluster, number: int, index: int, chance: random.Random, *, is_calm: bool = False
 ) -> None:
     """One thing that a person does in a room; where it ``is_calm``, nobody dies any more."""
     person, room, name = town.person, town.rooms[number], f"{number}-{index}"
@@ -85,7 +87,7 @@ async def act(
 class Presser:
     """Answers each question once, as soon as it is seen: by reaction, by number or by word."""
 
-    def __init__(self, town: Town) -> None:
+    def __init__(self, town: MatrixCluster) -> None:
         self._town = town
         self._answered: set[str] = set()
 
@@ -123,7 +125,7 @@ class Room:
     files: tuple[tuple[str, bytes], ...]
 
 
-async def room_of(town: Town, number: int) -> Room:
+async def room_of(town: MatrixCluster, number: int) -> Room:
     """As the person sees it now."""
     person = town.person
     found = person.messages(town.rooms[number], by=town.bot)
@@ -139,7 +141,7 @@ async def room_of(town: Town, number: int) -> Room:
     )
 
 
-def answered(town: Town, number: int, upto: int) -> bool:
+def answered(town: MatrixCluster, number: int, upto: int) -> bool:
     """Whether everything that must come has come; the judge looks closer."""
     found = town.person.messages(town.rooms[number], by=town.bot)
     texts = [one.text for one in found if one.kind == "m.text"]

@@ -1,5 +1,7 @@
 """One person, some rooms, one bot at a real homeserver: what the live Matrix tests share."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 from collections.abc import Sequence
@@ -8,16 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.synapse import Synapse
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import Seen
+from tests.support.synapse import Synapse
 
 BOT_PASSWORD = "what only the bot knows"
 _NUMBERS = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Town:
+class MatrixCluster:
     """Whoever writes, and where."""
 
     person: MatrixPerson
@@ -27,7 +30,7 @@ class Town:
     rooms: list[str] = field(default_factory=list)
 
     def entry(self, **more: Any) -> dict[str, Any]:
-        """The agent `main` with this bot; `more` goes over its `matrix`."""
+        """The agent ``main`` with this bot; ``more`` goes over its ``matrix``."""
         matrix = {
             "homeserver": self.homeserver,
             "user_id": self.bot,
@@ -40,7 +43,7 @@ class Town:
     def home(
         self, root: Path, rules: Sequence[dict[str, Any]], config: str = "", **entry: Any
     ) -> Path:
-        """A home whose `main` is this bot."""
+        """A home whose ``main`` is this bot."""
         return write_home(root, [self.entry() | entry], rules, config)
 
     async def furnish(self, rooms: int = 1) -> None:
@@ -70,7 +73,7 @@ class Town:
 
 
 async def accounts(synapse: Synapse) -> tuple[str, str]:
-    """Fresh accounts of a bot and a person, both with `BOT_PASSWORD`."""
+    """Fresh accounts of a bot and a person, both with ``BOT_PASSWORD``."""
     number = next(_NUMBERS)
     bot, ann = await asyncio.gather(
         *(synapse.register(f"{name}_town{number}", BOT_PASSWORD) for name in ("bot", "ann"))
@@ -79,7 +82,7 @@ async def accounts(synapse: Synapse) -> tuple[str, str]:
 
 
 async def settled(daemon: DaemonProcess, timeout_s: float = 30.0) -> None:
-    """Until nothing is under way in the daemon. Raises `TimeoutError` that shows what still is."""
+    """Until nothing is under way in the daemon. Raises ``TimeoutError`` that shows what still is."""
 
     def left() -> list[dict[str, Any]]:
         return [

@@ -6,14 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from playwright.async_api import BrowserContext, Locator, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from agentsup.testing.chat_client import Chat
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.web_client import Tab
-from tests.live.browser import Browsing, Device, Page, Scheme
-
-__all__ = ["CONFIG", "RULES", "Scene"]
+from tests.live.browser import Browsing, Device, Scheme
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess
+from tests.support.web_client import Tab
 
 RULES: Final[list[dict[str, Any]]] = [
     {"match": r"slow (\S+)", "steps": [{"sleep": 600}, {"say": "slow answer $1"}]},
@@ -97,21 +95,14 @@ class Scene:
         for context in self.browsing.browser.contexts:
             await context.close()
 
-    @property
-    def port(self) -> str:
-        return self.daemon.url.rpartition(":")[2]
-
     def said(self) -> list[str]:
         """Every text that was accepted, in order."""
         rows = self.daemon.sql("SELECT parts FROM messages ORDER BY seq")
         return [re.sub(r'.*?"text": ?"([^"]*)".*', r"\1", row["parts"]) for row in rows]
 
     def forgive(self, *expected: str) -> None:
-        """Forget what the console says of a loss that a test has made."""
-        fits = re.compile("|".join(expected))
-        self.browsing.problems[:] = [
-            each for each in self.browsing.problems if not fits.search(each)
-        ]
+        """Pass over what the console says of a loss that a test has made."""
+        self.browsing.forgive(*expected)
 
 
 def log(page: Page) -> Locator:

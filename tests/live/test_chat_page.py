@@ -1,7 +1,9 @@
 """The chat page over the fake Telegram alone: what bots and other people do is seen, and answered.
 
-The bots are spoken for by raw calls; no daemon runs. `test_demo_page` has the whole demo.
+The bots are spoken for by raw calls; no daemon runs. ``test_demo_page`` has the whole demo.
 """
+
+from __future__ import annotations
 
 import struct
 import zlib
@@ -11,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Page, expect
 
-from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
-from tests.live.browser import Browsing, Page, axe, overflow_px
+from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
+from tests.live.browser import Browsing, axe, overflow_px
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ Each answers, streams, asks leave and keeps to the answer, is stopped with its w
 goes on with its conversation in a later process.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -12,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.engines.child import ChildManager
-from agentsup.engines.child.fencing import Fencing
-from agentsup.engines.guard import GuardedSession, open_guarded
-from agentsup.engines.registry import default_registry
+from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.process import ProcessLauncher
+from agentsup.engines.process.fencing import Fencing
+from agentsup.engines.registry.registry import default_registry
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.procgroup import child_env, members
+from agentsup.kit.proctable import members
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineSpec,
     HistoryItem,
@@ -29,10 +32,10 @@ from agentsup.model.engine import (
     ToolFinished,
     Usage,
 )
-from agentsup.testing.cli_model import CliModel
-from agentsup.testing.daemon_process import write_home
-from agentsup.testing.engine_host import MemoryHost, segment
 from tests.live.clis import CLIS, Cli, claude_acp, daemon_of
+from tests.support.cli_model_server import CliModel
+from tests.support.daemon_process import write_home
+from tests.support.engine_host import MemoryHost, segment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -60,7 +63,7 @@ class Conversation:
         async def permit(request: PermissionRequest) -> Permission:
             return Permission(allowed, "not now", words=words)
 
-        manager = ChildManager(SystemClock(), fencing=lambda: Fencing((str(self.root),), True))
+        manager = ProcessLauncher(SystemClock(), fencing=lambda: Fencing((str(self.root),), True))
         registry = default_registry(SystemClock(), self.cli.daemon_env, manager)
         host = MemoryHost(permit=permit)
         spec = EngineSpec(
@@ -95,7 +98,7 @@ class Conversation:
                     stopped_at = loop.time()
                     session.cancel(within_s=5.0)
         end = events[-1]
-        assert isinstance(end, Done)
+        assert isinstance(end, EngineDone)
         if stop:
             assert end.outcome == "cancelled"
             assert loop.time() - stopped_at < 3.0

@@ -4,6 +4,8 @@ The model and the Bot API server are on the loopback, the agents are real ones f
 agent does is counted outside it: each time the command runs, a new file is there.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.procgroup import members
-from agentsup.testing.cli_model import CliModel
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.fakes.telegram import TelegramDriver
+from agentsup.kit.proctable import members
 from tests.live.clis import CLIS, KEY, daemon_of
+from tests.support.cli_model_server import CliModel
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -4,6 +4,8 @@ Each real agent finds settings that allow everything and hooks that run at its s
 repository or its own edit tool would bring them. Its next turn asks all the same, and nothing ran.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -12,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.agent_settings import KINDS
-from agentsup.model.engine import Notice
-from agentsup.testing.cli_model import CliModel
+from agentsup.engines.programs.agent_settings import KINDS
+from agentsup.model.engine import EngineNotice
 from tests.live.clis import CLIS
 from tests.live.test_clis import Conversation
+from tests.support.cli_model_server import CliModel
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -106,7 +108,7 @@ async def asks_for_each(talk: Conversation, mark: Path, effect: Path) -> list[st
     events, asked = await talk.say(f"RUN(touch {effect})")
     assert asked, "a command was not asked for"
     assert not effect.exists()
-    told = [event.text for event in events if isinstance(event, Notice)]
+    told = [event.text for event in events if isinstance(event, EngineNotice)]
     _, asked = await talk.say(f"WRITE({effect})")
     assert asked, "a file was not asked for"
     assert not effect.exists()

@@ -1,12 +1,14 @@
-"""The conversation of `tests/process/test_conversation.py`, unchanged, over a real homeserver."""
+"""The conversation of ``tests/process/test_conversation.py``, unchanged, over a real homeserver."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.synapse import Synapse
 from tests.process.conversation.matrix import matrix_stage
 from tests.process.test_conversation import RULES, converse
+from tests.support.synapse import Synapse
 
 
 @pytest.mark.timeout(120)

@@ -1,4 +1,6 @@
-"""The chat page of `agentsup demo`, in a browser: what a person does with it, and with a keyboard."""
+"""The chat page of ``agentsup demo``, in a browser: what a person does with it, and with a keyboard."""
+
+from __future__ import annotations
 
 import asyncio
 import os
@@ -8,9 +10,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Page, expect
 
-from tests.live.browser import Browsing, Device, Page, Scheme, axe, overflow_px
+from tests.live.browser import Browsing, Device, Scheme, axe, overflow_px
 from tests.process.cli.test_demo import Demo
 
 LONG_MS = 20_000

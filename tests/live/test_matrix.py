@@ -1,5 +1,7 @@
 """A real daemon at a real homeserver that is slow, ill, in a hurry, away, or killed."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -8,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson
-from agentsup.testing.synapse import Synapse
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.synapse import Synapse
 
 RULES: list[dict[str, Any]] = [
     {"match": "do (.*)", "steps": [{"effect": "effects.txt"}, {"say": "did $1"}]},
@@ -24,17 +26,17 @@ SYNC = r"/client/v3/sync"
 
 
 @pytest.fixture
-async def town(synapse: Synapse, proxy: FaultyProxy) -> AsyncIterator[Town]:
+async def town(synapse: Synapse, proxy: FaultyProxy) -> AsyncIterator[MatrixCluster]:
     """The bot goes through the proxy, the person does not."""
     bot, ann = await accounts(synapse)
     async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-        made = Town(person, bot, proxy.url)
+        made = MatrixCluster(person, bot, proxy.url)
         await made.furnish(2)
         yield made
 
 
 @pytest.fixture
-async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def daemon(town: MatrixCluster, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
     """With one answered question in the first room."""
     async with DaemonProcess(town.home(tmp_path / "home", RULES)) as made:
         await town.joined()
@@ -43,7 +45,7 @@ async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
 
 
 async def test_what_is_written_while_nobody_listens_is_answered_once_and_in_order(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     assert await daemon.stop() == 0
     for number in range(3):
@@ -62,7 +64,9 @@ async def test_what_is_written_while_nobody_listens_is_answered_once_and_in_orde
     assert did == [f"did {number}" for number in range(6)]
 
 
-async def test_more_than_one_sync_holds_is_answered_too(daemon: DaemonProcess, town: Town) -> None:
+async def test_more_than_one_sync_holds_is_answered_too(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     """A timeline that the server cuts is made whole."""
     assert await daemon.stop() == 0
     for number in range(60):
@@ -75,7 +79,7 @@ async def test_more_than_one_sync_holds_is_answered_too(daemon: DaemonProcess, t
 
 @pytest.mark.timeout(120)
 async def test_an_answer_shows_once_whatever_happens_to_the_request(
-    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
 ) -> None:
     loop = asyncio.get_running_loop()
     for kind in ("lost", "half", "cut", "status", "limited", "late"):
@@ -92,7 +96,7 @@ async def test_an_answer_shows_once_whatever_happens_to_the_request(
 
 
 async def test_a_limit_in_one_room_delays_no_other(
-    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
 ) -> None:
     room = town.room.replace("!", "(!|%21)").replace(":", "(:|%3A)")
     limit = proxy.fault("limited", path=room + SEND, retry_after_ms=30_000)
@@ -107,7 +111,7 @@ async def test_a_limit_in_one_room_delays_no_other(
 
 @pytest.mark.timeout(120)
 async def test_trouble_with_sync_loses_and_doubles_nothing(
-    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
 ) -> None:
     for kind in ("slow", "late", "lost", "half", "cut", "status", "limited"):
         proxy.fault(kind, path=SYNC, count=3, seconds=1.0, retry_after_ms=500)
@@ -127,7 +131,7 @@ async def test_a_homeserver_with_limits_of_its_own_gets_everything_in_order(
     async with Synapse(tmp_path / "synapse", more=limits) as synapse:
         bot, ann = await accounts(synapse)
         async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-            town = Town(person, bot, synapse.url)
+            town = MatrixCluster(person, bot, synapse.url)
             await town.furnish()
             async with DaemonProcess(town.home(tmp_path / "home", RULES)):
                 await town.joined()
@@ -139,7 +143,7 @@ async def test_a_homeserver_with_limits_of_its_own_gets_everything_in_order(
 
 
 async def test_a_homeserver_that_is_away_degrades_and_loses_nothing(
-    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
 ) -> None:
     console = await daemon.chat("main")
     await town.person.say(town.room, "wait")
@@ -155,7 +159,7 @@ async def test_a_homeserver_that_is_away_degrades_and_loses_nothing(
 
 
 async def test_a_refused_password_fails_the_bot_alone_and_a_new_one_mends_it(
-    town: Town, tmp_path: Path
+    town: MatrixCluster, tmp_path: Path
 ) -> None:
     wrong = "not this one"
     home = town.home(tmp_path / "home", RULES)
@@ -176,7 +180,9 @@ async def test_a_refused_password_fails_the_bot_alone_and_a_new_one_mends_it(
         assert wrong not in (home / "logs" / "agentsup.log").read_text()
 
 
-async def test_a_device_stays_the_same_over_restarts(daemon: DaemonProcess, town: Town) -> None:
+async def test_a_device_stays_the_same_over_restarts(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     async def devices() -> list[str]:
         async with MatrixPerson(town.person.url, town.bot, BOT_PASSWORD) as looking:
             found = await looking.call("GET", "/_matrix/client/v3/devices")

@@ -3,8 +3,10 @@
 Nothing may even be unknown: the homeserver tells a repeated transaction id from a new one. A person
 goes on writing in several rooms while either is dead, sends files, answers questions, gives
 commands and corrects texts, and the way between the two loses answers, fails and dawdles.
-`AGENTSUP_KILLS` says how many kills (12, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
+``AGENTSUP_KILLS`` says how many kills (12, at most 300), ``AGENTSUP_KILL_SEED`` replays a schedule.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -19,10 +21,6 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit.faults import MATRIX_POINTS
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson
-from agentsup.testing.synapse import Synapse
 from tests.live.kill_talk import (
     CHUNKS,
     RESTARTED,
@@ -34,7 +32,11 @@ from tests.live.kill_talk import (
     judge,
     room_of,
 )
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.synapse import Synapse
 
 KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "12")))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -51,7 +53,7 @@ SERVER_EVERY = 4
 class World:
     """The person's texts, the homeserver's deaths and the daemon's."""
 
-    def __init__(self, town: Town, synapse: Synapse, daemon: DaemonProcess) -> None:
+    def __init__(self, town: MatrixCluster, synapse: Synapse, daemon: DaemonProcess) -> None:
         self.town = town
         self.synapse = synapse
         self.daemon = daemon
@@ -114,7 +116,7 @@ async def world(own_synapse: Synapse, tmp_path: Path) -> AsyncIterator[World]:
         FaultyProxy(own_synapse.url, seed=SEED) as proxy,
         MatrixPerson(own_synapse.url, ann, BOT_PASSWORD) as person,
     ):
-        town = Town(person, bot, proxy.url)
+        town = MatrixCluster(person, bot, proxy.url)
         await town.furnish(ROOMS)
         home = town.home(tmp_path / "home", RULES, CONFIG, slots=ROOMS)
         daemon = DaemonProcess(home)

@@ -1,11 +1,14 @@
 """Menus at a real homeserver: walked through by reactions and numbers, done once."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.synapse import Synapse
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import Seen
+from tests.support.synapse import Synapse
 
 
 def number_of(seen: Seen, label: str) -> str:
@@ -18,7 +21,7 @@ def number_of(seen: Seen, label: str) -> str:
     return line.split(".")[0]
 
 
-async def wait_choices(town: Town, part: str, after: str) -> Seen:
+async def wait_choices(town: MatrixCluster, part: str, after: str) -> Seen:
     """A message with choices, once the bot has put their reactions below it."""
 
     def fits(seen: Seen) -> bool:
@@ -34,7 +37,7 @@ async def test_an_agent_is_rebuilt_by_a_reaction_and_a_number(
 ) -> None:
     bot, ann = await accounts(synapse)
     async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-        town = Town(person, bot, synapse.url)
+        town = MatrixCluster(person, bot, synapse.url)
         await town.furnish()
         home = write_home(tmp_path / "home", [town.entry(), {"name": "bob"}], [])
         async with DaemonProcess(home) as daemon:

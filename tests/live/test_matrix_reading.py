@@ -1,6 +1,8 @@
 """How a bot reads what a real homeserver tells it: signed in by a token, in threads, from others than
 its people, by edits, and from a place that the homeserver has lost."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -11,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.matrix_view import RoomView
-from agentsup.testing.synapse import Synapse
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import RoomView, Seen
+from tests.support.synapse import Synapse
 
 RULES: list[dict[str, Any]] = [
     {
@@ -33,16 +35,16 @@ LOGIN = "/_matrix/client/v3/login"
 
 
 @pytest.fixture
-async def town(synapse: Synapse) -> AsyncIterator[Town]:
+async def town(synapse: Synapse) -> AsyncIterator[MatrixCluster]:
     bot, ann = await accounts(synapse)
     async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-        made = Town(person, bot, synapse.url)
+        made = MatrixCluster(person, bot, synapse.url)
         await made.furnish()
         yield made
 
 
 @pytest.fixture
-async def stranger(synapse: Synapse, town: Town) -> AsyncIterator[MatrixPerson]:
+async def stranger(synapse: Synapse, town: MatrixCluster) -> AsyncIterator[MatrixPerson]:
     name = town.bot[1:].partition(":")[0] + "_stranger"
     user_id = await synapse.register(name, BOT_PASSWORD)
     async with MatrixPerson(synapse.url, user_id, BOT_PASSWORD) as made:
@@ -50,7 +52,7 @@ async def stranger(synapse: Synapse, town: Town) -> AsyncIterator[MatrixPerson]:
 
 
 @pytest.fixture
-async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def daemon(town: MatrixCluster, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
     async with DaemonProcess(town.home(tmp_path / "home", RULES)) as made:
         await town.joined()
         await town.ask("hi", "heard hi")
@@ -58,7 +60,9 @@ async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
 
 
 @pytest.fixture
-async def group(town: Town, stranger: MatrixPerson, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def group(
+    town: MatrixCluster, stranger: MatrixPerson, tmp_path: Path
+) -> AsyncIterator[DaemonProcess]:
     """The room is allowed, and somebody whom the bot does not know is in it."""
     await town.person.invite(town.room, stranger.user_id)
     await stranger.join(town.room)
@@ -69,7 +73,7 @@ async def group(town: Town, stranger: MatrixPerson, tmp_path: Path) -> AsyncIter
         yield made
 
 
-async def session(town: Town) -> tuple[str, str]:
+async def session(town: MatrixCluster) -> tuple[str, str]:
     """A session of the bot's account that somebody else made: its token and device."""
     body = {
         "type": "m.login.password",
@@ -82,7 +86,7 @@ async def session(town: Town) -> tuple[str, str]:
 
 
 async def test_a_token_is_all_that_is_needed_and_one_that_is_taken_back_is_told(
-    town: Town, tmp_path: Path
+    town: MatrixCluster, tmp_path: Path
 ) -> None:
     token, device_id = await session(town)
     entry = town.entry(access_token=token)
@@ -110,18 +114,20 @@ async def test_a_token_is_all_that_is_needed_and_one_that_is_taken_back_is_told(
     assert token not in (home / "logs" / "agentsup.log").read_text()
 
 
-async def town_devices(town: Town) -> dict[str, str]:
+async def town_devices(town: MatrixCluster) -> dict[str, str]:
     async with MatrixPerson(town.homeserver, town.bot, BOT_PASSWORD) as account:
         found = await account.call("GET", "/_matrix/client/v3/devices")
     return {each["device_id"]: each.get("display_name") or "" for each in found["devices"]}
 
 
-async def log_out(town: Town) -> None:
+async def log_out(town: MatrixCluster) -> None:
     async with MatrixPerson(town.homeserver, town.bot, BOT_PASSWORD) as account:
         await account.call("POST", "/_matrix/client/v3/logout/all", {})
 
 
-async def test_what_was_read_in_a_thread_is_marked_there(daemon: DaemonProcess, town: Town) -> None:
+async def test_what_was_read_in_a_thread_is_marked_there(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     root = await town.person.say(town.room, "the root")
     await town.person.wait_text(town.room, "heard the root", by=town.bot)
     inside = await town.person.say(town.room, "inside", thread=root)
@@ -134,7 +140,7 @@ async def test_what_was_read_in_a_thread_is_marked_there(daemon: DaemonProcess, 
 
 
 async def test_a_strangers_press_answers_nothing_and_is_told_so(
-    group: DaemonProcess, town: Town, stranger: MatrixPerson
+    group: DaemonProcess, town: MatrixCluster, stranger: MatrixPerson
 ) -> None:
     name = town.bot[1:].partition(":")[0]
     said = await town.person.say(town.room, f"{name}: ask")
@@ -158,7 +164,7 @@ async def test_a_strangers_press_answers_nothing_and_is_told_so(
 
 
 async def test_edits_belong_where_their_message_is_and_a_stop_needs_no_name(
-    group: DaemonProcess, town: Town
+    group: DaemonProcess, town: MatrixCluster
 ) -> None:
     name = town.bot[1:].partition(":")[0]
     root = await town.person.say(town.room, "off we go")
@@ -182,7 +188,7 @@ async def test_edits_belong_where_their_message_is_and_a_stop_needs_no_name(
 
 
 async def test_a_place_that_the_homeserver_has_lost_repeats_nothing(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     for number in range(3):
         await town.ask(f"old {number}", f"heard old {number}")
@@ -194,7 +200,7 @@ async def test_a_place_that_the_homeserver_has_lost_repeats_nothing(
     assert await daemon.stop() == 0
     # As after some days in which the homeserver was made anew from a copy.
     with contextlib.closing(sqlite3.connect(daemon.home / "state.db")) as file:
-        file.execute("DELETE FROM matrix_events")
+        file.execute("DELETE FROM received")
         file.execute("UPDATE matrix_sync SET since = 'nothing that it has given'")
         file.commit()
     before = town.answers()

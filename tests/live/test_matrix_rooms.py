@@ -1,6 +1,8 @@
 """Who may talk to an agent over Matrix, where, and what becomes of each kind of event; with a real
 daemon at a real homeserver."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
@@ -9,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.synapse import Synapse
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import Seen
+from tests.support.synapse import Synapse
 
 RULES: list[dict[str, Any]] = [
     {"match": "wait (.*)", "steps": [{"sleep": 2}, {"say": "waited $1"}]},
@@ -22,14 +25,14 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-async def town(synapse: Synapse) -> AsyncIterator[Town]:
+async def town(synapse: Synapse) -> AsyncIterator[MatrixCluster]:
     bot, ann = await accounts(synapse)
     async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-        yield Town(person, bot, synapse.url)
+        yield MatrixCluster(person, bot, synapse.url)
 
 
 @pytest.fixture
-async def stranger(synapse: Synapse, town: Town) -> AsyncIterator[MatrixPerson]:
+async def stranger(synapse: Synapse, town: MatrixCluster) -> AsyncIterator[MatrixPerson]:
     name = town.bot[1:].partition(":")[0] + "_stranger"
     user_id = await synapse.register(name, BOT_PASSWORD)
     async with MatrixPerson(synapse.url, user_id, BOT_PASSWORD) as made:
@@ -37,7 +40,7 @@ async def stranger(synapse: Synapse, town: Town) -> AsyncIterator[MatrixPerson]:
 
 
 @pytest.fixture
-async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def daemon(town: MatrixCluster, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
     await town.furnish()
     async with DaemonProcess(town.home(tmp_path / "home", RULES)) as made:
         await town.joined()
@@ -76,9 +79,41 @@ async def until_logged(daemon: DaemonProcess, *words: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_stranger_gets_no_answer_and_no_entry_and_the_log_says_how_to_allow(
-    daemon: DaemonProcess, town: Town, stranger: MatrixPerson
+async def test_a_stranger_alone_with_the_bot_is_let_in_by_a_code(
+    daemon: DaemonProcess, town: MatrixCluster, stranger: MatrixPerson
 ) -> None:
+    room = await stranger.room(invite=[town.bot])
+    told = await stranger.wait_text(room, "I don't know you yet", by=town.bot)
+    first = await stranger.say(room, "read this")
+    (asked,) = (await daemon.get("/pairings"))["pairings"]
+    assert asked["user_id"] == stranger.user_id
+    assert asked["code"] in str(told)
+    async with asyncio.timeout(20):  # what arrives only after that is of somebody who may write
+        while not daemon.sql(
+            "SELECT 1 FROM received WHERE external_id = ? AND state = 'skipped'", (first,)
+        ):
+            await asyncio.sleep(0.05)
+    done = await daemon.post("/pairings/let_in", {"code": asked["code"]})
+    assert (done.status, done.body["role"]) == (200, "user")
+    await stranger.wait_text(room, "You are let in", by=town.bot, after=first)
+    said = await stranger.say(room, "hello")
+    await stranger.wait_text(room, "heard hello", by=town.bot, after=said)
+    texts = [
+        row["text"] for row in daemon.sql("SELECT parts ->> '$[0].text' AS text FROM messages")
+    ]
+    assert "read this" not in texts
+
+
+def answers(town: MatrixCluster) -> list[str]:
+    """What the bot said in Ann's room, without what it said of strangers."""
+    return [text for text in town.answers() if "asks to be let in" not in text]
+
+
+async def test_a_stranger_with_a_code_gets_no_further_answer_and_the_log_says_how_to_allow(
+    daemon: DaemonProcess, town: MatrixCluster, stranger: MatrixPerson
+) -> None:
+    alone = await stranger.room(invite=[town.bot])
+    await stranger.wait_text(alone, "I don't know you yet", by=town.bot)
     room = await stranger.room(invite=[town.bot])
     await stranger.wait_member(room, town.bot, "leave")
     await until_logged(daemon, stranger.user_id, "matrix.allowed_users")
@@ -88,20 +123,20 @@ async def test_a_stranger_gets_no_answer_and_no_entry_and_the_log_says_how_to_al
     await stranger.say(town.room, "let me in")
     await town.person.say(town.room, "now with a guest")
     await until_logged(daemon, town.room, "matrix.allowed_rooms")
-    assert town.answers() == ["heard hi"]
+    assert answers(town) == ["heard hi"]
     await edited(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[town.room]))
     await edited(daemon, lambda entry: entry.update(group_mention_only=False))
     await town.ask("and now", "heard and now")
     await stranger.say(town.room, "still me")
     await until_logged(daemon, stranger.user_id, "got no answer")
     await town.ask("the end", "heard the end")
-    assert town.answers() == ["heard hi", "heard and now", "heard the end"]
+    assert answers(town) == ["heard hi", "heard and now", "heard the end"]
     await stranger.leave(town.room)
     await stranger.wait_member(town.room, stranger.user_id, "leave")
 
 
 async def test_a_group_is_answered_where_the_bot_is_meant(
-    daemon: DaemonProcess, town: Town, stranger: MatrixPerson
+    daemon: DaemonProcess, town: MatrixCluster, stranger: MatrixPerson
 ) -> None:
     def open_up(entry: dict[str, Any]) -> None:
         entry["matrix"]["allowed_rooms"] = [town.room]
@@ -130,7 +165,9 @@ async def test_a_group_is_answered_where_the_bot_is_meant(
     assert not [text for text in town.answers() if "among us" in text or "off we go" in text]
 
 
-async def test_threads_are_sessions_of_their_own(daemon: DaemonProcess, town: Town) -> None:
+async def test_threads_are_sessions_of_their_own(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     root = await town.person.say(town.room, "the root")
     await town.person.wait_text(town.room, "heard the root", by=town.bot)
     inside = await town.person.say(town.room, "inside", thread=root)
@@ -142,7 +179,7 @@ async def test_threads_are_sessions_of_their_own(daemon: DaemonProcess, town: To
 
 
 async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.person.say(town.room, "wait 1")
     waiting = await town.person.say(town.room, "teh end")
@@ -158,7 +195,7 @@ async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
 
 
 async def test_what_is_deleted_while_it_waits_is_not_answered(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.person.say(town.room, "wait 1")
     waiting = await town.person.say(town.room, "forget this")
@@ -177,7 +214,7 @@ async def until_queued(daemon: DaemonProcess, count: int) -> None:
 
 
 async def test_an_encrypted_room_is_refused_once_and_says_why(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     room = await town.person.room(invite=[town.bot], encrypted=True)
     await town.person.wait_member(room, town.bot)
@@ -196,7 +233,7 @@ async def test_an_encrypted_room_is_refused_once_and_says_why(
 
 
 async def test_a_file_lands_in_the_workspace_and_its_caption_is_the_text(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.person.send_file(town.room, b"\x00data", name="../notes.bin", text="look at this")
     seen = await town.person.wait_message(
@@ -209,7 +246,7 @@ async def test_a_file_lands_in_the_workspace_and_its_caption_is_the_text(
 
 
 async def test_history_from_before_the_bot_is_left_alone_but_what_followed_the_invitation_is_not(
-    town: Town, tmp_path: Path
+    town: MatrixCluster, tmp_path: Path
 ) -> None:
     # A room that the account is in already when the daemon first starts.
     old = await town.person.room(invite=[town.bot])
@@ -229,7 +266,9 @@ async def test_history_from_before_the_bot_is_left_alone_but_what_followed_the_i
             assert town.answers(new) == ["heard are you coming"]
 
 
-async def test_what_lies_beyond_a_long_absence_is_named(daemon: DaemonProcess, town: Town) -> None:
+async def test_what_lies_beyond_a_long_absence_is_named(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     assert await daemon.stop() == 0
     noise = {"msgtype": "m.notice", "body": "the news of other programs"}
     for _ in range(28):  # more than one sync and what is fetched besides
@@ -242,7 +281,9 @@ async def test_what_lies_beyond_a_long_absence_is_named(daemon: DaemonProcess, t
     assert any("oldest messages were not read" in text for text in town.answers())
 
 
-async def test_what_came_too_late_is_named_and_not_answered(town: Town, tmp_path: Path) -> None:
+async def test_what_came_too_late_is_named_and_not_answered(
+    town: MatrixCluster, tmp_path: Path
+) -> None:
     await town.furnish()
     home = town.home(tmp_path / "home", RULES)
     async with DaemonProcess(home) as daemon:
@@ -265,7 +306,7 @@ async def test_what_came_too_late_is_named_and_not_answered(town: Town, tmp_path
 
 
 async def test_a_session_that_ended_is_made_anew_from_the_password(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     file = daemon.home / "agents" / "main" / "matrix-session.json"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -285,7 +326,7 @@ async def test_a_session_that_ended_is_made_anew_from_the_password(
 
 
 async def test_commands_work_with_a_slash_and_with_an_exclamation_mark(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     for command in ("/help", "!help"):
         said = await town.person.say(town.room, command)
@@ -295,14 +336,14 @@ async def test_commands_work_with_a_slash_and_with_an_exclamation_mark(
         assert seen.kind == "m.notice"
 
 
-async def test_what_was_read_is_marked_as_read(daemon: DaemonProcess, town: Town) -> None:
+async def test_what_was_read_is_marked_as_read(daemon: DaemonProcess, town: MatrixCluster) -> None:
     said = await town.person.say(town.room, "seen?")
     await town.person.wait_text(town.room, "heard seen?", by=town.bot)
     await town.person.wait_for(town.room, lambda view: view.read.get(town.bot) == said or None)
 
 
 async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
-    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
 ) -> None:
     assert await daemon.stop() == 0
     rewrite(daemon, lambda entry: entry["matrix"].update(homeserver=proxy.url))
@@ -328,7 +369,7 @@ async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
 
 
 async def test_what_a_full_queue_refuses_is_told_in_one_word(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await edited(daemon, lambda entry: entry.update(queue_limit=2))
     await town.person.say(town.room, "wait 1")
@@ -347,7 +388,7 @@ async def test_what_a_full_queue_refuses_is_told_in_one_word(
     assert len(full) == 1
 
 
-async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: Town) -> None:
+async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: MatrixCluster) -> None:
     assert await daemon.stop() == 0
     config = daemon.home / "config.toml"
     person = f'[people.ann]\nrole = "viewer"\nmatrix = ["{town.person.user_id}"]\n'
@@ -360,18 +401,20 @@ async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: Town) 
 
 
 async def test_an_event_that_makes_no_sense_is_set_aside_and_costs_the_others_nothing(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
     await town.ask("next", "heard next")
     view = (await daemon.agents())["main"]
-    assert any("set aside" in note for note in view["warnings"])
-    (row,) = daemon.sql("SELECT raw, error FROM matrix_events WHERE state = 'quarantined'")
+    assert any("in quarantine" in note for note in view["warnings"])
+    (row,) = daemon.sql("SELECT raw, error FROM received WHERE state = 'quarantined'")
     assert "without an address" in row["error"]
     assert "no url" in row["raw"]
 
 
-async def test_people_are_spoken_to_in_their_language(daemon: DaemonProcess, town: Town) -> None:
+async def test_people_are_spoken_to_in_their_language(
+    daemon: DaemonProcess, town: MatrixCluster
+) -> None:
     await edited(daemon, lambda entry: entry["matrix"].update(language="de"))
     said = await town.person.say(town.room, "/nonsense")
     await town.person.wait_text(town.room, "gibt es nicht", by=town.bot, after=said)
@@ -382,7 +425,7 @@ async def test_people_are_spoken_to_in_their_language(daemon: DaemonProcess, tow
 
 
 async def test_a_room_that_was_replaced_is_told_to_the_operator(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     room = await town.person.room(invite=[town.bot])
     await town.person.wait_member(room, town.bot)
@@ -394,15 +437,13 @@ async def test_a_room_that_was_replaced_is_told_to_the_operator(
 
 
 async def test_what_was_set_aside_is_tried_again_when_an_operator_asks(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
     await town.ask("next", "heard next")
-    (row,) = daemon.sql("SELECT row_id FROM matrix_events WHERE state = 'quarantined'")
+    (row,) = daemon.sql("SELECT row_id FROM received WHERE state = 'quarantined'")
     answer = await daemon.post(f"/poison/matrix.{row['row_id']}/retry")
     assert answer.status == 200
     async with asyncio.timeout(10):
-        while not daemon.sql(
-            "SELECT 1 FROM matrix_events WHERE state = 'quarantined' AND error NOT LIKE 'tried%'"
-        ):
+        while not daemon.sql("SELECT 1 FROM received WHERE state = 'quarantined'"):
             await asyncio.sleep(0.05)

@@ -1,6 +1,8 @@
 """What goes out to a real homeserver: once over kills and lost answers, accepted whatever it holds,
 shown in one event while it is written."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -10,26 +12,28 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.http import HttpPool
-from agentsup.channels.matrix.client import MatrixClient, Session
-from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
-from agentsup.channels.matrix.outgoing import edit_of
+from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.matrix.client import MatrixClient, MatrixSession
+from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
+from agentsup.channels.matrix.outgoing import content_of, edit_of
 from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
-from agentsup.channels.matrix.upkeep import content_of
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.agent import AgentSpec, Streaming
+from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveHub
 from agentsup.store import Database, Reader, StoreOptions, Tx
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.synapse import Synapse
 from tests.live.conftest import PASSWORD, Person, Register
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import Seen
+from tests.support.synapse import Synapse
 
 AGENT = "agt_live"
 SEND = r"/send/m\.room\.message"
@@ -56,7 +60,7 @@ class Bot:
         self.live = LiveHub()
         self.agent_id = AGENT
         self.streaming = Streaming(edit_interval_s=1.0, min_chars=5, idle_ms=100)
-        self.session: Session
+        self.session: MatrixSession
         self.room = ""
         self.boots = 0
 
@@ -70,9 +74,9 @@ class Bot:
         self.client = MatrixClient(self.url, http=self.http)
         self.client.use(self.session)
         self.sender = Sender(self.client, self.clock)
-        self.streams = Streams(self, self.sender)
+        self.streams = Streams(self, self.sender)  # type: ignore[arg-type]  # a twin of what is used
         self.channel = MatrixChannel(self.clock)
-        settings = MatrixSettings(self.workspace)
+        settings = DeliverySettings(self.workspace)
         self.channel.attach(
             AGENT,
             BotHandle(self.client, self.sender, lambda: settings, self.streams.takeover),
@@ -150,8 +154,14 @@ class Bot:
             tx.execute(
                 "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority,"
                 " state, parts, principal, deliver_to, root_id, accepted_at)"
-                " VALUES (?, ?, 's', 'chat', 'interactive', 1, 'leased', '[]', '{}', ?, ?, 1)",
-                (message_id, AGENT, json.dumps(to), message_id),
+                " VALUES (?, ?, 's', 'chat', 'interactive', 1, 'leased', '[]', ?, ?, ?, 1)",
+                (
+                    message_id,
+                    AGENT,
+                    json.dumps(OPERATOR.to_json()),
+                    json.dumps(to),
+                    message_id,
+                ),
             )
 
         await self.database.write(step)

@@ -1,6 +1,8 @@
 """What a person sees at a real homeserver while an agent works: typing, a stream at its pace, and
 nothing in clear once the room has been encrypted."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
@@ -9,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.matrix_driver import MatrixPerson
-from agentsup.testing.synapse import Synapse
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.synapse import Synapse
 
 CHUNKS = [f"{number} words, and more words, and still more of them; " for number in range(40)]
 RULES: list[dict[str, Any]] = [
@@ -24,14 +26,14 @@ MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
 
 
 @pytest.fixture
-async def town(synapse: Synapse) -> AsyncIterator[Town]:
+async def town(synapse: Synapse) -> AsyncIterator[MatrixCluster]:
     bot, ann = await accounts(synapse)
     async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-        yield Town(person, bot, synapse.url)
+        yield MatrixCluster(person, bot, synapse.url)
 
 
 @pytest.fixture
-async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def daemon(town: MatrixCluster, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
     await town.furnish()
     eager = {"mode": "live", "edit_interval_s": 0.5, "min_chars": 1, "idle_ms": 100}
     async with DaemonProcess(town.home(tmp_path / "home", RULES, streaming=eager)) as made:
@@ -41,7 +43,7 @@ async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
 
 
 async def test_typing_is_seen_while_a_turn_runs_and_no_longer(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     view = town.person.view(town.room)
     assert town.bot not in view.writing
@@ -58,7 +60,7 @@ async def test_typing_is_seen_while_a_turn_runs_and_no_longer(
 
 
 async def test_the_edits_of_a_stream_are_a_second_apart_or_more(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     await town.ask("tell everything", "told everything", timeout_s=30.0)
     await settled(daemon)
@@ -87,7 +89,7 @@ def _target(event: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("verb, answer", [("wait", "waited"), ("tell", "told")])
 async def test_nothing_is_said_in_clear_once_the_room_is_encrypted(
-    daemon: DaemonProcess, town: Town, verb: str, answer: str
+    daemon: DaemonProcess, town: MatrixCluster, verb: str, answer: str
 ) -> None:
     """Switched on while the agent works, whether or not its answer is being streamed."""
     said = await town.person.say(town.room, f"{verb} a secret")
@@ -114,7 +116,7 @@ async def test_nothing_is_said_in_clear_once_the_room_is_encrypted(
 
 
 async def test_what_waited_for_a_room_that_was_encrypted_meanwhile_is_not_sent(
-    daemon: DaemonProcess, town: Town
+    daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     """The daemon was away when that happened: its first words after it are not in clear either."""
     await town.person.say(town.room, "wait and see")

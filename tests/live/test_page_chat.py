@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import FilePayload, expect
+from playwright.async_api import FilePayload, Page, expect
 
-from tests.live.browser import Browsing, Page, axe, overflow_px
+from tests.live.browser import Browsing, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
 
 LOSS = (
+    "ERR_EMPTY_RESPONSE",
     "ERR_CONNECTION_RESET",
     "ERR_CONNECTION_REFUSED",
     "ERR_INTERNET_DISCONNECTED",
@@ -80,13 +81,12 @@ async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: Scene)
     page = await scene.page()
     await say(page, "stream one")
     await expect(log(page).locator(".live")).to_contain_text("word word word")
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     await say(page, "said into the void")
     await expect(mine(page, "said into the void")).to_contain_text("waits for the connection")
     await expect(page.get_by_role("alert")).to_contain_text("No connection", timeout=10_000)
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     await expect(theirs(page, "end one")).to_have_count(1, timeout=20_000)
     await expect(theirs(page, "you said said into the void")).to_have_count(1)
@@ -104,7 +104,6 @@ async def test_a_text_typed_while_the_network_is_away_is_said_once(scene: Scene)
     page = await scene.page()
     await say(page, "before")
     await expect(theirs(page, "you said before")).to_be_visible()
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     await say(page, "meanwhile")
@@ -113,7 +112,7 @@ async def test_a_text_typed_while_the_network_is_away_is_said_once(scene: Scene)
         "() => Object.entries(sessionStorage).filter(([k]) => k.includes('unsent'))"
     )
     assert len(kept) == 1
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     await page.reload()
     await expect(theirs(page, "you said meanwhile")).to_have_count(1)
@@ -247,7 +246,7 @@ async def test_files_go_both_ways(scene: Scene, tmp_path: Path) -> None:
         == 1
     )
     async with page.expect_download() as loading:
-        await sent.get_by_role("link", name="notes ü.txt").click()
+        await sent.get_by_role("button", name="notes ü.txt").click()
     assert (await loading.value).suggested_filename == "notes ü.txt"
     assert (await (await loading.value).path()).read_text() == "water the beans"
     await expect(theirs(page, "thank you")).to_be_visible()
@@ -270,7 +269,7 @@ async def test_files_go_both_ways(scene: Scene, tmp_path: Path) -> None:
     await expect(chips).to_contain_text("pasted.txt")
     send = page.get_by_role("button", name="Send", exact=True)
     await send.click()
-    await expect(log(page).get_by_role("link", name="pasted.txt")).to_be_visible()
+    await expect(log(page).get_by_role("button", name="pasted.txt")).to_be_visible()
 
     # What is too large is told before anything is sent.
     await page.evaluate(
@@ -289,7 +288,7 @@ async def test_files_go_both_ways(scene: Scene, tmp_path: Path) -> None:
 
     await say(page, "letter")
     async with page.expect_download() as loading:
-        await log(page).get_by_role("link", name="letter.txt").click()
+        await log(page).get_by_role("button", name="letter.txt").click()
     assert (await loading.value).suggested_filename == "letter.txt"
 
 
@@ -360,6 +359,26 @@ async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
     rows = scene.daemon.sql("SELECT session_id FROM messages ORDER BY seq")
     first, second, third = [row["session_id"] for row in rows]
     assert first == third != second
+
+
+async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene: Scene) -> None:
+    """It was done in a session of its own, beside what is being written here."""
+    page = await scene.page()
+    await say(page, "first")
+    await expect(theirs(page, "you said first")).to_be_visible()
+    await say(page, "/task new stream two")
+    result = log(page).locator(".of-work")
+    await say(page, "long one")
+    live = log(page).locator(".live")
+    await expect(live).to_contain_text("some more words")
+    await expect(result).to_contain_text("end two")
+    assert await live.count() <= 1, "the task was written into the chat"
+    await expect(theirs(page, "end one")).to_be_visible()
+    for _ in ("as it came", "from the store"):
+        await expect(result).to_have_count(1)
+        await expect(log(page).locator(".apart")).to_have_count(0)
+        await page.reload()
+        await expect(theirs(page, "end one")).to_be_visible()
 
 
 async def test_a_draft_stays_with_its_agent(scene: Scene) -> None:
@@ -449,7 +468,9 @@ async def test_two_hundred_messages_stand_and_stream_without_a_stall(scene: Scen
     busy = tasks_ms(await scene.browsing.browser.stop_tracing())
     seen = await page.evaluate("() => window.tasks")
     print(f"200 messages: longest tasks {busy[:5]} ms of CPU; over 50 ms by the clock: {seen}")
-    assert busy[0] < 200
+    # A task of this page that computes for 200 ms also takes 200 ms by the clock, and the page sees it.
+    # The trace alone holds other renderers' tasks, the clock alone what a busy machine adds.
+    assert min(busy[0], max(seen, default=0)) < 200
 
 
 def tasks_ms(trace: bytes) -> list[float]:
@@ -505,7 +526,6 @@ async def test_who_may_only_look_is_told_so(scene: Scene) -> None:
 
 async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Scene) -> None:
     page = await scene.page()
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     for agent in ("main", "writer", "cook"):
@@ -513,7 +533,7 @@ async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Sc
         await expect(page.get_by_role("textbox", name=f"Message to {agent}")).to_be_visible()
         for number in (1, 2):
             await say(page, f"{agent} {number}")
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     async with asyncio.timeout(15):
         while len(scene.said()) < 6:
@@ -537,8 +557,8 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
         """() => {
             window.told = [];
             window.WebSocket = class extends WebSocket {
-                constructor(url) {
-                    super(url);
+                constructor(...given) {
+                    super(...given);
                     this.addEventListener('message', ({ data }) => {
                         if (JSON.parse(data).type === 'accepted') told.push('accepted');
                     });
@@ -550,12 +570,11 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
             };
         }"""
     )
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     for number in range(4):
         await say(page, f"see {number}")
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     # A page that was refused several times waits up to ten seconds before it tries again.
     await expect(theirs(page, "thank you")).to_have_count(4, timeout=20_000)
@@ -566,13 +585,12 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
 
 async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
     page = await scene.page()
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     for text in ("see one", "see two", "/stop", "here after"):
         await say(page, text)
     await expect(mine(page, "see one")).to_contain_text("Not sent: /stop")
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     await expect(theirs(page, "thank you")).to_have_count(1)
     await expect(log(page).locator(".reply")).to_have_count(1)
@@ -582,7 +600,6 @@ async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
 
 async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
     page = await scene.page()
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     await page.evaluate("() => { location.hash = '#/chat/cook'; }")
@@ -592,7 +609,7 @@ async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
     file = scene.daemon.home / "agents.json"
     entries = json.loads(file.read_text())
     file.write_text(json.dumps([each for each in entries if each["name"] != "cook"]))
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     await expect(page.locator("#toasts")).to_contain_text("cook:", timeout=15_000)
     scene.forgive(*LOSS)
@@ -600,7 +617,6 @@ async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
 
 async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     page = await scene.page()
-    port = scene.port
     scene.daemon.kill()
     await scene.daemon.ended()
     await page.evaluate("() => { location.hash = '#/chat/writer'; }")
@@ -608,7 +624,7 @@ async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     await say(page, "letter one")
     await page.evaluate("() => { location.hash = '#/chat/cook'; }")
     await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
-    scene.daemon.launch("--port", port)
+    scene.daemon.launch()
     await scene.daemon.ready()
     await page.reload()
     async with asyncio.timeout(15):
@@ -737,10 +753,15 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     await expect(mine(page, "number 0 ")).to_have_count(0)
     # What is still asked stays.
     await expect(asked).to_be_enabled()
+    # Who reads above keeps what was loaded; at the end of a chat the oldest are let go of again.
+    await log(page).evaluate("(it) => { it.scrollTop = 0; }")
+    await expect(page.get_by_role("button", name="Latest")).to_be_visible()
     while await page.get_by_role("button", name="Earlier messages").is_visible():
-        before = await entries.count()
         # Scrolling up loads them too, so the button may be gone in the moment of a click.
-        await page.evaluate("() => document.querySelector('.earlier:not([hidden])')?.click()")
+        before = await page.evaluate(
+            "() => { const n = document.querySelectorAll('li.entry').length;"
+            " document.querySelector('.earlier:not([hidden])')?.click(); return n; }"
+        )
         await page.wait_for_function(
             "([n]) => document.querySelectorAll('li.entry').length > n"
             " || !document.querySelector('.earlier:not([hidden])')",

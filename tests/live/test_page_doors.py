@@ -1,17 +1,23 @@
-"""The page's doors in a real browser: it gets in by a link, and a foreign page in it gets nothing (P7)."""
+"""The page's doors in a real browser: it gets in by a link; foreign pages in it, and servers on other
+ports of the host, get nothing (P7)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import pytest
 from aiohttp import web
+from multidict import CIMultiDictProxy
+from playwright.async_api import Page, expect
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from tests.live.browser import Browsing, Page
+from tests.live.browser import Browsing
+from tests.live.page_scene import log, say, theirs
+from tests.support.daemon_process import DaemonProcess, write_home
 
 RULES = [{"match": "(.+)", "steps": [{"say": "you said $1"}]}]
 
@@ -21,14 +27,18 @@ ENTER = """async code => {
         headers: {"Content-Type": "application/json"},
         body: JSON.stringify({code}),
     });
+    const {secret} = await response.json();
+    if (secret) localStorage.setItem("agentsup:secret", JSON.stringify(secret));
     return [response.status, document.cookie];
 }"""
 SESSION = """async () => {
-    const response = await fetch("/web/session");
+    const headers = {Authorization: `Bearer ${JSON.parse(localStorage.getItem("agentsup:secret"))}`};
+    const response = await fetch("/web/session", {headers});
     return [response.status, (await response.json()).who ?? null];
 }"""
 CHAT = """async () => new Promise((resolve, reject) => {
-    const socket = new WebSocket(location.origin.replace("http", "ws") + "/ws");
+    const offered = ["agentsup", `bearer.${JSON.parse(localStorage.getItem("agentsup:secret"))}`];
+    const socket = new WebSocket(location.origin.replace("http", "ws") + "/ws", offered);
     socket.onopen = () => socket.send(JSON.stringify(
         {type: "hello", agent: "main", channel: "web", conversation: "local"}));
     socket.onerror = () => reject(new Error("refused"));
@@ -42,15 +52,16 @@ CHAT = """async () => new Promise((resolve, reject) => {
         }
     };
 })"""
-EVENT = """async () => new Promise((resolve, reject) => {
-    const source = new EventSource("/events?types=agent.state");
-    source.onmessage = event => {
-        source.close();
-        resolve(JSON.parse(event.data).agent);
-    };
-    source.onerror = () => reject(new Error("refused"));
-    source.onopen = () => fetch("/agents/ann/stop", {method: "POST"});
-})"""
+EVENT = """async () => {
+    const headers = {Authorization: `Bearer ${JSON.parse(localStorage.getItem("agentsup:secret"))}`};
+    const stream = await fetch("/events?types=agent.state", {headers});
+    await fetch("/agents/ann/stop", {method: "POST", headers});
+    const reader = stream.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    while (!/^data:.*\\n/m.test(text)) text += (await reader.read()).value;
+    await reader.cancel();
+    return JSON.parse(/^data: (.*)$/m.exec(text)[1]).agent;
+}"""
 ATTACK = """async target => {
     const told = {};
     const attempt = async (name, work) => {
@@ -88,20 +99,32 @@ ATTACK = """async target => {
 
 
 @asynccontextmanager
-async def foreign_page() -> AsyncIterator[str]:
-    """Another server of this machine: the same site to a cookie, another origin to us."""
+async def foreign_page(
+    heard: list[CIMultiDictProxy[str]] | None = None,
+    tossed: Mapping[str, str] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+) -> AsyncIterator[str]:
+    """Another server of this machine: the same site to a cookie, another origin to us. It notes in
+    ``heard`` what browsers send, and sets the cookies ``tossed``."""
 
-    async def serve(_: web.Request) -> web.Response:
-        return web.Response(
+    async def serve(request: web.Request) -> web.Response:
+        if heard is not None:
+            heard.append(request.headers)
+        response = web.Response(
             text="<!doctype html><title>elsewhere</title><body></body>", content_type="text/html"
         )
+        for name, value in (tossed or {}).items():
+            response.set_cookie(name, value)
+        return response
 
     app = web.Application()
     app.router.add_get("/{path:.*}", serve)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, host, port).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
@@ -109,7 +132,8 @@ async def foreign_page() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[DaemonProcess]:
-    home = write_home(folder / "home", [{"name": "main"}, {"name": "ann"}], RULES)
+    people = '[people.uwe]\nrole = "user"\n'
+    home = write_home(folder / "home", [{"name": "main"}, {"name": "ann"}], RULES, people)
     async with DaemonProcess(home) as daemon:
         yield daemon
 
@@ -119,7 +143,7 @@ async def enter(page: Page, daemon: DaemonProcess) -> str:
     code = str((await daemon.post("/web/links")).body["code"])
     await page.goto(f"{daemon.url}/page/icon.svg")
     status, shown = await page.evaluate(ENTER, code)
-    assert (status, shown) == (200, ""), "scripts can read the cookie"
+    assert (status, shown) == (200, ""), "a cookie goes to every port"
     return code
 
 
@@ -130,13 +154,12 @@ async def test_a_browser_gets_in_by_a_link_and_works(browsing: Browsing, tmp_pat
         assert await page.evaluate(SESSION) == [200, "operator"]
         assert await page.evaluate(CHAT) == "you said hello"
         assert await page.evaluate(EVENT) == "ann"
-        (cookie,) = await page.context.cookies()
-        assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+        assert await page.context.cookies() == []
         other = await browsing.page()
         await other.goto(f"{daemon.url}/page/icon.svg")
         assert (await other.evaluate(ENTER, code))[0] == 401
         assert (await other.evaluate(SESSION))[0] == 401
-        browsing.problems.clear()  # the refusals of the second browser, which it logs
+        browsing.forgive()  # the refusals of the second browser, which it logs
 
 
 async def test_a_foreign_page_in_the_same_browser_gets_nothing(
@@ -171,4 +194,122 @@ async def test_a_foreign_page_in_the_same_browser_gets_nothing(
         assert answer is not None
         assert answer.status == 403
         assert await page.evaluate(SESSION) == [200, "operator"]
-        browsing.problems.clear()  # what the browser says of each refusal
+        browsing.forgive()  # what the browser says of each refusal
+
+
+async def test_a_server_on_another_port_of_the_host_holds_nothing_that_opens(
+    browsing: Browsing, tmp_path: Path
+) -> None:
+    """An agent's program serves a report; the person who is signed in opens it."""
+    heard: list[CIMultiDictProxy[str]] = []
+    async with running(tmp_path) as daemon, foreign_page(heard) as foreign:
+        page = await browsing.page()
+        await page.goto(str((await daemon.post("/web/links")).body["url"]))
+        await expect(log(page)).to_be_visible()
+        report = await page.context.new_page()
+        await report.goto(foreign)
+        kept = "() => [document.cookie, ...Object.values(localStorage), window.opener]"
+        assert await report.evaluate(kept) == ["", None]
+        assert heard
+        async with aiohttp.ClientSession() as http:
+            for headers in heard:
+                # All that it was sent, as if it came from the page.
+                sent = {**headers, "Host": daemon.url.removeprefix("http://"), "Origin": daemon.url}
+                for method, path in (("GET", "/web/session"), ("POST", "/web/links")):
+                    async with http.request(method, daemon.url + path, headers=sent) as response:
+                        assert response.status == 401, await response.text()
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await http.ws_connect(f"{daemon.url}/ws", headers=sent)
+                assert refused.value.status == 401
+        await page.context.close()
+
+
+async def test_a_server_on_another_port_puts_no_session_into_the_page(
+    browsing: Browsing, tmp_path: Path
+) -> None:
+    """It sets what it has of its own sign-in as cookies: the page goes on as who it was."""
+    tossed: dict[str, str] = {}
+    async with running(tmp_path) as daemon, foreign_page(tossed=tossed) as foreign:
+        code = (await daemon.post("/web/links", {"person": "uwe"})).body["code"]
+        login, headers = f"{daemon.url}/web/login", {"Origin": daemon.url}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(login, json={"code": code}, headers=headers) as response,
+        ):
+            tossed.update({name: morsel.value for name, morsel in response.cookies.items()})
+            secret = (await response.json()).get("secret", "")
+            tossed.update(dict.fromkeys(("agentsup", "agentsup:secret", "session"), secret))
+        page = await browsing.page()
+        await page.goto(str((await daemon.post("/web/links")).body["url"]))
+        await expect(page.locator("#who")).to_have_text("operator")
+        report = await page.context.new_page()
+        await report.goto(foreign)
+        assert len(await page.context.cookies()) == len(tossed)
+        await report.evaluate(
+            "v => localStorage.setItem('agentsup:secret', JSON.stringify(v))", secret
+        )
+        for _ in range(2):
+            await say(page, "who am I")
+            await expect(theirs(page, "you said who am I").last).to_be_visible()
+            await page.reload()
+            await expect(page.locator("#who")).to_have_text("operator")
+        people = {row["person"] for row in daemon.sql("SELECT person FROM messages")}
+        assert "uwe" not in people
+        await page.context.close()
+
+
+async def test_a_server_at_the_same_port_of_the_other_loopback_gets_nothing(
+    browsing: Browsing, tmp_path: Path
+) -> None:
+    """``localhost`` is [::1] first to a browser, where an agent's program may listen."""
+    heard: list[CIMultiDictProxy[str]] = []
+    async with running(tmp_path) as daemon:
+        port = int(daemon.url.rpartition(":")[2])
+        page = await browsing.page()
+        link = str((await daemon.post("/web/links")).body["url"])
+        await page.goto(link.replace("127.0.0.1", "localhost"))
+        await expect(log(page)).to_be_visible()
+        assert page.url.startswith(daemon.url), "who signs in does so at the daemon's own address"
+        async with foreign_page(heard, host="::1", port=port):
+            # The same profile without the connections that it keeps.
+            other = await browsing.page(storage_state=await page.context.storage_state())
+            await other.goto(f"http://localhost:{port}/")
+            assert await other.title() == "elsewhere", "the browser did not come here"
+            assert await other.evaluate("() => Object.values(localStorage)") == []
+            await other.context.close()
+        assert heard
+        assert not any(each.get("Authorization") for each in heard)
+        assert await page.evaluate(SESSION) == [200, "operator"]
+        await page.context.close()
+        browsing.forgive()
+
+
+async def test_who_has_the_old_port_is_sent_nothing_that_opens(
+    browsing: Browsing, tmp_path: Path
+) -> None:
+    """An open tab goes on to call the port that it was opened at."""
+    heard: list[CIMultiDictProxy[str]] = []
+    async with running(tmp_path) as daemon:
+        former = daemon.url
+        page = await browsing.page()
+        await page.goto(str((await daemon.post("/web/links")).body["url"]))
+        await expect(log(page)).to_be_visible()
+        secret = await page.evaluate(
+            """() => JSON.parse(localStorage.getItem("agentsup:secret"))"""
+        )
+    async with (
+        foreign_page(heard, port=int(former.rpartition(":")[2])),
+        DaemonProcess(tmp_path / "home") as daemon,
+        aiohttp.ClientSession() as http,
+    ):
+        async with asyncio.timeout(20):
+            while not any(secret in str(each) for each in heard):
+                await asyncio.sleep(0.05)
+        shown = {"Authorization": f"Bearer {secret}"}
+        for url, status in ((daemon.url, 401), (former, 403)):
+            host = url.removeprefix("http://")
+            for path in ("/web/session", "/agents"):
+                async with http.get(daemon.url + path, headers={**shown, "Host": host}) as answer:
+                    assert answer.status in (401, status), (url, path)
+        await page.context.close()
+        browsing.forgive()  # what the browser says of the daemon that left

@@ -10,15 +10,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Error, FilePayload, Route, expect
+from playwright.async_api import Error, FilePayload, Page, Route, expect
 
 import agentsup.api
-from tests.live.browser import Browsing, Page, Scheme, axe, overflow_px
+from tests.live.browser import Browsing, Scheme, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
 
 PAGE = Path(agentsup.api.__file__).parent / "page"
-MOST_BYTES = 130_000
+MOST_BYTES = 136_000
+"""All files of the page."""
+AT_FIRST_BYTES = 97_000
+"""Those that the chat loads; each other view comes with its first visit."""
 REFUSED = ("401", "409", "WebSocket connection", "ERR_INCOMPLETE")
 
 
@@ -44,6 +47,18 @@ async def choose(page: Page, item: str) -> None:
 def test_the_page_is_small() -> None:
     sizes = {path.name: path.stat().st_size for path in PAGE.iterdir()}
     assert sum(sizes.values()) <= MOST_BYTES, sizes
+
+
+async def test_a_first_visit_loads_the_chat_alone(scene: Scene) -> None:
+    page, names = await scene.browsing.page(), set[str]()
+    page.on("request", lambda request: names.add(urlsplit(request.url).path.rpartition("/")[2]))
+    await page.goto(await scene.link("ann"))
+    await expect(text_field(page)).to_be_visible()
+    sizes = {each: (PAGE / each).stat().st_size for each in names if (PAGE / each).is_file()}
+    sizes["index.html"] = (PAGE / "index.html").stat().st_size
+    assert "chat.js" in sizes
+    assert not {"agents.js", "setup.js", "strangers.js", "work.js"} & sizes.keys()
+    assert sum(sizes.values()) <= AT_FIRST_BYTES, sizes
 
 
 async def test_a_link_signs_in_once_and_leaves_no_trace(scene: Scene) -> None:
@@ -142,7 +157,7 @@ async def test_an_upload_that_ends_after_one_signed_out_is_forgotten(scene: Scen
 async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
     page = await scene.page()
     views = page.get_by_role("navigation", name="Views")
-    names = ("Agents", "Work", "Questions", "Dead letters", "Figures")
+    names = ("Agents", "Work", "Questions", "Failed messages", "Statistics")
     for name in names:
         await views.get_by_role("link", name=name).click()
         heading = page.get_by_role("heading", name=name, level=1)
@@ -151,7 +166,7 @@ async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
         await expect(views.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
         assert await axe(page) == []
     await page.go_back()
-    await expect(page.get_by_role("heading", name="Dead letters")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Failed messages")).to_be_visible()
     await page.goto(f"{scene.daemon.url}/#/log/main")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("main")
     await page.goto(f"{scene.daemon.url}/#/nonsense")
@@ -225,7 +240,9 @@ async def test_no_label_breaks_inside_a_word_at_any_width(scene: Scene, scheme: 
 async def test_a_view_that_fails_offers_to_try_again(scene: Scene) -> None:
     page = await scene.page()
     await page.route("**/page/figures.js", lambda route: route.abort())
-    await page.get_by_role("navigation", name="Views").get_by_role("link", name="Figures").click()
+    await (
+        page.get_by_role("navigation", name="Views").get_by_role("link", name="Statistics").click()
+    )
     await expect(page.get_by_role("alert")).to_be_visible()
     assert await axe(page) == []
     await page.unroute("**/page/figures.js")
@@ -305,7 +322,7 @@ async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: Scene) ->
     foreign = await scene.link("ann")
     await page.goto(foreign)
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("You are signed in as operator")
+    await expect(dialog).to_contain_text("You wrote here as operator")
     assert await axe(page) == []
     assert "code" not in page.url
     await dialog.get_by_role("button", name="Cancel").click()
@@ -365,7 +382,7 @@ async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
             if await page.locator("html").get_attribute("lang") == "de":
                 break
     await expect(page.get_by_role("textbox", name="Nachricht an main")).to_be_visible()
-    for name in ("Agenten", "Arbeit", "Fragen", "Tote Briefe", "Zahlen"):
+    for name in ("Agenten", "Arbeit", "Fragen", "Fehlgeschlagene Nachrichten", "Statistik"):
         await (
             page.get_by_role("navigation", name="Ansichten").get_by_role("link", name=name).click()
         )
@@ -386,4 +403,118 @@ async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
     await expect(page.get_by_role("button", name="Anmelden")).to_be_visible()
     await expect(page.locator("html")).to_have_attribute("lang", "de-CH")
     assert await axe(page) == []
+    scene.forgive(*REFUSED)
+
+
+async def test_a_tab_asks_before_it_goes_on_as_somebody_else(scene: Scene) -> None:
+    page = await scene.page("ann")
+    other = await page.context.new_page()
+    await other.goto(scene.daemon.url)
+    await expect(other.locator("#who")).to_have_text("ann")
+    await text_field(page).fill("of ann")
+    third = await page.context.new_page()
+    await third.goto(scene.daemon.url)
+    await choose(third, "Sign out everywhere")
+    await expect(page.get_by_text("You were signed out.")).to_be_visible()
+    await expect(other.get_by_text("You were signed out.")).to_be_visible()
+    await expect(third.get_by_text("You are signed out.")).to_be_visible()  # it forgot its secret
+    await third.close()
+
+    # A link of somebody else where ann was: it signs nobody in unasked.
+    link = await scene.link()
+    await other.goto(link)
+    asked = other.get_by_role("dialog")
+    await expect(asked).to_contain_text("ann")
+    await asked.get_by_role("button", name="Cancel").click()
+    await expect(other.get_by_label("Operator’s token")).to_be_visible()
+    # The sign-in stands below the dialog, so it is visible before the page has signed out.
+    await other.wait_for_function("() => !localStorage['agentsup:secret']")
+    await expect(page.locator("#shell")).to_be_hidden()
+
+    # In a new tab it does, and each tab of ann's asks for itself.
+    fresh = await page.context.new_page()
+    await fresh.goto(await scene.link())
+    await expect(fresh.locator("#who")).to_have_text("operator")
+    asked = page.get_by_role("dialog")
+    await expect(asked).to_contain_text("ann")
+    await expect(page.locator("#shell")).to_be_hidden()
+    assert await axe(page) == []
+    await page.reload()
+    await expect(asked).to_contain_text("ann")
+    await asked.get_by_role("button", name="Sign in as operator").click()
+    await expect(page.locator("#who")).to_have_text("operator")
+    await expect(text_field(page)).to_have_value("")
+    asked = other.get_by_role("dialog")
+    await asked.get_by_role("button", name="Cancel").click()
+    await expect(other.get_by_text("operator is signed in")).to_be_visible()
+
+    # As ann again, a tab that never was another's asks nothing.
+    await choose(fresh, "Sign out")
+    await fresh.goto(await scene.link("ann"))
+    await expect(other.locator("#who")).to_have_text("ann")
+    scene.forgive(*REFUSED)
+
+
+HEARD_TWICE = """() => {
+    for (const _ of [1, 2]) dispatchEvent(new StorageEvent('storage', { key: 'agentsup:secret' }));
+}"""
+
+ASKED_AGAIN = """async () => {
+    const { ask, closeDialog } = await import('/page/dom.js');
+    const closed = new Promise((done) => {
+        document.querySelector('#ask').addEventListener('close', () => setTimeout(done));
+    });
+    const before = ask('Before?', 'a', 'Yes');
+    closeDialog();
+    const after = ask('After?', 'b', 'Yes');
+    await closed;
+    document.querySelector('#ask-yes').click();
+    return [await before, await after];
+}"""
+
+
+async def test_a_dialog_is_not_answered_by_the_closing_of_the_one_before(scene: Scene) -> None:
+    page = await scene.page("ann")
+    assert await page.evaluate(ASKED_AGAIN) == [False, True]
+
+
+async def test_all_tabs_follow_who_signs_in_and_out(scene: Scene) -> None:
+    page = await scene.page("ann")
+    other = await page.context.new_page()
+    await other.goto(scene.daemon.url)
+    await expect(other.locator("#who")).to_have_text("ann")
+    await text_field(page).fill("of ann")
+    await other.goto(await scene.link())
+    await other.get_by_role("button", name="Sign in as operator").click()
+    await expect(other.locator("#toasts")).to_contain_text("You are signed in as operator.")
+    # A tab may hear of it twice: by its connection, which ends, and by the browser's storage.
+    await page.evaluate(HEARD_TWICE)
+    await page.get_by_role("button", name="Sign in as operator").click()
+    await expect(page.locator("#who")).to_have_text("operator")
+    await expect(text_field(page)).to_have_value("")
+    await say(page, "of the operator")
+    await expect(theirs(other, "you said of the operator")).to_be_visible()
+    await choose(other, "Sign out")
+    for tab in (page, other):
+        await expect(tab.get_by_label("Operator’s token")).to_be_visible()
+    await expect(page.get_by_text("You were signed out.")).to_be_visible()
+    assert await page.evaluate("() => localStorage['agentsup:secret']") is None
+    scene.forgive(*REFUSED)
+
+
+async def test_a_session_that_ended_meanwhile_is_told_as_such_and_a_new_browser_is_not(
+    scene: Scene,
+) -> None:
+    page = await scene.page("ann", device="phone")
+    await page.goto("about:blank")
+    other = await scene.page("ann")
+    await choose(other, "Sign out everywhere")
+    await expect(other.get_by_text("You are signed out.")).to_be_visible()
+    await page.goto(scene.daemon.url)
+    await expect(page.get_by_text("You were signed out. Sign in again")).to_be_visible()
+    assert await axe(page) == []
+    fresh = await scene.browsing.page()
+    await fresh.goto(scene.daemon.url)
+    await expect(fresh.get_by_label("Operator’s token")).to_be_focused()
+    await expect(fresh.locator("#sign-in-why")).to_be_empty()
     scene.forgive(*REFUSED)

@@ -1,14 +1,17 @@
 """The real parts themselves: what live tests build on works, and its judges can say no."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
+from playwright.async_api import Page
 
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson, MatrixRefused
-from agentsup.testing.synapse import Synapse
-from tests.live.browser import Browsing, Page, axe, overflow_px
+from tests.live.browser import Browsing, axe, overflow_px
 from tests.live.conftest import PASSWORD, Person, Register
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson, MatrixRefused
+from tests.support.synapse import Synapse
 
 
 async def test_two_people_talk(person: Person) -> None:
@@ -131,4 +134,4 @@ async def test_an_error_in_a_page_is_not_overlooked(browsing: Browsing, page: Pa
     with pytest.raises(AssertionError, match="oh no"):
         browsing.check()
     assert any("out of the blue" in problem for problem in browsing.problems)
-    browsing.problems.clear()
+    browsing.forgive("oh no", "out of the blue")

@@ -1,6 +1,8 @@
 """One agent on Telegram and Matrix: a stop on one platform holds for what the other's bot has taken
 and nobody has read, and so does one from the page; also after a kill."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -11,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.faulty_proxy import FaultyProxy
-from agentsup.testing.matrix_driver import MatrixPerson
-from agentsup.testing.synapse import Synapse
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
-from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+from agentsup.fakes.telegram import TelegramDriver
+from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.daemon_process import DaemonProcess
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.synapse import Synapse
+from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,7 +33,7 @@ class Both:
     """Main on both platforms, and Ann on each."""
 
     daemon: DaemonProcess
-    matrix: Town
+    matrix: MatrixCluster
     proxy: FaultyProxy
     telegram: TelegramDriver
     chat: str
@@ -44,18 +46,19 @@ class Both:
             while not self.proxy.hits("hang"):
                 await asyncio.sleep(0.05)
         await self.matrix.person.say(self.matrix.room, "behind the file")
-        await self.kept("matrix_events")
+        await self.kept("matrix")
 
     async def hang_on_telegram(self) -> None:
         await self.telegram.fault("hang", method="getFile", seconds=8)
         await self.telegram.send_file(self.chat, b"data", name="slow.bin", caption="file")
         await self.telegram.say(self.chat, "behind the file")
-        await self.kept("updates")
+        await self.kept("telegram")
 
-    async def kept(self, table: str) -> None:
+    async def kept(self, channel: str) -> None:
         """Until both are kept and nobody has read them."""
         async with asyncio.timeout(15):
-            while len(self.daemon.sql(f"SELECT 1 FROM {table} WHERE state = 'received'")) < 2:
+            waiting = "SELECT 1 FROM received WHERE state = 'received' AND channel = ?"
+            while len(self.daemon.sql(waiting, (channel,))) < 2:
                 await asyncio.sleep(0.05)
 
     async def on_matrix(self) -> None:
@@ -90,7 +93,7 @@ async def both(synapse: Synapse, proxy: FaultyProxy, tmp_path: Path) -> AsyncIte
         person = await stack.enter_async_context(MatrixPerson(synapse.url, ann, BOT_PASSWORD))
         fake = await stack.enter_async_context(FakeTelegramProcess(tmp_path / "fake"))
         people = await stack.enter_async_context(TelegramDriver(fake.url))
-        town = Town(person, bot, proxy.url)
+        town = MatrixCluster(person, bot, proxy.url)
         await town.furnish()
         user = await people.user("Ann")
         number = await people.add_bot(TOKEN, username="main_bot")

@@ -1,5 +1,7 @@
 """From schema 1 to 2 with data in it: what waited still waits, and knows how far it came."""
 
+from __future__ import annotations
+
 import sqlite3
 from contextlib import closing
 from pathlib import Path

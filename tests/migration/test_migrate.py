@@ -1,5 +1,7 @@
 """Schema versions: forward only, all or nothing each, a newer one refused, kills survived."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sqlite3

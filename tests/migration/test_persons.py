@@ -1,5 +1,7 @@
 """A store of before persons were recorded: what can be known is, and nothing is shared by it."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from contextlib import closing
@@ -7,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.memory import rows
-from agentsup.agents.memory.entry import Owner, Scope
+from agentsup.agents.memory.entry import MemoryOwner, MemoryScope
 from agentsup.agents.memory.ranking import words
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.naming import key_owner
-from agentsup.mailbox.notices import latest_conversation
+from agentsup.mailbox.delivery.notices import latest_conversation
+from agentsup.mailbox.messages.keys import key_owner
+from agentsup.mailbox.messages.values import unchanged
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged
@@ -174,18 +177,21 @@ async def test_persons_are_known_from_roots_and_memories_are_the_operators(tmp_p
             "silent": "",
         }
 
-        async def recalled(owner: Owner) -> list[str]:
+        async def recalled(owner: MemoryOwner) -> list[str]:
             found = await store.read(lambda r: rows.search(r, owner, words("word"), now=2))
             return sorted(f"{entry.key} {entry.scope.value}" for entry in found)
 
         everything = ["procedure global", "tea global", "tea instance"]
-        assert await recalled(Owner("agt_ada", person="operator")) == everything
-        for other in (Owner("agt_ada", person="person:anna"), Owner("agt_ben", person="operator")):
+        assert await recalled(MemoryOwner("agt_ada", person="operator")) == everything
+        for other in (
+            MemoryOwner("agt_ada", person="person:anna"),
+            MemoryOwner("agt_ben", person="operator"),
+        ):
             assert await recalled(other) == [], other
         book = AgentMemory(store, clock, SystemEntropy(clock))
         (entry,) = await book.under_key("agt_ada", "procedure")
-        await book.share("agt_ada", entry.seen, Scope.GLOBAL, OPERATOR)
-        assert await recalled(Owner("agt_ben", person="person:anna")) == ["procedure global"]
+        await book.share("agt_ada", entry.seen, MemoryScope.GLOBAL, OPERATOR)
+        assert await recalled(MemoryOwner("agt_ben", person="person:anna")) == ["procedure global"]
         await store.write(
             lambda tx: tx.execute(
                 "INSERT INTO memories_index (memories_index, rank) VALUES ('integrity-check', 1)"
@@ -246,7 +252,10 @@ async def test_work_without_its_root_is_the_operators_or_who_asked_for_it(tmp_pa
         assert found["msg_sibling"][0] == "person:anna"
         assert found["msg_hook"][0] == ""
         last = await store.read(
-            lambda r: [latest_conversation(r, "agt_ada", who) for who in ("operator", "person:eva")]
+            lambda r: [
+                latest_conversation(r, "agt_ada", who, unchanged)
+                for who in ("operator", "person:eva")
+            ]
         )
         assert last == [("telegram", "2"), ("telegram", "3")]
     finally:

@@ -1,5 +1,7 @@
 """From schema 21 to 22: what left its process group is on record beside the groups."""
 
+from __future__ import annotations
+
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,5 +1,7 @@
 """From schema 18 to 19: approvals that were shown in part can only be denied, the rest goes on."""
 
+from __future__ import annotations
+
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Real daemons on temporary homes; whatever still runs at the end of a test is ended."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.fork_server import ADDRESS, ForkServer
-from agentsup.testing.loaded_process import DAEMON
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.fork_server import ADDRESS, ForkServer
+from tests.support.preloaded_process import DAEMON
 
 MakeDaemon = Callable[..., DaemonProcess]
 
@@ -22,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 async def make_daemon(tmp_path: Path) -> AsyncIterator[MakeDaemon]:
-    """`make_daemon(agents, rules, config)`: a home and its daemon, not started yet."""
+    """``make_daemon(agents, rules, config)``: a home and its daemon, not started yet."""
     made: list[DaemonProcess] = []
 
     def make(

@@ -7,9 +7,12 @@ JSON document with the places and the numbers to try. It prints how each probe w
 ``closed``, or ``absent`` where the system has no such thing.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -34,6 +37,9 @@ NUMBERS = {
     "prlimit64": 302,
     "sched_setattr": 314,
     "sched_getattr": 315,
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "tgkill": 234,
 }
 """Of system calls without a function, on x86_64."""
 NUMBERS_32 = {
@@ -111,6 +117,18 @@ def on_files(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 126:
             raise PermissionError("not run")
 
+    def exchange() -> None:
+        Path("exchanged").write_text("mine")
+        names = (AT_FDCWD, b"exchanged", AT_FDCWD, f"{home}/exchanged".encode())
+        called(LIBC.renameat2(*names, 2))  # RENAME_EXCHANGE
+
+    def notified() -> None:
+        folder = os.open(home, os.O_RDONLY)
+        try:
+            fcntl.fcntl(folder, fcntl.F_NOTIFY, 0)
+        finally:
+            os.close(folder)
+
     def mount() -> None:
         called(LIBC.mount(home.encode(), home.encode(), None, 4096, None))  # MS_BIND
         called(LIBC.umount2(home.encode(), 2))
@@ -119,6 +137,10 @@ def on_files(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "open for writing", lambda: opened(file, os.O_WRONLY)
     yield "openat of a directory", descriptor_of_a_directory
     yield "open_by_handle_at", handle
+    yield "openat of io_uring", lambda: opened_by_ring(file)
+    yield "flock", lambda: locked(file)
+    yield "fcntl: a lease", lambda: leased(file)
+    yield "fcntl: dnotify", notified
     yield "list a directory", lambda: os.listdir(home)
     yield "execve", run
     yield "truncate", lambda: os.truncate(f"{home}/long", 1)
@@ -130,6 +152,7 @@ def on_files(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "link out", lambda: os.link(file, "linked")
     yield "link in", lambda: os.link(own, f"{home}/linked")
     yield "rename out", lambda: os.rename(f"{home}/moved", "moved")
+    yield "renameat2: exchange", exchange
     yield "rename in", lambda: os.rename(own, f"{home}/moved-in")
     yield "unlink", lambda: os.unlink(f"{home}/removed")
     yield "mount", mount
@@ -142,6 +165,15 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         watcher = called(LIBC.inotify_init1(os.O_CLOEXEC))
         try:
             called(LIBC.inotify_add_watch(watcher, home.encode(), 0xFFF))
+        finally:
+            os.close(watcher)
+
+    def mark() -> None:
+        # Without a privilege events name files and bring no descriptors of them.
+        watcher = called(LIBC.fanotify_init(0x200, os.O_RDONLY))
+        try:
+            everything = ctypes.c_uint64(0x3B)
+            called(LIBC.fanotify_mark(watcher, 1, everything, AT_FDCWD, home.encode()))
         finally:
             os.close(watcher)
 
@@ -160,11 +192,14 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "utime", lambda: os.utime(file)
     yield "setxattr", lambda: os.setxattr(file, "user.mine", b"x")
     yield "inotify_add_watch", watch
+    yield "fanotify_mark", mark
 
 
 def on_read_only(place: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "read-only: open for reading", lambda: opened(f"{place}/file", os.O_RDONLY)
     yield "read-only: list", lambda: os.listdir(place)
+    yield "read-only: flock", lambda: locked(f"{place}/file")
+    yield "read-only: a lease", lambda: leased(f"{place}/file")
     yield "read-only: open for writing", lambda: opened(f"{place}/file", os.O_WRONLY)
     yield "read-only: create", lambda: opened(f"{place}/new", os.O_WRONLY | os.O_CREAT)
     yield (
@@ -224,6 +259,8 @@ def on_processes(pid: int) -> Iterator[tuple[str, Callable[[], Any]]]:
         called(LIBC.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
 
     yield "kill", lambda: os.kill(pid, 0)
+    yield "tgkill", lambda: by_number("tgkill", pid, pid, 0)
+    yield "sigqueue", lambda: called(LIBC.sigqueue(pid, 0, None))
     yield "pidfd_send_signal", lambda: by_pidfd(signal_by_pidfd)
     yield "ptrace", trace
     yield "process_vm_readv", memory
@@ -326,6 +363,50 @@ def on_resources_otherwise(pid: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
 
 
+def locked(path: str) -> None:
+    with Path(path).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def leased(path: str) -> None:
+    """While it is held, whoever opens the file for writing waits."""
+    with Path(path).open() as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def opened_by_ring(path: str) -> None:
+    """Open by a request in a ring that the kernel reads, without a call that names the file."""
+    facts = ctypes.create_string_buffer(120)
+    try:
+        ring = by_number("io_uring_setup", 1, facts)
+    except OSError as error:
+        raise OSError(errno.ENOSYS, "switched off here") from error
+    try:
+        entries, done, *_ = struct.unpack_from("<II", facts)
+        sent = struct.unpack_from("<8I", facts, 40)
+        ended = struct.unpack_from("<6I", facts, 80)
+        shared = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        asking = mmap.mmap(ring, sent[6] + entries * 4, shared, offset=0)
+        answers = mmap.mmap(ring, ended[5] + done * 16, shared, offset=0x8000000)
+        requests = mmap.mmap(ring, entries * 64, shared, offset=0x10000000)
+        name = ctypes.create_string_buffer(path.encode())
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        openat = struct.pack(
+            "<BBHiQQIIQ", 18, 0, 0, AT_FDCWD, 0, ctypes.addressof(name), 0, flags, 0
+        )
+        requests[: len(openat)] = openat
+        asking[sent[6] : sent[6] + 4] = bytes(4)
+        asking[sent[1] : sent[1] + 4] = (1).to_bytes(4, "little")
+        by_number("io_uring_enter", ring, 1, 1, 1, None, 0)
+        (result,) = struct.unpack_from("<i", answers, ended[5] + 8)
+    finally:
+        os.close(ring)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    os.close(result)
+
+
 def nicer(pid: int) -> int:
     """One more than it has."""
     return min(19, os.getpriority(os.PRIO_PROCESS, pid) + 1)
@@ -360,11 +441,20 @@ def on_shared_objects(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], A
             called(-1)
         LIBC.shmdt(ctypes.c_void_p(found))
 
+    def queue() -> None:
+        called(LIBC.msgsnd(called(LIBC.msgget(aim["key"], 0)), struct.pack("<lq", 1, 0), 8, 0o4000))
+
+    def semaphore() -> None:
+        set_value, to = 16, 1
+        called(LIBC.semctl(called(LIBC.semget(aim["key"], 1, 0)), 0, set_value, to))
+
     def key() -> None:
         at = by_number("keyctl", 10, -4, b"user", aim["abstract"].encode(), 0)
         by_number("keyctl", 11, at, ctypes.create_string_buffer(16), 16)
 
     yield "shmat (System V)", attach
+    yield "msgsnd (System V)", queue
+    yield "semctl (System V)", semaphore
     yield "shm_open (POSIX)", lambda: opened(aim["shared"], os.O_RDWR)
     yield "mq_open (POSIX)", lambda: os.close(called(LIBC.mq_open(aim["queue"].encode(), 0)))
     yield "keyctl (the user's keyring)", key

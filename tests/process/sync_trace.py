@@ -1,9 +1,11 @@
 """A daemon's system calls, and the judge of what they say about offsets (P1).
 
-The rule, seen from outside: a `getUpdates` with offset N goes out only after a sync of the store
+The rule, seen from outside: a ``getUpdates`` with offset N goes out only after a sync of the store
 that began when a page with update N - 1 had been written. The numbers are read out of the bytes
 that were written and sent; nothing that the daemon says about itself is used.
 """
+
+from __future__ import annotations
 
 import asyncio
 import re
@@ -14,8 +16,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-
-__all__ = ["HAS_STRACE", "Step", "Tracer", "judge", "steps"]
 
 HAS_STRACE: Final = shutil.which("strace") is not None
 CALLS: Final = "fsync,fdatasync,pwrite64,sendto,sendmsg"
@@ -29,7 +29,7 @@ Step = tuple[str, int]
 
 
 class Tracer:
-    """`strace` on a process, as `async with`; it ends with the process, or with the block."""
+    """``strace`` on a process, as ``async with``; it ends with the process, or with the block."""
 
     def __init__(self, pid: int, output: Path) -> None:
         self._pid = pid
@@ -112,7 +112,7 @@ def steps(trace: str) -> list[Step]:
 def judge(found: Sequence[Step]) -> int:
     """How many updates of this life were confirmed, each after the sync that holds it.
 
-    Raises `AssertionError` at the first that was not. The offset that a life begins with is what an
+    Raises ``AssertionError`` at the first that was not. The offset that a life begins with is what an
     earlier one kept, if it did not get as far as the sync: so a sync of this life comes before it.
     """
     kept: dict[int, int] = {}
@@ -137,7 +137,7 @@ def judge(found: Sequence[Step]) -> int:
 
 
 def _newly_confirmed(offset: int, last: int | None, kept: Collection[int]) -> Iterable[int]:
-    """What an offset confirms, of this life; `last` is the one before, None at the first request.
+    """What an offset confirms, of this life; ``last`` is the one before, None at the first request.
 
     The fake counts without gaps.
     """

@@ -1,12 +1,14 @@
 """A program asks a person over MCP, in a whole daemon that is killed before the answer."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import group_members
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import group_members
 
 pytestmark = pytest.mark.process
 

@@ -1,5 +1,7 @@
 """Every refusal is a clear sentence with a code, and leaves nothing half-written behind."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import io
@@ -16,9 +18,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.testing.daemon_process import Answer, DaemonProcess, group_members, write_home
-from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import Answer, DaemonProcess, group_members, write_home
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 

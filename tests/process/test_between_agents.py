@@ -1,5 +1,7 @@
 """Agents among each other: no deadlock (P6), and one agent's trouble stays its own (P3)."""
 
+from __future__ import annotations
+
 import asyncio
 import statistics
 import time
@@ -7,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.chat_client import Chat
-from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 PRICES = '[prices."loopback-1"]\ninput = 10.0\noutput = 100.0\n'
 """A reply of 100 tokens in and 30 out costs 0.004 USD."""

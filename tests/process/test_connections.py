@@ -1,5 +1,7 @@
 """A running daemon and a crowd that connects and says little: API, agents and log stay well."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import resource
@@ -11,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.loaded_process import DAEMON
+from tests.support.daemon_process import DaemonProcess
+from tests.support.fork_server import Cage
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
@@ -76,7 +79,9 @@ async def works(daemon: DaemonProcess, name: str, text: str) -> Any:
 async def test_half_open_connections_stop_nothing(
     make_daemon: Any, many_files: None, descriptors: int
 ) -> None:
-    daemon = make_daemon(["main", PROGRAM], RULES, loaded=DAEMON, descriptors=descriptors)
+    daemon = make_daemon(
+        ["main", PROGRAM], RULES, loaded=DAEMON, cage=Cage(descriptors=descriptors)
+    )
     await daemon.start()
     port = int(daemon.url.rpartition(":")[2])
     sockets = await asyncio.to_thread(crowd, port, HALF)

@@ -4,6 +4,8 @@ Whatever a person does in a day, in one chat, in this order: a text, a long answ
 table, files both ways, questions, something beside, a correction, a stop, a kill in mid-answer.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A fan-out killed at every instant that matters (P1, P2): the call made again meets its own runs."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Handing work on with models behind HTTP, which count what is paid: circles, and a kill in a fan-out."""
+"""Handing work on with models behind HTTP, which count what is paid: circles, and a kill in a
+fan-out."""
+
+from __future__ import annotations
 
 import asyncio
 from collections import Counter
@@ -8,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 NAMES = ("main", "ben", "cat", "dan")
 

@@ -1,5 +1,7 @@
 """Exit 42 is a request, never a failure; crashes back off, give up loudly, are revived from chat."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from pathlib import Path
@@ -7,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.chat_client import Chat
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +32,7 @@ def effects(daemon: DaemonProcess, agent: str) -> list[str]:
 
 
 async def notice(chat: Chat, text: str, timeout_s: float = 10.0) -> str:
-    """The first notice with `text` in it."""
+    """The first notice with ``text`` in it."""
     seen = 0
     async with asyncio.timeout(timeout_s):
         while True:
@@ -228,7 +230,7 @@ async def test_a_start_that_always_fails_ends_in_failed(make_daemon: MakeDaemon)
 
 HANGING = """
 import asyncio, sys
-from agentsup.agents.knowledge import SharedKnowledge
+from agentsup.agents.workspace.shared_memory import SharedKnowledge
 real = SharedKnowledge.copy_to
 async def copy_to(self, workspace):
     if workspace.parent.name == "bob" and not (workspace.parent / "go").exists():

@@ -1,5 +1,7 @@
 """P3, P7: whatever an agent runs, the home and the other agents are out of its reach."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -14,7 +16,7 @@ import pytest
 
 import agentsup
 from agentsup.kit import fence
-from agentsup.testing.daemon_process import DaemonProcess, write_home
+from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = [
     pytest.mark.process,

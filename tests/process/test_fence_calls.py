@@ -4,6 +4,8 @@ Each probe is made by a real program, once free and once behind the fence. What 
 kernel's fence does not close is in the table as well: nobody is to take it for closed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes
@@ -20,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.places import control_groups
+from agentsup.config.places import CONTROL_GROUPS
 from agentsup.kit import fence, seccomp
 from agentsup.kit.fence import Fence, rules_of
 from agentsup.kit.procgroup import ProcessGroup, Stdio
@@ -41,6 +43,10 @@ CLOSED_SINCE = {
             "open for writing",
             "openat of a directory",
             "open_by_handle_at",
+            "openat of io_uring",
+            "flock",
+            "fcntl: a lease",
+            "fcntl: dnotify",
             "list a directory",
             "execve",
             "create a file",
@@ -52,6 +58,7 @@ CLOSED_SINCE = {
             "link in",
             "rename out",
             "rename in",
+            "renameat2: exchange",
             "unlink",
             "mount",
         ),
@@ -71,11 +78,14 @@ CLOSED_SINCE = {
             "utime",
             "setxattr",
             "inotify_add_watch",
+            "fanotify_mark",
         ),
         NEVER,
     ),
     "read-only: open for reading": NEVER,
     "read-only: list": NEVER,
+    "read-only: flock": NEVER,
+    "read-only: a lease": NEVER,
     **dict.fromkeys(
         (
             "read-only: open for writing",
@@ -94,6 +104,8 @@ CLOSED_SINCE = {
     "sendto an abstract socket": 6,
     "connect over TCP": NEVER,
     "kill": 6,
+    "tgkill": 6,
+    "sigqueue": 6,
     "pidfd_send_signal": 6,
     **dict.fromkeys(
         (
@@ -134,6 +146,8 @@ CLOSED_SINCE = {
         FILTERED,
     ),
     "shmat (System V)": NEVER,
+    "msgsnd (System V)": NEVER,
+    "semctl (System V)": NEVER,
     "shm_open (POSIX)": NEVER,
     "mq_open (POSIX)": 2,
     "keyctl (the user's keyring)": NEVER,
@@ -169,7 +183,7 @@ def world(root: Path) -> Iterator[dict[str, Any]]:
     closed, place = root / "closed", root / "read-only"
     for folder in (closed, place, root / "space"):
         folder.mkdir(parents=True)
-    for each in ("file", "moved", "removed", "long", "file2"):
+    for each in ("file", "moved", "removed", "long", "file2", "exchanged"):
         (closed / each).write_text("a long secret")
         (place / each).write_text("an order")
     (closed / "program").symlink_to("/bin/true")
@@ -185,6 +199,7 @@ def world(root: Path) -> Iterator[dict[str, Any]]:
     posix = libc.mq_open(queue.encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
     key = os.getpid()
     segment = libc.shmget(key, 4096, 0o1600)
+    letters, semaphores = libc.msgget(key, 0o1600), libc.semget(key, 1, 0o1600)
     if os.uname().machine == "x86_64":
         libc.syscall(248, b"user", name.encode(), b"secret", 6, -4)
     with contextlib.ExitStack() as stack:
@@ -221,6 +236,8 @@ def world(root: Path) -> Iterator[dict[str, Any]]:
             target.wait()
             shared.unlink()
             libc.shmctl(segment, 0, None)
+            libc.msgctl(letters, 0, None)
+            libc.semctl(semaphores, 0, 0)
             if posix >= 0:
                 libc.mq_unlink(queue.encode())
                 os.close(posix)
@@ -273,7 +290,7 @@ def control_group(owner: int) -> Iterator[Path]:
     """One that belongs to a user, as those of a user's services do."""
     rows = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     top = next((Path(row[1]) for row in rows if row[2] == "cgroup2"), None)
-    if top is None or not top.is_relative_to(control_groups()[0]):
+    if top is None or not top.is_relative_to(CONTROL_GROUPS):
         pytest.skip("no control groups here")
     group = top / f"agentsup-{os.getpid()}"
     try:
@@ -287,7 +304,7 @@ def control_group(owner: int) -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("places", [(), control_groups()])
+@pytest.mark.parametrize("places", [(), (CONTROL_GROUPS,)])
 async def test_a_process_can_not_be_frozen_by_its_control_group(
     tmp_path: Path, places: tuple[str, ...]
 ) -> None:

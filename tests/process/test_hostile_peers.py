@@ -1,8 +1,10 @@
 """Every client of ours against a server that sends what nobody should take.
 
 Each runs in a process of its own with a limit of memory, so that a bomb that goes off ends it.
-`AGENTSUP_HOSTILE=all` tries all troubles; `make test` those that end by different mechanisms.
+``AGENTSUP_HOSTILE=all`` tries all troubles; ``make test`` those that end by different mechanisms.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
@@ -14,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.hostile_clients import CLIENTS
-from agentsup.testing.hostile_server import TIMED, TROUBLES, HostileServer
-from agentsup.testing.loaded_process import WITH_MODEL
+from tests.support.hostile_clients import CLIENTS
+from tests.support.hostile_server import TIMED, TROUBLES, HostileServer
+from tests.support.preloaded_process import WITH_MODEL
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +68,7 @@ async def tried(client: str) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "agentsup.testing.hostile_clients",
+            "tests.support.hostile_clients",
             client,
             f"http://127.0.0.1:{server.port}",
             *TRIED,
@@ -111,7 +113,6 @@ async def test_a_daemon_among_hostile_peers_stays_small_and_answers(make_daemon:
             ],
             [{"match": ".*", "steps": [{"say": "heard"}]}],
             loaded=WITH_MODEL,
-            memory=2 * 1024**3,
         )
         await daemon.start()
         sent = [await daemon.send(name, "hello") for name in ("thinker", "streamer", "main")]

@@ -1,8 +1,10 @@
 """The kill matrix (P1, P2): SIGKILL at any instant and at every fault point loses and doubles nothing.
 
 One home lives through all kills. A kill counts only with at least five confirmed items in flight.
-`AGENTSUP_KILLS` says how many kills count (40), `AGENTSUP_KILL_SEED` replays a schedule.
+``AGENTSUP_KILLS`` says how many kills count (24), ``AGENTSUP_KILL_SEED`` replays a schedule.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -19,9 +21,9 @@ from typing import Any
 import pytest
 
 from agentsup.kit.faults import CORE_POINTS
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.kill_oracle import check_after_kill, check_at_the_end
-from agentsup.testing.kill_traffic import (
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.kill_oracle import check_after_kill, check_at_the_end
+from tests.support.kill_traffic import (
     AGENTS,
     RULES,
     SLOTS,
@@ -30,11 +32,11 @@ from agentsup.testing.kill_traffic import (
     User,
     answer_questions,
 )
-from agentsup.testing.loaded_process import DAEMON
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
-KILLS = int(os.environ.get("AGENTSUP_KILLS", "40"))
+KILLS = int(os.environ.get("AGENTSUP_KILLS", "24"))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 USERS = 16
 NEEDED_IN_FLIGHT = 5
@@ -85,7 +87,7 @@ class Matrix:
         print(f"{lives} lives, {counted} kills counted, {len(self.record.items)} items", self.fired)
 
     async def _life(self, point: str) -> str:
-        """Start, let the users work, have it killed; the point that did it, or `random`."""
+        """Start, let the users work, have it killed; the point that did it, or ``random``."""
         environ = {}
         if point:
             self.tries[point] += 1

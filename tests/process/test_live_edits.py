@@ -1,8 +1,11 @@
 """Edits of agents.json on a running daemon (P4; D1, D2, D6, D20, D26).
 
 Each round saves a damaged file, waits until it is complained of, then saves a valid one and waits
-until it is applied. `AGENTSUP_EDITS` says how many damaged files (60); `AGENTSUP_EDIT_SEED` replays.
+until it is applied. ``AGENTSUP_EDITS`` says how many damaged files (40); ``AGENTSUP_EDIT_SEED``
+replays.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -16,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
 
-MANY = 1000 if int(os.environ.get("AGENTSUP_KILLS", "0")) >= 500 else 60
+MANY = 1000 if int(os.environ.get("AGENTSUP_KILLS", "0")) >= 500 else 40
 EDITS = int(os.environ.get("AGENTSUP_EDITS", str(MANY)))
 SEED = int(os.environ.get("AGENTSUP_EDIT_SEED") or random.SystemRandom().randrange(1 << 32))
 SCRIPTED = {"engine": "scripted", "engine_options": {"script": "file:rules.yaml"}}
@@ -122,7 +125,7 @@ class Editor:
         self.entries = self.valid()
 
     def valid(self) -> Entries:
-        """A new valid file: `steady` as ever, the others come, go and change."""
+        """A new valid file: ``steady`` as ever, the others come, go and change."""
         self.number += 1
         entries: Entries = [{"name": "steady", **SCRIPTED}]
         for name in self.chance.sample(["ann", "bob", "cleo", "dan"], k=self.chance.randint(1, 4)):
@@ -149,7 +152,7 @@ class Editor:
                     file.write(data[start : start + 1 + len(data) // 3])
 
     async def until(self, what: str, is_so: Callable[[], Any]) -> Any:
-        """Follow the events until `is_so` is; returns what it gave."""
+        """Follow the events until ``is_so`` is; returns what it gave."""
         found = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(8):

@@ -1,20 +1,34 @@
 """Lives that are forks of a loaded process see what lives see that load everything themselves."""
 
+from __future__ import annotations
+
+import errno
 import json
+import os
 import signal
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import DAEMON
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.fork_server import Cage
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
+CAGE = Cage(memory=4 * 1024**3, descriptors=128, file=1024**2)
 LOOK = """
-import gc, json, os, signal, sys, threading
+import gc, json, os, resource, signal, sys, threading
 from agentsup.kit import faults
+def grown():
+    "What a file says that grows beyond its bound."
+    with open(os.environ["AGENTSUP_HOME_OF_TEST"] + "/grown", "wb") as file:
+        try:
+            file.truncate(1024**2 + 1)
+        except OSError as error:
+            return error.strerror
 print(json.dumps({
     "argv": sys.argv,
     "whole line": sys.orig_argv[1:],
@@ -30,6 +44,9 @@ print(json.dumps({
     "optimised": sys.flags.optimize,
     "umask": os.umask(0o22),
     "folder": os.getcwd(),
+    "cage": [resource.getrlimit(n) for n in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE,
+                                             resource.RLIMIT_FSIZE)],
+    "grows": grown(),
 }))
 sys.exit(7)
 """
@@ -37,11 +54,12 @@ sys.exit(7)
 
 async def seen(home: Path, loaded: tuple[str, ...], **env: str) -> list[dict[str, Any]]:
     """What two lives one after the other say of themselves."""
-    daemon = DaemonProcess(home, command=("-c", LOOK), loaded=loaded)
+    daemon = DaemonProcess(home, command=("-c", LOOK), loaded=loaded, cage=CAGE)
+    daemon.port = 8799  # both are to be told the same
     daemon.output.unlink(missing_ok=True)
     try:
         for life in ("first", "second"):
-            daemon.launch(WHICH=life, **env)
+            daemon.launch(WHICH=life, AGENTSUP_HOME_OF_TEST=str(home), **env)
             assert await daemon.ended() == 7, daemon.tail()
     finally:
         await daemon.close()
@@ -57,7 +75,11 @@ async def test_a_forked_life_sees_what_a_loading_one_sees(tmp_path: Path) -> Non
     assert itself[0]["point"] == "turn.completed"
     assert itself[0]["environment"]["WHICH"] == "first"
     assert itself[1]["environment"]["WHICH"] == "second"
-    assert forked == itself
+    assert itself[0]["cage"] == [[each, each] for each in astuple(CAGE)]
+    assert itself[0]["grows"] == os.strerror(errno.EFBIG)
+    for one, other in zip(itself, forked, strict=True):
+        assert {key: told for key, told in other.items() if told != one[key]} == {}
+        assert one.keys() == other.keys()
 
 
 async def test_a_life_is_killed_alone_and_the_next_one_works(tmp_path: Path) -> None:

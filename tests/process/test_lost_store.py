@@ -1,5 +1,7 @@
 """A store that is gone, older or without its log ends the start, and a backup brings it back."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import sys
@@ -9,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
@@ -19,7 +21,7 @@ RULES: list[dict[str, Any]] = [{"match": "(.+)", "steps": [{"say": "did $1"}]}]
 STORE = ("state.db", "state.db-wal", "state.db-shm")
 
 
-def command(daemon: DaemonProcess, *words: str) -> "subprocess.CompletedProcess[str]":
+def command(daemon: DaemonProcess, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "agentsup", "--home", str(daemon.home), *words],
         capture_output=True,
@@ -178,7 +180,7 @@ async def test_what_is_left_is_accepted_on_demand_alone(make_daemon: MakeDaemon)
     await daemon.stop()
     (daemon.home / "state.db").unlink()
     await refused(daemon, "is missing", "There is no backup")
-    daemon.launch("--port", "0", "--accept-store")
+    daemon.launch("--accept-store")
     await daemon.ready()
     assert daemon.sql("SELECT count(*) n FROM messages")[0]["n"] == 0
     await done(daemon, "new")

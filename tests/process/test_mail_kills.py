@@ -1,5 +1,7 @@
 """A broadcast under ``kill -9``: in the midst of its copies, and before its result is on record."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

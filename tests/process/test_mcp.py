@@ -1,5 +1,7 @@
 """A program with the official MCP client calls our tools in a whole daemon."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
+from tests.support.daemon_process import DaemonProcess, write_home
 
 # An engine of the kind "command": one turn, told by JSON on its standard input.
 PROGRAM = """

@@ -1,5 +1,7 @@
 """An approved call whose tool server is away when the turn goes on, in a whole daemon."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
@@ -8,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 PYTHON = {"PYTHONPATH": str(Path(__file__).parents[2])}
 TRIES = 9
@@ -18,7 +20,7 @@ TRIES = 9
 def shop(place: Path) -> dict[str, Any]:
     """A server behind a script that can be put away."""
     program = place / "shop"
-    line = f"exec {sys.executable} -m agentsup.testing.mcp_server --effects effects"
+    line = f"exec {sys.executable} -m tests.support.mcp_server --effects effects"
     program.write_text(f"#!/bin/sh\n{line}\n")
     program.chmod(0o755)
     return {"command": str(program), "env": PYTHON}

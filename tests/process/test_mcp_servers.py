@@ -1,5 +1,7 @@
 """An agent with a tool server of its own in a whole daemon: leave, kills, coding agents, secrets."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -11,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, group_members, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, group_members, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 KEY = "a-very-secret-key-of-this-proof"
 PYTHON = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -22,14 +24,14 @@ def proof_server(effects: Path, **more: Any) -> dict[str, Any]:
     effects.touch()  # what is made beside the home later is behind the fence
     return {
         "command": sys.executable,
-        "args": ["-m", "agentsup.testing.mcp_server", "--effects", str(effects)],
+        "args": ["-m", "tests.support.mcp_server", "--effects", str(effects)],
         "env": {"API_KEY": "env:PROOF_KEY", **PYTHON},
         **more,
     }
 
 
 def with_grandchild(effects: Path) -> dict[str, Any]:
-    """The same behind a shell that leaves a program of its own behind, as `npx` might."""
+    """The same behind a shell that leaves a program of its own behind, as ``npx`` might."""
     server = proof_server(effects)
     script = 'sleep 3600 & exec "$0" "$@"'
     return {

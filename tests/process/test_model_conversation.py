@@ -1,12 +1,14 @@
 """The main job, end to end: a real daemon, two agents on a model behind HTTP, a person in a chat."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 SECRET = "sk-loopback-0123456789abcdef"
 

@@ -1,11 +1,13 @@
 """A model that remembers and talks for long: what the provider is sent stays a valid conversation."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 LONG = "word " * 150
 

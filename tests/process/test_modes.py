@@ -1,5 +1,7 @@
 """P3, P7: a program that changes modes in the home takes nothing from the daemon for long."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import resource
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
+from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 

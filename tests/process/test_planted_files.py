@@ -1,7 +1,7 @@
 """Whatever an agent plants where it can write, and whatever file of the home hangs, hurts nobody else.
 
 The regime: each path an agent can write, with each thing that may stand there, under each deed of
-the daemon. `AGENTSUP_PLANTED=all` does all of them; otherwise each thing and each path comes once.
+the daemon. ``AGENTSUP_PLANTED=all`` does all of them; otherwise each thing and each path comes once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +20,11 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.loaded_process import DAEMON
-from agentsup.testing.web_client import Tab
 from tests.process.conftest import MakeDaemon
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess
+from tests.support.preloaded_process import DAEMON
+from tests.support.web_client import Tab
 
 pytestmark = pytest.mark.process
 
@@ -34,6 +37,45 @@ RULES: list[dict[str, Any]] = [
      {"tool": {"name": "fs_list", "args": {"path": "inbox"}}}, {"say": "$result"}]},
     {"match": "(.+)", "steps": [{"say": "you said $1"}]},
 ]  # fmt: skip
+CONFIG: Final = """
+[people.cleo]
+role = "user"
+"""
+SERVER: Final = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    told = {"initialize": {"protocolVersion": asked.get("params", {}).get("protocolVersion"),
+                           "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}},
+            "tools/list": {"tools": []}}.get(asked["method"], {})
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
+"""A tool server that offers nothing, and starts quickly."""
+ADA: Final[dict[str, Any]] = {
+    "name": "ada",
+    "tools": ["exec", "fs_read", "fs_list"],
+    "permission_mode": "bypassPermissions",
+    "slots": 8,
+    "mcp": {"tool": {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER]}},
+}
+CAM: Final[dict[str, Any]] = {
+    "name": "cam",
+    "engine": "command",
+    "engine_options": {
+        "command": ["/bin/sh", "-c", "cat > /dev/null; echo done"],
+        "output": "text",
+    },
+    "slots": 4,
+}
+GIL: Final[dict[str, Any]] = {
+    "name": "gil",
+    "engine": "gemini",
+    "engine_options": {"command": ["/bin/false"]},
+    "slots": 4,
+}
+"""A coding agent whose settings are written before each turn; its program says nothing."""
+AGENTS: Final[list[Any]] = ["main", ADA, "ben", CAM, GIL]
 QUICK_S: Final = 2.0
 """What another agent's answer may take meanwhile, on a machine that is busy with tests."""
 DEED_S: Final = 8.0
@@ -93,6 +135,18 @@ PATHS: Final = (
     "agents/ada/exec-home",
     "agents/ada/exec-home/tmp",
     "agents/ada/mcp",
+    "agents/ada/mcp/tool",
+    "agents/cam/engine-home",
+    "agents/cam/engine-home/command",
+    "agents/cam/persons",
+    "agents/cam/persons/{person}",
+    "agents/cam/persons/{person}/engine-home",
+    "agents/ada/persons/{person}/exec-home",
+    "agents/gil/engine-home/gemini",
+    "agents/gil/engine-home/gemini/.gemini",
+    "agents/gil/engine-home/gemini/.gemini/settings.json",
+    "agents/gil/workspace/.gemini",
+    "agents/gil/workspace/.gemini/settings.json",
     "tasks/{task}/TASKMEMORY.md",
 )
 CHANGING = "changing"
@@ -110,18 +164,32 @@ def planted(at: Path, kind: str) -> Iterator[None]:
     try:
         yield
     finally:
-        cleared(at)
+        put_back(kept, at)
         for aside in at.parent.glob(f"{at.name}.set-aside-*"):
             cleared(aside)
-        if os.path.lexists(kept):
-            kept.rename(at)
+
+
+def put_back(kept: Path, at: Path) -> None:
+    """What was there before, in place of what there is; a program may go on making things there."""
+    for last in (*[False] * 20, True):
+        try:
+            cleared(at)
+            if os.path.lexists(kept):
+                kept.rename(at)
+        except OSError:
+            if last:
+                raise
+        else:
+            return
 
 
 def cleared(at: Path) -> None:
-    import shutil
-
+    """Nothing has that name; a directory leaves it before what is in it goes."""
     if at.is_dir() and not at.is_symlink():
-        shutil.rmtree(at)
+        gone = at.with_name(f".gone-{at.name}")
+        at.rename(gone)
+        while gone.exists():
+            shutil.rmtree(gone, ignore_errors=True)
     else:
         at.unlink(missing_ok=True)
 
@@ -143,19 +211,72 @@ async def change(at: Path, stopping: asyncio.Event) -> None:
 
 
 class Scene:
-    """A daemon with an agent that plants, ada, and one that does not, ben."""
+    """A daemon with agents that plant (ada, and cam and gil, which are programs) and one that does
+    not, ben; they work for the operator, ada and cam for cleo as well."""
 
-    def __init__(self, daemon: DaemonProcess, tab: Tab) -> None:
+    def __init__(self, daemon: DaemonProcess, tab: Tab, cleo: Tab) -> None:
         self.daemon = daemon
         self.tab = tab
+        self.cleo = cleo
         self.task = ""
-        self.outbox_id = 0
+        self.person = ""
         self.count = 0
+        self._chats: dict[str, Chat] = {}
 
     async def set_up(self) -> None:
         """A task with a folder, a delivered file."""
         (self.daemon.home / "agents/ada/workspace/sent.txt").write_text("the file")
         self.task = await self.task_made()
+        for agent in ("ada", "cam"):
+            self._chats[agent] = await self.cleo.chat("cleo", agent=agent)
+        self._chats["operator"] = await self.tab.chat("local", agent="ada")
+        await self.person_says("cam", "hi")
+        assert (await self.said("cam", "hi"))["success"]
+        (folder,) = (self.daemon.home / "agents/cam/persons").iterdir()
+        self.person = folder.name
+
+    async def person_says(self, agent: str, text: str, who: str = "") -> None:
+        """Words of cleo to an agent, or of who is named, answered."""
+        message_id = await self._chats[who or agent].say(text)
+        await self.tried(message_id)
+
+    async def is_stopped(self) -> None:
+        """What is obeyed past every queue is so now."""
+        assert await self._chats["operator"].command("/stop", timeout_s=QUICK_S + 1)
+
+    async def copy_is_made(self) -> None:
+        """Of the store, which lies beside what agents write."""
+        target = self.daemon.home.parent / "copy.db"
+        assert await self.command("backup", str(target)) == 0
+        cleared(target)
+
+    async def doctor_looks(self) -> None:
+        """Whatever it finds, it ends."""
+        assert await self.command("doctor") in (0, 1)
+
+    async def command(self, *line: str) -> int:
+        argv = [sys.executable, "-m", "agentsup", "--home", str(self.daemon.home), *line]
+        run = await asyncio.create_subprocess_exec(
+            *argv, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(20):
+                return await run.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                run.kill()
+            await run.wait()
+
+    async def agent_goes_and_comes(self, name: str) -> None:
+        """Taken out of agents.json, then back: both are applied."""
+        path = self.daemon.home / "agents.json"
+        before = path.read_text()
+        path.write_text(json.dumps([each for each in json.loads(before) if each["name"] != name]))
+        async with asyncio.timeout(DEED_S):
+            while name in await self.daemon.agents():
+                await asyncio.sleep(0.05)  # asked over HTTP; within DEED_S
+        path.write_text(before)
+        await self.daemon.until(name, "running", "degraded", "failed", "backoff", timeout_s=DEED_S)
 
     async def task_made(self) -> str:
         body = {"prompt": "work on it", "from": "ada"}
@@ -170,6 +291,20 @@ class Scene:
     async def said(self, to: str, text: str) -> Any:
         message_id = await self.daemon.send(to, text)
         return await self.daemon.result(message_id, DEED_S)
+
+    async def tried(self, message_id: str) -> None:
+        """A turn of a program has ended, or has failed with a reason and will be tried again: who
+        plants in its own home keeps nobody but itself. No try is left for the next case."""
+        async with asyncio.timeout(DEED_S):
+            while True:
+                document = await self.daemon.get(f"/messages/{message_id}")
+                if document["state"] not in ("queued", "leased") or document["error"]:
+                    break
+                await asyncio.sleep(0.05)  # asked over HTTP; within DEED_S
+        await self.daemon.post(f"/messages/{message_id}/cancel")
+
+    async def program_works(self, agent: str) -> None:
+        await self.tried(await self.daemon.send(agent, "hi"))
 
     async def shared_knowledge_is_edited(self) -> None:
         """Ben has the new text at once; the next edit of agents.json is applied."""
@@ -207,7 +342,13 @@ class Scene:
                 self.file_is_uploaded(),
                 self.task_runs(),
                 self.note_is_kept(),
+                self.program_works("cam"),
+                self.program_works("gil"),
+                self.person_says("cam", "hi"),
+                self.person_says("ada", "exec"),
+                self.person_says("ada", "send it", who="operator"),
             )
+            await self.is_stopped()
             await self.agent_is_restarted()
 
     async def others_do_not_notice(self) -> None:
@@ -237,10 +378,22 @@ def cases() -> list[tuple[str, str]]:
         "workspace/sent.txt": ("pipe", CHANGING),
         "workspace/effects.txt": ("pipe", "giant"),
         "MEMORY.md": ("pipe",),
-        "engine-home": ("closed",),
-        "exec-home": ("socket_",),
+        "ada/engine-home": ("closed",),
+        "ada/exec-home": ("socket_",),
         "exec-home/tmp": ("loop",),
-        "mcp": ("directory",),
+        "ada/mcp": ("directory",),
+        "mcp/tool": ("loop",),
+        "cam/engine-home": ("device",),
+        "engine-home/command": ("pipe",),
+        "cam/persons": ("socket_",),
+        "persons/{person}": ("loop",),
+        "persons/{person}/engine-home": ("closed",),
+        "persons/{person}/exec-home": ("pipe",),
+        "engine-home/gemini": ("pipe",),
+        "engine-home/gemini/.gemini": ("loop",),
+        "engine-home/gemini/.gemini/settings.json": ("pipe",),
+        "workspace/.gemini": ("device",),
+        "workspace/.gemini/settings.json": ("pipe",),
         "TASKMEMORY.md": ("pipe",),
     }
     ends = {path: end for path in PATHS for end in few if path.endswith(f"/{end}")}
@@ -263,6 +416,10 @@ async def one_case(scene: Scene, at: Path, kind: str) -> None:
     with planted(at, kind):
         await asyncio.gather(scene.every_deed(), scene.others_do_not_notice())
         await scene.others_do_not_notice()
+        if IS_WHOLE:
+            await asyncio.gather(scene.copy_is_made(), scene.doctor_looks())
+            kind_of_folder, owner, *_ = at.relative_to(scene.daemon.home).parts
+            await scene.agent_goes_and_comes(owner if kind_of_folder == "agents" else "ada")
         if at.name == "SHAREDMEMORY.md":
             assert f"round {scene.count}" in at.read_text(), "its own copy is renewed, too"
             aside = at.with_name(f"{at.name}.set-aside-1")
@@ -271,25 +428,26 @@ async def one_case(scene: Scene, at: Path, kind: str) -> None:
 
 @pytest.mark.timeout(0 if IS_WHOLE else 120)
 async def test_what_an_agent_plants_hurts_no_other(make_daemon: MakeDaemon) -> None:
-    ada = {"name": "ada", "tools": ["exec", "fs_read", "fs_list"], "permission_mode":
-           "bypassPermissions", "slots": 8}  # fmt: skip
-    daemon = make_daemon(["main", ada, "ben"], RULES, loaded=DAEMON)
+    daemon = make_daemon(AGENTS, RULES, CONFIG, loaded=DAEMON)
     (daemon.home / "SHAREDMEMORY.md").write_text("the first word")
     await daemon.start()
-    tab = Tab(daemon)
+    tab, cleo = Tab(daemon), Tab(daemon)
     try:
         await tab.sign_in()
-        scene = Scene(daemon, tab)
+        await cleo.sign_in("cleo")
+        scene = Scene(daemon, tab, cleo)
         await scene.set_up()
         await scene.every_deed()
         before = scene.rss_kib()
         for path, kind in cases():
-            at = daemon.home / path.format(task=scene.task)
+            at = daemon.home / path.format(task=scene.task, person=scene.person)
             try:
                 await one_case(scene, at, kind)
             except (AssertionError, TimeoutError, aiohttp.ClientError) as error:
                 raise AssertionError(f"{kind} at {path}: {error!r}") from error
             assert scene.rss_kib() - before < GROWTH_KIB, (path, kind)
+        with planted(daemon.home / "agents/gil/engine-home", "loop"):
+            await scene.agent_goes_and_comes("gil")
         with planted(daemon.home / "tasks" / scene.task / "TASKMEMORY.md", "pipe"):
             await scene.task_is_deleted()
         ready = await daemon.get("/readyz")
@@ -305,6 +463,7 @@ async def test_what_an_agent_plants_hurts_no_other(make_daemon: MakeDaemon) -> N
         await scene.others_do_not_notice()
     finally:
         await tab.close()
+        await cleo.close()
     assert await daemon.stop(timeout_s=10) == 0
 
 
@@ -365,7 +524,7 @@ async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     dead = tmp_path / "dead"
     dead.mkdir()
     (dead / "workspace").mkdir()
-    command = ("-m", "agentsup.testing.stuck_files")
+    command = ("-m", "tests.support.stuck_files")
     daemon = make_daemon(["main", "ada"], RULES, command=command, env={"AGENTSUP_STUCK": str(dead)})
     home = daemon.home
     (home / "agents/ben").mkdir(parents=True)

@@ -1,6 +1,8 @@
 """A coding agent's program that wants its own call allowed: it tries whatever its token opens, spoofs
 answers and replays ids, and comes back with the token when its turn is over."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
@@ -9,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
 

@@ -1,12 +1,18 @@
 """P3, P7: what any two programs of agents both reach: the workspace of one agent, and nothing else.
 
-Real programs of each kind, of two agents, and of one of them for two persons, look at every place of the home that any of them has. What
+Real programs of each kind, of two agents, and of one of them for two persons, look at every place
+of the home that any of them has, and at what coding agents keep in the home of the daemon's user. What
 two of them can both write, read or present as a token is compared, kind by kind.
+
+``AGENTSUP_PAIRS=all`` takes every coding agent known by name, and not only those that are tried live.
 """
+
+from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +22,16 @@ from typing import Any
 
 import pytest
 
+from agentsup.engines.programs.agent_settings import KINDS
+from agentsup.engines.programs.presets import PRESETS
 from agentsup.kit import fence
-from agentsup.testing.chat_client import Chat
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.web_client import Tab
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.web_client import Tab
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(180),
     pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock"),
 ]
 
@@ -60,7 +68,11 @@ part.write_text(json.dumps(found))
 part.rename(report)
 """
 
-ENGINES = ("command", "claude", "gemini", "codex", "opencode", "acp")
+ENGINES: tuple[str, ...] = ("command", "claude", "gemini", "codex", "opencode", "acp")
+if os.environ.get("AGENTSUP_PAIRS") == "all":
+    ENGINES = (*ENGINES, *(name for name in PRESETS if name not in ENGINES))
+ONE_HOME = {"claude", "claude-acp"}
+"""Two ways to one program, which have its sessions in common."""
 AGENTS = ("ann", "ben")
 PEOPLE = '[people.cleo]\nrole = "user"\n'
 
@@ -80,6 +92,20 @@ class Town:
         self.candidates = self.root / "candidates"
         self.candidates.touch()
         (self.root / "probe.py").write_text(PROBE)
+        for kept in self.kept:
+            kept.mkdir(parents=True)
+            (kept / "sign-in").write_text("secret")
+
+    @property
+    def user(self) -> Path:
+        """The home of the daemon's user."""
+        return self.root / "user"
+
+    @property
+    def kept(self) -> list[Path]:
+        """What coding agents keep there, and we."""
+        names = {name for each in KINDS.values() for name in each.keeps}
+        return [self.user / name for name in sorted(names | {".config/agentsup"})]
 
     def command(self, name: str) -> list[str]:
         probe = str(self.root / "probe.py")
@@ -122,7 +148,8 @@ class Town:
 
     def look(self) -> None:
         """Let programs try each place that there is now."""
-        places = [str(self.home), *map(str, self.home.rglob("*"))]
+        kept = [path for each in self.kept for path in (each, each / "sign-in")]
+        places = map(str, [self.home, *self.home.rglob("*"), *kept])
         self.candidates.write_text("\n".join(places))
 
     def report(self, name: str) -> dict[str, Any]:
@@ -170,7 +197,8 @@ async def signed_in(daemon: DaemonProcess) -> AsyncIterator[Chat]:
 async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
     town = Town(tmp_path / "home", tmp_path)
     town.lay("exec", "first")
-    async with DaemonProcess(town.home) as daemon, signed_in(daemon) as cleo:
+    env = {"HOME": str(town.user)}
+    async with DaemonProcess(town.home, env=env) as daemon, signed_in(daemon) as cleo:
         await run_all(town, daemon, cleo)
         for agent in AGENTS:
             workspace = town.home / "agents" / agent / "workspace"
@@ -192,10 +220,18 @@ async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
         return {name: town.report(name) for name in names}
 
 
+def _person(name: str) -> tuple[str, str]:
+    """Whose program it is: the agent, and the person it works for."""
+    agent, _, *rest = name.split(".")
+    return agent, "".join(rest)
+
+
 async def test_two_programs_share_their_agents_workspace_and_nothing_else(tmp_path: Path) -> None:
     found = await reports_of(tmp_path)
     home = tmp_path / "home"
     for (one, first), (two, second) in itertools.combinations(found.items(), 2):
+        if {one.split(".")[1], two.split(".")[1]} == ONE_HOME and _person(one) == _person(two):
+            continue
         agent = one.split(".")[0]
         workspace = home / "agents" / agent / "workspace"
         shared = workspace if agent == two.split(".")[0] else None

@@ -1,5 +1,7 @@
 """An agent whose engine is a program of somebody's own, through a real daemon."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 import time
@@ -8,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, group_members
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
 
@@ -20,8 +22,9 @@ def send(**event):
     print(json.dumps(event), flush=True)
 text, number, resume = given["text"], (given["state"] or 0) + 1, given["resume"]
 if text == "work":
-    subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300"])
-    subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300"], start_new_session=True)
+    stubborn = ["sh", "-c", "trap '' TERM; sleep 300", __file__]
+    subprocess.Popen(stubborn)
+    subprocess.Popen(stubborn, start_new_session=True)
     send(type="text", text="working")
     time.sleep(300)
 if text == "die":
@@ -57,16 +60,22 @@ async def working(daemon: DaemonProcess) -> list[int]:
     return groups(daemon)
 
 
-def sleepers() -> list[int]:
-    """Living processes of the program's family, also those that left its group."""
+def sleepers(home: Path) -> list[int]:
+    """Living children of the program in ``home``, also those that left its group. Other tests may
+    run the same program at the same time."""
+    mark = str(home / "program.py").encode()
     found = []
-    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+    for place in Path("/proc").glob("[0-9]*"):  # below them it would raise for one that ends
         try:
-            words, state = cmdline.read_bytes(), (cmdline.parent / "stat").read_text()
+            words, state = (place / "cmdline").read_bytes(), (place / "stat").read_text()
         except OSError:
             continue
-        if b"trap '' TERM; sleep 300" in words and state.rpartition(")")[2].split()[0] != "Z":
-            found.append(int(cmdline.parent.name))
+        if (
+            b"trap '' TERM" in words
+            and mark in words
+            and state.rpartition(")")[2].split()[0] != "Z"
+        ):
+            found.append(int(place.name))
     return found
 
 
@@ -106,7 +115,6 @@ async def test_a_program_answers_remembers_asks_and_fails_in_words(
 async def test_a_killed_daemon_leaves_no_program_behind(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
-    before = set(sleepers())
     daemon = make_daemon([entry(tmp_path)], config="[limits]\ndrain_s = 0.5\n")
     await daemon.start()
     message_id = await daemon.send("main", "work")
@@ -122,13 +130,13 @@ async def test_a_killed_daemon_leaves_no_program_behind(
         }:
             await asyncio.sleep(0.02)
     await working(daemon)
+    assert sleepers(tmp_path), "the program's children were not found"
     assert (await daemon.stop()) == 0
-    assert set(sleepers()) <= before
+    assert sleepers(tmp_path) == []
 
 
 @pytest.mark.timeout(60)
 async def test_stop_all_ends_programs_at_once(make_daemon: MakeDaemon, tmp_path: Path) -> None:
-    before = set(sleepers())
     daemon = make_daemon([entry(tmp_path)], config="[limits]\ndrain_s = 0.5\n")
     await daemon.start()
     await daemon.send("main", "work")
@@ -139,7 +147,7 @@ async def test_stop_all_ends_programs_at_once(make_daemon: MakeDaemon, tmp_path:
     assert time.monotonic() - began < 1.5
     assert [pid for pgid in found for pid in group_members(pgid)] == []
     async with asyncio.timeout(3):
-        while set(sleepers()) - before:
+        while sleepers(tmp_path):
             await asyncio.sleep(0.02)
     answer = await daemon.post("/interagent/send", {"to": "main", "message": "still there?"})
     assert answer.body["text"] == "1: still there?"

@@ -1,5 +1,7 @@
 """Failures end to end: a real daemon, a model behind HTTP that fails as providers do, a chat, kills."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -8,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import WITH_MODEL
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, Call, ModelServer, Reply
+from tests.support.preloaded_process import WITH_MODEL
 
 
 class Provider:

@@ -1,5 +1,7 @@
 """Roles of a running daemon: edits apply to the next turn, a broken file takes nothing along."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess
@@ -9,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
 

@@ -1,5 +1,7 @@
 """Where secrets are looked for: argument lists and environments of children, log, store, home."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import sys
@@ -7,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
+from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = pytest.mark.process
 
 BOT, KEY = "4711:AAbot-token-of-nobody-at-all", "sk-key-of-the-engine-0815"
+FILED = "sk-key-in-the-file-of-the-home-4712"
 
 # It tells on both streams what it was given, and stays until it is looked at.
 PROGRAM = """
@@ -61,7 +64,9 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
         ],
         config='[agent_defaults]\ntelegram_base_url = "http://127.0.0.1:9"\n',
     )
-    daemon = DaemonProcess(home, env={"KEY_OF_ENGINE": KEY, "BOT": BOT, "OPENAI_API_KEY": BOT})
+    (home / "environment").write_text(f"KEY_OF_ENGINE={KEY}\nANTHROPIC_API_KEY={FILED}\n")
+    (home / "environment").chmod(0o644)
+    daemon = DaemonProcess(home, env={"BOT": BOT, "OPENAI_API_KEY": BOT})
     async with daemon:
         operators = daemon.token
         messages = [await daemon.send(name, "go") for name in ("ada", "bob")]
@@ -73,9 +78,9 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
         assert len(children) >= 2
         tokens: set[str] = set()
         for cmdline, environ in children.values():
-            for secret in (BOT, KEY, operators):
+            for secret in (BOT, KEY, FILED, operators):
                 assert secret.encode() not in cmdline, cmdline
-            for secret in (BOT, operators):
+            for secret in (BOT, FILED, operators):
                 assert secret.encode() not in environ
             pairs = dict(pair.split(b"=", 1) for pair in environ.split(b"\0") if b"=" in pair)
             tokens |= {pairs[b"AGENTSUP_TOKEN"].decode()} if b"AGENTSUP_TOKEN" in pairs else set()
@@ -89,13 +94,14 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
     shown = "".join(result["text"] for result in results)
     places = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     places["output"] = daemon.output.read_bytes()
-    del places["api.token"]
-    for secret in (BOT, KEY, operators):
+    for name in ("api.token", "environment"):
+        del places[name]
+    for secret in (BOT, KEY, FILED, operators):
         assert secret not in shown
         found = [name for name, data in places.items() if secret.encode() in data]
         assert found == [], secret
     # A turn's own token is worth nothing by now; it is in no log all the same.
     for name in ("output", "agentsup.log"):
         assert not any(token.encode() in places[name] for token in tokens)
-    for name in ("api.token", "state.db"):
+    for name in ("api.token", "state.db", "environment"):
         assert (home / name).stat().st_mode & 0o077 == 0, name

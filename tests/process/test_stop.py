@@ -1,5 +1,7 @@
 """Stop means stop (P5), drains lose nothing (P1): a real daemon with real process trees."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import signal
@@ -8,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, group_members
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +41,7 @@ def living(pgids: list[int]) -> list[int]:
 
 
 async def until_sql(daemon: DaemonProcess, query: str, count: int, timeout_s: float = 15) -> None:
-    """Follow the events until `query` counts `count`."""
+    """Follow the events until ``query`` counts ``count``."""
     async with asyncio.timeout(timeout_s):
         async for _ in daemon.events():
             if daemon.sql(query)[0]["n"] == count:

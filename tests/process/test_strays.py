@@ -1,6 +1,8 @@
 """P5 against programs that hide: they fork twice, take a session of their own, and empty their
 environment, so that nothing on them says whose they are."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.escapee import PROGRAM, escaped
-from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
+from tests.support.escapee import PROGRAM, escaped
+from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 

@@ -1,4 +1,7 @@
-"""A program that does a task asks over HTTP with its run's own token, as the predecessor's scripts do."""
+"""A program that does a task asks over HTTP with its run's own token, as the predecessor's scripts
+do."""
+
+from __future__ import annotations
 
 import asyncio
 import sys
@@ -7,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 

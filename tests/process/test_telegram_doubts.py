@@ -1,13 +1,15 @@
 """SIGKILL under light Telegram traffic: what a kill leaves in doubt was on its way to the platform.
 
 Four people write ten texts a second between them, more than Telegram lets one chat be told, so that
-nearly every kill falls while answers wait for our own pace. Such an answer was not sent: the next
-process sends it, without a note. What ends as `unknown` has reached the platform, but for one part in
+answers wait for our own pace, and each kill waits until one does. Such an answer was not sent: the next
+process sends it, without a note. What ends as ``unknown`` has reached the platform, but for one part in
 two kills: those that were cut off between the mark and the request. On a machine that does nothing
-else (many kills, `make kill`) at most one part in five kills ends as `unknown` at all, the share of
+else (many kills, ``make kill``) at most one part in five kills ends as ``unknown`` at all, the share of
 time that a request really is under way; beside other tests the platform's answers come late.
-`AGENTSUP_KILLS` says how many kills (10, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
+``AGENTSUP_KILLS`` says how many kills (6, at most 300), ``AGENTSUP_KILL_SEED`` replays a schedule.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -20,14 +22,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import WITH_TELEGRAM
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess, paced
+from agentsup.fakes.telegram import TelegramDriver
+from tests.support.bound import BOUND_S
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.preloaded_process import WITH_TELEGRAM
+from tests.support.telegram_process import FakeTelegramProcess, paced
 
 pytestmark = pytest.mark.process
 
-KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "10")))
+KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "6")))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 ALONE_FROM = 100
 """As many kills are run where nothing else runs."""
@@ -75,8 +78,10 @@ class Writers:
                 writers.create_task(one(number))
 
 
-@pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[tuple[Writers, DaemonProcess]]:
+@pytest.fixture(params=[{"streaming": {"mode": "off"}}, {}], ids=["whole", "streamed"])
+async def scene(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[Writers, DaemonProcess]]:
     async with (
         FakeTelegramProcess(tmp_path / "fake", limits="count") as fake,
         TelegramDriver(fake.url) as people,
@@ -88,14 +93,28 @@ async def scene(tmp_path: Path) -> AsyncIterator[tuple[Writers, DaemonProcess]]:
             "telegram_token": TOKEN,
             "telegram_base_url": fake.url,
             "allowed_user_ids": writers.users,
-            "streaming": {"mode": "off"},
-        }
+        } | request.param
         home = write_home(tmp_path / "home", [entry], RULES, CONFIG)
         daemon = DaemonProcess(home, command=("-c", paced(FASTER)), loaded=WITH_TELEGRAM)
         try:
             yield writers, daemon
         finally:
             await daemon.close()
+
+
+async def something_waits(daemon: DaemonProcess) -> None:
+    """Wait until a part has waited for its turn for two looks, so that it is not on the wire."""
+    before: set[int] = set()
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            rows = daemon.sql(
+                "SELECT outbox_id FROM outbox WHERE state = 'pending' AND begun_at = 0"
+            )
+            now = {row["outbox_id"] for row in rows}
+            if before & now:
+                return
+            before = now
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.timeout(60 + KILLS * 8)
@@ -111,6 +130,7 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
             await daemon.start()
             group.create_task(writers.write_until(ended))
             await asyncio.sleep(writers.chance.uniform(*LIFE_S))
+            await something_waits(daemon)
             waiting = daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'")
             daemon.kill()
             await daemon.ended()
@@ -119,7 +139,7 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
     await daemon.start()
     async with asyncio.timeout(30 + KILLS * 4):
         while (
-            len(daemon.sql("SELECT 1 FROM updates")) < sum(writers.written)
+            len(daemon.sql("SELECT 1 FROM received")) < sum(writers.written)
             or daemon.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")
             or daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'")
         ):
@@ -128,7 +148,7 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
     assert await daemon.stop() == 0
     unknown = daemon.sql("SELECT body FROM outbox WHERE state = 'unknown'")
     print(f"{KILLS} kills, {waited} while parts waited, {sum(writers.written)} texts, {unknown=}")
-    assert waited >= KILLS / 4, "the traffic was too light for anything to wait"
+    assert waited > KILLS / 2, "the traffic was too light for anything to wait"
     doubted = " ".join(str(row) for row in unknown)
     answers = [row["body"] for row in unknown if '"text":"said ' in row["body"]]
     known = {f'"{text}"' for texts in seen for text in texts}

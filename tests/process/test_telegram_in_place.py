@@ -1,5 +1,7 @@
 """SIGKILL between an answer that took its streamed message's place and the record of it (P2)."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import signal
@@ -8,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import WITH_TELEGRAM
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.fakes.telegram import TelegramDriver
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.preloaded_process import WITH_TELEGRAM
+from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +54,7 @@ async def test_an_answer_killed_after_it_took_its_place_is_there_once_and_in_no_
             async with asyncio.timeout(10):
                 while daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'"):
                     await asyncio.sleep(0.05)
-                while daemon.sql("SELECT 1 FROM streams"):
+                while daemon.sql("SELECT 1 FROM placeholders"):
                     await asyncio.sleep(0.05)
             found = daemon.sql("SELECT state, kind, platform_ids FROM outbox")
             records = [one for one in await people.messages(group) if one["is_bot"]]

@@ -3,8 +3,10 @@
 People go on writing while the daemon is dead. The Bot API server is a process of its own and judges
 nothing; the judge reads the chats as people see them, and the outbox where an answer is missing.
 A tenth of the lives is traced from its first second to the kill: what each confirmed was synced.
-`AGENTSUP_KILLS` says how many kills (30, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
+``AGENTSUP_KILLS`` says how many kills (16, at most 300), ``AGENTSUP_KILL_SEED`` replays a schedule.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -20,20 +22,21 @@ from typing import Any
 
 import pytest
 
+from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.faults import TELEGRAM_POINTS
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import WITH_TELEGRAM
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import UNHURRIED, FakeTelegramProcess
 from tests.process.sync_trace import HAS_STRACE, Tracer
 from tests.process.sync_trace import judge as judge_trace
+from tests.support.bound import BOUND_S
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.preloaded_process import WITH_TELEGRAM
+from tests.support.telegram_process import UNHURRIED, FakeTelegramProcess
 
 pytestmark = pytest.mark.process
 
-KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "30")))
+KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "16")))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 CHATS = 5
-TEXTS = 200 * max(1, KILLS // 30)
+TEXTS = max(100, 200 * (KILLS // 30))
 """For each of the chats; more kills need more to be under way."""
 TOKEN = "7001:AAFmain" + "x" * 20
 RULES: list[dict[str, Any]] = [{"match": r"say (\S+)", "steps": [{"say": "said $1"}]}]
@@ -41,8 +44,8 @@ CONFIG = "[limits]\nattempts = 100\ncrashes = 100\n"
 POINTS = (*sorted(TELEGRAM_POINTS), "outbox.before_deliver", "outbox.after_deliver")
 POINT_S = 3.0
 TRACED = max(3, KILLS // 10)
-"""How many lives are traced, where there is `strace` (`test_telegram_sync` is skipped elsewhere)."""
-CONFIRM_S = 15.0
+"""How many lives are traced, where there is ``strace`` (``test_telegram_sync`` is skipped
+elsewhere)."""
 
 
 class Town:
@@ -143,7 +146,7 @@ class Traces:
 
 async def has_confirmed(tracer: Tracer) -> None:
     """Wait until a life has confirmed something that it heard."""
-    async with asyncio.timeout(CONFIRM_S):
+    async with asyncio.timeout(BOUND_S):
         while not judge_trace(await tracer.steps()):
             await asyncio.sleep(0.05)
 
@@ -195,7 +198,7 @@ def judge(home: Path, seen: list[list[str]]) -> Counter[str]:
     with contextlib.closing(sqlite3.connect(home / "state.db")) as file:
         file.row_factory = sqlite3.Row
         parts = [dict(row) for row in file.execute("SELECT * FROM outbox")]
-        assert not file.execute("SELECT 1 FROM updates WHERE state <> 'done'").fetchall()
+        assert not file.execute("SELECT 1 FROM received WHERE state <> 'done'").fetchall()
     unknown = {
         match[1]: part
         for part in parts
@@ -250,11 +253,11 @@ async def test_no_kill_loses_or_doubles_an_answer(
     async with asyncio.timeout(60 + TEXTS / 10):
         while (
             daemon.sql(
-                "SELECT 1 FROM updates WHERE state = 'received' UNION ALL"
+                "SELECT 1 FROM received WHERE state = 'received' UNION ALL"
                 " SELECT 1 FROM messages WHERE state IN ('queued', 'leased') UNION ALL"
                 " SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1"
             )
-            or len(daemon.sql("SELECT 1 FROM updates")) < CHATS * TEXTS
+            or len(daemon.sql("SELECT 1 FROM received")) < CHATS * TEXTS
         ):
             await asyncio.sleep(0.1)
     seen = await people.seen()

@@ -1,13 +1,16 @@
 """A model behind HTTP, streamed to a phone: words are seen before the model has ended."""
 
+from __future__ import annotations
+
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.model_server import Asked, ModelServer, Reply
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.fakes.telegram import TelegramDriver
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, ModelServer, Reply
+from tests.support.telegram_process import FakeTelegramProcess
 
 TOKEN = "7101:AAF" + "x" * 27
 
@@ -83,6 +86,10 @@ async def test_who_waits_for_the_provider_is_told_on_the_phone_once(tmp_path: Pa
             await daemon.until("main", "running", warnings=[], timeout_s=20)
             said = await people.say(chat, "tell me")
             await people.wait_text(chat, "tried again by itself in about 10 min", 15.0, after=said)
+            # A kill before its delivery is noted would leave it in doubt, and tell that, too.
+            async with asyncio.timeout(10):
+                while daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'"):
+                    await asyncio.sleep(0.02)
             daemon.kill()
             await daemon.ended()
             await daemon.start()

@@ -1,15 +1,17 @@
 """The offset follows the sync (P1): seen from outside, in the daemon's system calls."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.fakes.telegram import TelegramDriver
 from tests.process.sync_trace import HAS_STRACE, Step, Tracer, judge, steps
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = [
     pytest.mark.process,

@@ -1,5 +1,7 @@
 """Tasks in Telegram: begun in a topic, looked at in place, answered after SIGKILL, told where begun."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 from pathlib import Path
@@ -7,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram.following import PAUSE_S
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.loaded_process import WITH_TELEGRAM
-from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.channels.telegram.live_cards import PAUSE_S
+from agentsup.fakes.telegram import TelegramDriver
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.preloaded_process import WITH_TELEGRAM
+from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -82,7 +84,7 @@ async def test_a_task_of_a_topic_lives_there(tmp_path: Path) -> None:
             daemon.launch()
             await daemon.ready()
             said = await topic.say("/task@main_bot new which way to go")
-            begun = await topic.sees("It is written down", after=said)
+            begun = await topic.sees("Task created", after=said)
             found = re.search(r"id: (task_\w+)", begun["text"])
             assert found is not None
             asked = await topic.sees("Sea or hills?", after=said)
@@ -148,7 +150,7 @@ async def test_a_card_follows_its_task_in_place(tmp_path: Path) -> None:
             daemon.launch()
             await daemon.ready()
             said = await topic.say("/task@main_bot new which way to go")
-            begun = await topic.sees("It is written down", after=said)
+            begun = await topic.sees("Task created", after=said)
             asked = await topic.sees("Sea or hills?", after=said)
             card = await topic.sees("Asks: Sea or hills?", after=said)
             assert card["message_id"] == begun["message_id"], "it came to show it by itself"
@@ -179,7 +181,8 @@ async def test_a_card_follows_its_task_in_place(tmp_path: Path) -> None:
 
 
 async def test_a_stop_leaves_what_the_agent_has_begun_in_the_background(tmp_path: Path) -> None:
-    """It names the run, with a button that ends it; after SIGKILL the run's result comes all the same."""
+    """It names the run, with a button that ends it; after SIGKILL the run's result comes all the
+    same."""
     spawn = {"name": "agent_spawn", "args": {"instruction": "which way to go", "agent": "ben"}}
     ours = [
         {"match": "begin.*", "steps": [{"tool": spawn}, {"say": "begun"}]},

@@ -1,5 +1,7 @@
 """P7: the program of one person's turn reaches nothing of another person's turn on the same agent."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -11,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentsup.kit import fence
-from agentsup.testing.loaded_process import DAEMON
-from agentsup.testing.web_client import Tab
 from tests.process.conftest import MakeDaemon
+from tests.support.preloaded_process import DAEMON
+from tests.support.web_client import Tab
 
 pytestmark = [
     pytest.mark.process,

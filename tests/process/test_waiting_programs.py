@@ -1,5 +1,7 @@
 """Programs that wait for leave, more than may be held, through a real daemon: others are served."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from pathlib import Path
@@ -7,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, group_members
 from tests.process.conftest import MakeDaemon
+from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,8 @@ import openai
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.web_client import Tab
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.web_client import Tab
 
 RULES: list[dict[str, Any]] = [
     {
@@ -60,7 +60,6 @@ async def test_a_browser_stays_signed_in_and_misses_nothing_over_kill_9(
     daemon: DaemonProcess,
 ) -> None:
     tab = Tab(daemon)
-    port = daemon.url.rpartition(":")[2]
     try:
         assert (await tab.sign_in("ann"))["conversation"] == "ann"
         chat = await tab.chat("ann")
@@ -70,7 +69,7 @@ async def test_a_browser_stays_signed_in_and_misses_nothing_over_kill_9(
         daemon.kill()
         await daemon.ended()
         seen = max(frame["seq"] for frame in chat.frames if frame["type"] == "event")
-        daemon.launch("--port", port)
+        daemon.launch()
         await daemon.ready()
         assert (await tab.call("GET", "/web/session"))["who"] == "ann"
         again = await tab.chat("ann", after=seen)
@@ -96,7 +95,8 @@ async def test_the_official_client_talks_to_an_agent(daemon: DaemonProcess) -> N
         stream = await client.chat.completions.create(
             model="main", messages=[{"role": "user", "content": "stream three"}], stream=True
         )
-        pieces = [piece.choices[0].delta.content async for piece in stream]
+        async with stream:  # else its generator is ended whenever it is collected
+            pieces = [piece.choices[0].delta.content async for piece in stream]
         assert "".join(piece or "" for piece in pieces) == "one two three"
         assert len([piece for piece in pieces if piece]) >= 2
     noted = daemon.sql("SELECT data FROM events WHERE type = 'chat.out'")
@@ -105,7 +105,6 @@ async def test_the_official_client_talks_to_an_agent(daemon: DaemonProcess) -> N
 
 async def test_a_request_survives_kill_9_and_counts_once(daemon: DaemonProcess) -> None:
     """The daemon dies in mid-turn; the client's own repetition gets the answer of the same turn."""
-    port = daemon.url.rpartition(":")[2]
     work = TaskOwner("test")
     try:
         async with client_of(daemon, max_retries=10) as client:
@@ -119,7 +118,7 @@ async def test_a_request_survives_kill_9_and_counts_once(daemon: DaemonProcess) 
                 await asyncio.sleep(0.02)
             daemon.kill()
             await daemon.ended()
-            daemon.launch("--port", port)
+            daemon.launch()
             await daemon.ready()
             text = (await asking).choices[0].message.content or ""
             if "I was interrupted" in text:
@@ -145,15 +144,14 @@ async def test_a_question_to_the_official_client_survives_kill_9(
     daemon: DaemonProcess, stream: bool
 ) -> None:
     """Killed between question and answer; the answer is given to the same work once."""
-    port = daemon.url.rpartition(":")[2]
     said: list[Any] = []
 
     async def say(client: openai.AsyncOpenAI, text: str) -> str:
         said.append({"role": "user", "content": text})
         create = client.chat.completions.create
         if stream:
-            pieces = await create(model="main", messages=said, stream=True)
-            got = "".join([piece.choices[0].delta.content or "" async for piece in pieces])
+            async with await create(model="main", messages=said, stream=True) as pieces:
+                got = "".join([piece.choices[0].delta.content or "" async for piece in pieces])
         else:
             whole = await create(model="main", messages=said)
             got = whole.choices[0].message.content or ""
@@ -167,7 +165,7 @@ async def test_a_question_to_the_official_client_survives_kill_9(
         assert got.startswith("Let me see.\n\n" if stream else "Which")
         daemon.kill()
         await daemon.ended()
-        daemon.launch("--port", port)
+        daemon.launch()
         await daemon.ready()
         assert (await say(client, "2")).endswith("it is blue")
         assert await say(client, "thanks") == "you said thanks"

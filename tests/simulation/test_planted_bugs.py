@@ -1,9 +1,11 @@
-"""The simulation finds what it is for: each bug below, planted into the running code, within 1,000
+"""The simulation finds what it is for: each bug below, planted into the running code, within 2,000
 seeds and by the invariant that it breaks.
 
 Where a bug needs a rare situation, histories lean towards it, which finds it after ten seeds and
-not after hundreds. `make sim` searches histories as they come.
+not after hundreds. ``make sim`` searches histories as they come.
 """
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable
@@ -13,31 +15,26 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon.stopping import Stopper
-from agentsup.mailbox import (
-    accept,
-    bus,
-    claim,
-    deliver,
-    draft,
-    journal,
-    mailbox,
-    outbox,
-    pump,
-    waits,
-)
-from agentsup.mailbox.delivery import Deliveries
-from agentsup.mailbox.epoch import EpochMap
-from agentsup.mailbox.outbox import Settlement
-from agentsup.mailbox.rows import HOLDS_SQL
+from agentsup.daemon.runtime.stop import Stopper
+from agentsup.mailbox import mailbox
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.attempt import DeliveryAttempts
+from agentsup.mailbox.delivery.outbox import Settlement
+from agentsup.mailbox.lifecycle import claim, results
+from agentsup.mailbox.mail import bus
+from agentsup.mailbox.messages.epoch import EpochMap
+from agentsup.mailbox.messages.rows import HOLDS_SQL
+from agentsup.mailbox.queue import accept, draft, waits
+from agentsup.mailbox.work import journal, pump
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
-from agentsup.model.message import Accepted, Lease, State
+from agentsup.model.message import Accepted, Lease, MessageState
 from agentsup.store.transaction import Tx
-from agentsup.testing.sim_leaning import PLAIN, Leaning
-from agentsup.testing.simulation import Violation, run_simulation
+from tests.support.sim_bias import PLAIN, HistoryBias
+from tests.support.sim_world import Violation
+from tests.support.simulation import run_simulation
 
-MOST_SEEDS = 1_000
+MOST_SEEDS = 2_000
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -50,7 +47,7 @@ class Plant:
     removes: str
     patch: Patch
     found_by: frozenset[str]
-    leaning: Leaning = PLAIN
+    leaning: HistoryBias = PLAIN
 
 
 # -- the five bugs ---------------------------------------------------------------------------------
@@ -62,8 +59,8 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
     def fence_of(reader: Any, message_id: str) -> int:
         return int(reader.scalar("SELECT fence FROM messages WHERE message_id = ?", (message_id,)))
 
-    def hold_any(desk: Any, reader: Any, lease: Lease) -> None:
-        hold(desk, reader, replace(lease, fence=fence_of(reader, lease.message.message_id)))
+    def hold_any(ctx: Any, reader: Any, lease: Lease) -> Any:
+        return hold(ctx, reader, replace(lease, fence=fence_of(reader, lease.message.message_id)))
 
     def check_any(tx: Tx, message_id: str, fence: int) -> None:
         check(tx, message_id, fence_of(tx, message_id))
@@ -73,8 +70,8 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_epoch(patch: pytest.MonkeyPatch) -> None:
-    for module in (accept, deliver):
-        patch.setattr(module, "epochs_of", lambda desk, reader, scopes: {})
+    for module in (accept, results):
+        patch.setattr(module, "epochs_of", lambda ctx, reader, scopes: {})
     patch.setattr(EpochMap, "stops", lambda self, agent_id, session_id, accepted_at: False)
     patch.setattr(EpochMap, "seen", lambda self, agent_id, session_id: ())
 
@@ -89,10 +86,10 @@ def early_acknowledgement(patch: pytest.MonkeyPatch) -> None:
     async def accepted(
         self: mailbox.Mailbox, new: Any, *, waiter: Any = None, **_: Any
     ) -> Accepted:
-        ready = draft.draft(self.desk, new)
-        write = self._db.write(partial(accept.accept_tx, self.desk, ready=ready, waiter=waiter))
+        ready = draft.draft(self.context, new)
+        write = self._db.write(partial(accept.accept_tx, self.context, ready=ready, waiter=waiter))
         self._db._owner.spawn(write, name=f"accept:{ready.message_id}")
-        return Accepted(MessageId(ready.message_id), SessionId(""), State.QUEUED)
+        return Accepted(MessageId(ready.message_id), SessionId(""), MessageState.QUEUED)
 
     patch.setattr(mailbox.Mailbox, "accept", accepted)
 
@@ -118,11 +115,11 @@ def no_take_over(patch: pytest.MonkeyPatch) -> None:
 
 def claimed_delivery(patch: pytest.MonkeyPatch) -> None:
     async def deliver_nothing(
-        self: Deliveries, channel: Any, part: Any, on_slow: Any, begin: Any
+        self: DeliveryAttempts, channel: Any, part: Any, on_slow: Any, begin: Any
     ) -> Settlement:
         return Settlement(part, Delivery(DeliveryOutcome.DELIVERED), self._clock.now_ms())
 
-    patch.setattr(Deliveries, "deliver", deliver_nothing)
+    patch.setattr(DeliveryAttempts, "deliver", deliver_nothing)
 
 
 def no_ledger(patch: pytest.MonkeyPatch) -> None:
@@ -139,7 +136,7 @@ def no_journal(patch: pytest.MonkeyPatch) -> None:
 def resend_the_unknown(patch: pytest.MonkeyPatch) -> None:
     step_tx = outbox.step_tx
 
-    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.Step:
+    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.DeliveryStep:
         return step_tx(tx, settlement, **{**how, "idempotent": True})
 
     patch.setattr(outbox, "step_tx", blindly)
@@ -153,17 +150,19 @@ def no_cancel(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_path(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bus.InterAgentBus, "_check_path", lambda self, sender, target, path: None)
-    patch.setattr(accept, "_check_bounds", lambda desk, tx, new: None)
+    patch.setattr(bus.InterAgentBus, "check_path", lambda self, sender, target, path: None)
+    patch.setattr(accept, "check_bounds", lambda ctx, tx, new: None)
 
 
 FEW_CALLS = {"work": 60, "ask": 2, "async": 2, "question": 1, "fail": 1, "stubborn": 1}
-MUCH_LATE = Leaning(late=0.6, steps={**FEW_CALLS, "effect": 2, "crash": 1, "exit": 1, "refuse": 1})
+MUCH_LATE = HistoryBias(
+    late=0.6, steps={**FEW_CALLS, "effect": 2, "crash": 1, "exit": 1, "refuse": 1}
+)
 """Turns that do not obey, and little else."""
-MANY_STOPS = Leaning(acts={"stop": 30, "send_async": 40})
-MANY_CHATS = Leaning(acts={"chat": 400, "stop": 0})
-DEATH_IN_COMMITS = Leaning(deaths=("store.before_commit", "mailbox.accept.before_insert"))
-DEATH_AFTER_DELIVERY = Leaning(
+MANY_STOPS = HistoryBias(acts={"stop": 30, "send_async": 40})
+MANY_CHATS = HistoryBias(acts={"chat": 400, "stop": 0})
+DEATH_IN_COMMITS = HistoryBias(deaths=("store.before_commit", "mailbox.accept.before_insert"))
+DEATH_AFTER_DELIVERY = HistoryBias(
     deaths=("outbox.after_deliver",),
     acts={"chat": 400, "stop": 0, "repeat": 0},
     steps={**FEW_CALLS, "work": 30, "crash": 0, "exit": 0, "refuse": 0},

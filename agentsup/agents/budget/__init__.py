@@ -1,1 +1,7 @@
-"""Budgets at work: which limits hold for a turn, its holds, and what people are told of them."""
+"""Budgets of turns: which limits apply, the reservations, and the texts for people."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

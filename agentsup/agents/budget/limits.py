@@ -1,61 +1,67 @@
-"""Which limits hold for a turn, from the settings of now. Pure."""
+"""Which limits apply to a turn, from the current settings. Pure."""
 
 from __future__ import annotations
 
 from datetime import tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from agentsup.config.settings import BudgetSettings
-from agentsup.mailbox.budget.scopes import Limit, Scope, ScopeKind, day_of, month_of, nano
+from agentsup.config import BudgetSettings
+from agentsup.mailbox.usage.budget import BudgetScope, Limit, ScopeKind, day_of, month_of, nano
 from agentsup.model.agent import AgentSpec, Budget
 
 
 def zone_of(name: str | None) -> tzinfo | None:
-    """The zone of that name; None, the machine's, without one or for one that is not there."""
+    """The time zone of that name; None (the machine's zone) for an empty or unknown name."""
     try:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
 
 
+def is_lasting(budget: Budget | BudgetSettings) -> bool:
+    """Whether it limits days or months, so that their bounds have to be computed."""
+    return not (budget.per_day_usd is budget.per_day_tokens is budget.per_month_usd is None)
+
+
 def of_agent(spec: AgentSpec, agent_id: str, *, at: int) -> list[Limit]:
-    """What an agent may use in the day and the month that ``at`` (wall ms) is in, as its people
-    count them."""
-    zone, budget = zone_of(spec.user_timezone), spec.budget
-    return [
-        Limit(
-            Scope(ScopeKind.AGENT_DAY, agent_id, *day_of(at, zone)),
-            nano(budget.per_day_usd),
-            budget.per_day_tokens,
-        ),
-        Limit(
-            Scope(ScopeKind.AGENT_MONTH, agent_id, *month_of(at, zone)), nano(budget.per_month_usd)
-        ),
-    ]
+    """The limits of an agent for the day and the month of ``at`` (wall-clock ms), in the time zone
+    of its user."""
+    zone, kinds = zone_of(spec.user_timezone), (ScopeKind.AGENT_DAY, ScopeKind.AGENT_MONTH)
+    return _lasting(kinds, agent_id, spec.budget, zone, at)
 
 
 def of_daemon(settings: BudgetSettings, zone: tzinfo | None, *, at: int) -> list[Limit]:
-    """What all agents together may use."""
+    """The limits of all agents together; ``at`` as for ``of_agent``."""
+    return _lasting((ScopeKind.DAEMON_DAY, ScopeKind.DAEMON_MONTH), "", settings, zone, at)
+
+
+def _lasting(
+    kinds: tuple[ScopeKind, ScopeKind],
+    subject: str,
+    budget: Budget | BudgetSettings,
+    zone: tzinfo | None,
+    at: int,
+) -> list[Limit]:
+    day = BudgetScope(kinds[0], subject, *day_of(at, zone))
+    month = BudgetScope(kinds[1], subject, *month_of(at, zone))
     return [
-        Limit(
-            Scope(ScopeKind.DAEMON_DAY, "", *day_of(at, zone)),
-            nano(settings.per_day_usd),
-            settings.per_day_tokens,
-        ),
-        Limit(Scope(ScopeKind.DAEMON_MONTH, "", *month_of(at, zone)), nano(settings.per_month_usd)),
+        Limit(day, nano(budget.per_day_usd), budget.per_day_tokens),
+        Limit(month, nano(budget.per_month_usd)),
     ]
 
 
 def of_turn(
     budget: Budget, root_budget: Budget | None, settings: BudgetSettings, *, message: str, root: str
 ) -> list[Limit]:
-    """What one turn may use, and everything that its root set off: the less of what the settings
-    say and of what the agent says with which it began (``root_budget``)."""
+    """The limits of one turn, and of all work that its root message caused: the lower one of the
+    settings and of the agent that got the root message (``root_budget``)."""
     first = root_budget or Budget()
     return [
-        Limit(Scope(ScopeKind.TURN, message), nano(budget.per_turn_usd), budget.per_turn_tokens),
         Limit(
-            Scope(ScopeKind.TREE, root),
+            BudgetScope(ScopeKind.TURN, message), nano(budget.per_turn_usd), budget.per_turn_tokens
+        ),
+        Limit(
+            BudgetScope(ScopeKind.TREE, root),
             _less(nano(first.per_tree_usd), nano(settings.per_tree_usd)),
             _less(first.per_tree_tokens, settings.per_tree_tokens),
         ),

@@ -1,20 +1,29 @@
-"""Several at once: each is started, all are waited for together, and one that hangs or is refused
-holds up nobody."""
+"""Fan-out: one call starts several runs and waits for all of them at once.
+
+A run that hangs or is refused does not hold up the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from agentsup.agents.delegation import answers
-from agentsup.agents.delegation.desk import Caller, DelegationDesk, Wanted
+from agentsup.agents.delegation import texts
+from agentsup.agents.delegation.service import DelegatingTurn, DelegationService, RequestedRun
 from agentsup.model.errors import Refused
-from agentsup.tasks.reports import RunReport
+from agentsup.tasks import RunReport
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What came of one: its answer, or why there is none (yet); ``report`` None: it was refused."""
+class RunOutcome:
+    """The outcome of one run: its answer, or why there is none (yet).
+
+    ``report`` is None if the run was refused.
+    """
 
     name: str
     ok: bool
@@ -24,52 +33,63 @@ class Found:
 
     @property
     def run_id(self) -> str:
-        """The run whose result the text is, or nothing."""
+        """The id of the run whose result the text is, or empty."""
         return self.report.run.run_id if self.ok and self.report is not None else ""
 
 
-class FanOut:
-    """Runs several pieces of work for one call."""
+async def run_all(
+    service: DelegationService,
+    caller: DelegatingTurn,
+    wanted: Sequence[RequestedRun],
+    timeout_s: float,
+) -> list[RunOutcome]:
+    """Start all runs and wait for all, at most ``timeout_s``.
 
-    def __init__(self, desk: DelegationDesk) -> None:
-        self._desk = desk
-
-    async def run(
-        self,
-        caller: Caller,
-        wanted: Sequence[Wanted | tuple[str, Refused]],
-        timeout_s: float,
-    ) -> list[Found]:
-        """Start all, wait for all, at most ``timeout_s``; in the order given. What is refused is
-        told in its place. Raises ``LeaseLost``."""
-        started: dict[int, str] = {}
-        found: dict[int, Found] = {}
-        for place, each in enumerate(wanted):
-            if isinstance(each, tuple):
-                found[place] = _refused(*each)
-                continue
-            try:
-                run = await self._desk.start(caller, each.new, is_waited=True, tools=each.tools)
-            except Refused as error:
-                found[place] = _refused(each.name, error)
-            else:
-                started[place] = run.run_id
-        reports = await self._desk.wait_all(caller, started.values(), timeout_s)
-        for place, report in zip(started, reports, strict=True):
-            one = wanted[place]
-            assert isinstance(one, Wanted), "only those were started"
-            found[place] = told(one.name, report)
-        return [found[place] for place in range(len(wanted))]
+    The outcomes have the order of ``wanted``; a refused entry has its refusal as outcome.
+    Raises ``LeaseLost``.
+    """
+    started: dict[int, str] = {}
+    found: dict[int, RunOutcome] = {}
+    for index, each in enumerate(wanted):
+        if isinstance(each.new, Refused):
+            found[index] = refusal(each.name, each.new)
+            continue
+        try:
+            run = await service.start(caller, each.new, is_waited=True)
+            started[index] = run.run_id
+        except Refused as error:
+            found[index] = refusal(each.name, error)
+    reports = await wait_all(
+        (f"wait:{run_id}", service.wait(caller, run_id, timeout_s)) for run_id in started.values()
+    )
+    for index, report in zip(started, reports, strict=True):
+        found[index] = outcome_text(wanted[index].name, report)
+    return [found[index] for index in range(len(wanted))]
 
 
-def told(name: str, report: RunReport) -> Found:
-    """What came of one run."""
+async def wait_all(work: Iterable[tuple[str, Coroutine[Any, Any, T]]]) -> list[T]:
+    """Run the coroutines at once, as tasks of these names; the results have the order given.
+
+    The first failure cancels the others. Its error is raised itself, not as a group, since callers
+    decide by its type.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each, name=name) for name, each in work]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def outcome_text(name: str, report: RunReport) -> RunOutcome:
+    """The outcome of one run that was started."""
     if not report.is_ended:
-        return Found(name, False, answers.still_on(report), report)
+        return RunOutcome(name, False, texts.running_note(report), report)
     if report.status == "done":
-        return Found(name, True, report.run.result, report)
-    return Found(name, False, answers.failure_of(report), report, report.run.error_code)
+        return RunOutcome(name, True, report.run.result, report)
+    return RunOutcome(name, False, texts.failure_of(report), report, report.run.error_code)
 
 
-def _refused(name: str, error: Refused) -> Found:
-    return Found(name, False, error.message, code=error.code)
+def refusal(name: str, error: Refused) -> RunOutcome:
+    """The outcome of a run that could not be started."""
+    return RunOutcome(name, False, error.message, code=error.code)

@@ -1,32 +1,59 @@
-"""Who gets work that needs a capability: the candidates as they are now, the choice on record."""
+"""Chooses the agent that gets work which needs capabilities, and records the choice.
+
+A choice is made in memory, on a snapshot of the loads, and counts as load of the chosen agent at
+once; so simultaneous callers spread over several agents. Their records share a commit, and each of
+them has its answer once its own record is durable (P1, P2).
+"""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from agentsup.agents.delegation import permits
-from agentsup.agents.delegation.desk import Caller, DelegationServices
+from agentsup.agents.delegation import rules
+from agentsup.agents.delegation.ranking import (
+    Candidate,
+    Candidates,
+    Match,
+    Ranking,
+    RouteQuery,
+    RouteSnapshot,
+    best,
+    rank,
+)
+from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
 from agentsup.agents.recovery.breaker import BreakerPolicy
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.kit.clock import Clock
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.mailbox.reading import open_counts
+from agentsup.mailbox.mail import DirectoryEntry, entries_of
 from agentsup.model.errors import NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
-from agentsup.store.database import Reader, Tx
-from agentsup.store.events import append
-from agentsup.teams.routing import Candidate, Match, Ranking, rank
+from agentsup.store import Tx, append_all, as_json, created_at, routes_of_calls
 
-_RECORDED = (
-    "SELECT data FROM events WHERE message_id = ? AND type = 'route.chosen'"
-    " AND data ->> '$.call' = ? ORDER BY seq LIMIT 1"
-)
-_HEARD_S = {AgentState.RUNNING.value: 0.0, AgentState.DEGRADED.value: 20.0}
-"""How old the heartbeat of an agent of this process counts, in seconds: it lives, but one that is
-degraded comes after the others."""
+_ASSUMED_HEARTBEAT_S = {AgentState.RUNNING.value: 0.0, AgentState.DEGRADED.value: 20.0}
+"""The age of heartbeat, in seconds, that is assumed for an agent of this process by its state.
+
+The agent is alive in both states, but a degraded one shall rank after the others.
+"""
+_BREAKER = "agent:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A choice that is to be recorded."""
+
+    caller: DelegatingTurn
+    call: str
+    needs: tuple[str, ...]
+    query: RouteQuery
+    snapshot: RouteSnapshot
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.caller.message.message_id, self.call
 
 
 class Router:
@@ -36,37 +63,42 @@ class Router:
         self._s = services
         self._clock = clock
         self.breakers = Breakers(clock, BreakerPolicy(failures=3))
-        """By ``agent:<id>``; three failures in a row leave an agent alone."""
+        """One per agent, named ``agent:<id>``. It opens after three failures in a row."""
         self._reserved: dict[str, str] = {}
-        """Who was chosen for a call that has not been put into a mailbox yet."""
+        """Call to the id of the agent chosen for it, until the work is in a mailbox."""
+        self._reserved_of: Counter[str] = Counter()
+        self._entries: tuple[DirectoryEntry, ...] = ()
+        self._candidates = Candidates.of(())
+        """Those of ``_entries``."""
+        self._jointly = partial(_record_together_tx, clock)
 
     async def choose(
         self,
-        caller: Caller,
+        caller: DelegatingTurn,
         call: str,
         needs: tuple[str, ...],
         match: Match,
     ) -> Ranking:
-        """The ranking for ``needs``, recorded under ``call``; a call that is made again gets the
-        recorded one. Until ``placed`` the first of it counts as given this work, so that callers of
-        one instant spread.
+        """The ranking for ``needs``, recorded under ``call``.
 
-        Raises ``NotFound`` where nobody is in question, with each one's reason.
+        A repeated call gets the recorded one. Until ``placed``, the work counts as load of the
+        first agent, so that simultaneous callers spread over several agents. Raises ``NotFound``,
+        with each agent's reason, if no agent can be given the work.
         """
-
-        def write(tx: Tx) -> Ranking:
-            known = tx.scalar(_RECORDED, (caller.message.message_id, call))
-            if known is not None:
-                return _ranking(known)
-            ranking = rank(needs, self._candidates(tx, caller), match)
-            if ranking.ranked:
-                self._reserved[call] = ranking.ranked[0].agent_id
-            self._record_tx(tx, caller, call, needs, match, ranking)
-            return ranking
-
-        ranking = await self._s.database.write(write, name="route.choose")
+        entries = entries_of(self._s.directory)
+        if entries != self._entries:
+            since = await self._s.database.read(created_at, name="route.since")
+            self._candidates = Candidates.of(_candidate(each, since) for each in entries)
+            self._entries = entries
+        choice = self._choose(caller, call, needs, match)
+        ranking = await self._s.database.write(
+            partial(_record_tx, self._clock, choice),
+            name="route.choose",
+            joint=self._jointly,
+            item=choice,
+        )
         if not ranking.ranked:
-            why = "; ".join(f"{place.name} {place.reason}" for place in ranking.out)
+            why = "; ".join(f"{candidate.agent} {candidate.reason}" for candidate in ranking.out)
             raise NotFound(
                 f"no agent can be given work that needs {', '.join(needs) or 'nothing special'}: "
                 f"{why or 'there are no others'}",
@@ -75,75 +107,102 @@ class Router:
         return ranking
 
     def placed(self, call: str) -> None:
-        """The work of ``call`` is in a mailbox, where it counts by itself, or will not be given."""
-        self._reserved.pop(call, None)
+        """End the reservation: the work of ``call`` is in a mailbox now, or will not be given."""
+        agent_id = self._reserved.pop(call, None)
+        if agent_id is not None:
+            self._reserved_of[agent_id] -= 1
 
     def breaker(self, agent_id: str) -> str:
         """The name of an agent's breaker."""
-        return f"agent:{agent_id}"
+        return f"{_BREAKER}{agent_id}"
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _candidates(self, reader: Reader, caller: Caller) -> list[Candidate]:
-        loads = open_counts(reader)
-        reserved = Counter(self._reserved.values())
-        rows = reader.all("SELECT agent_id, created_at FROM agents")
-        since = {row[0]: row[1] for row in rows}
-        found = []
-        for name in self._s.directory.names():
-            entry = self._s.directory.lookup(name)
-            spec = self._s.others.spec(entry.agent_id)
-            if spec is None or entry.agent_id == caller.message.agent_id:
-                continue
-            candidate = Candidate(
-                entry.agent_id,
-                entry.name,
-                spec.capabilities,
-                load=loads.get(entry.agent_id, 0) + reserved[entry.agent_id],
-                heartbeat_age_s=_HEARD_S.get(entry.status),
-                registered_at=since.get(entry.agent_id, 0),
-                breaker_wait_s=self.breakers.wait_s(self.breaker(entry.agent_id)),
-            )
-            found.append(replace(candidate, why_not=self._why_not(caller, entry)))
-        return found
+    def _choose(
+        self, caller: DelegatingTurn, call: str, needs: tuple[str, ...], match: Match
+    ) -> _Choice:
+        """Choose now, and reserve."""
+        barred = self._barred(caller)
+        query = RouteQuery.of(needs, match, asker=caller.message.agent_id, barred=barred)
+        snapshot = self._snapshot()
+        first = best(query, snapshot)
+        self.placed(call)
+        if first is not None:
+            self._reserved[call] = first.agent_id
+            self._reserved_of[first.agent_id] += 1
+        return _Choice(caller, call, needs, query, snapshot)
 
-    def _why_not(self, caller: Caller, entry: DirectoryEntry) -> str:
-        if not entry.is_up:
-            return f"is {entry.status}"
-        if entry.agent_id in caller.message.path:
-            return "waits for this very work"
-        forbidden = (permits.why_not_ask(spec, entry.name) for spec in caller.specs)
-        return "is not in can_delegate_to" if any(forbidden) else ""
+    def _snapshot(self) -> RouteSnapshot:
+        loads = dict(self._s.loads.open)
+        for agent_id, count in self._reserved_of.items():
+            if count:
+                loads[agent_id] = loads.get(agent_id, 0) + count
+        waits_s = {name.removeprefix(_BREAKER): s for name, s in self.breakers.waits_s().items()}
+        return RouteSnapshot.of(self._candidates, loads, waits_s)
 
-    def _record_tx(
-        self,
-        tx: Tx,
-        caller: Caller,
-        call: str,
-        needs: tuple[str, ...],
-        match: Match,
-        ranking: Ranking,
-    ) -> None:
+    def _barred(self, caller: DelegatingTurn) -> dict[str, str]:
+        """Why agents can't get work from this caller."""
+        barred: dict[str, str] = {}
+        if any(spec.can_delegate_to is not None for spec in caller.specs):
+            for each in self._entries:
+                if any(rules.why_not_ask(spec, each.name) for spec in caller.specs):
+                    barred[each.agent_id] = "is not in can_delegate_to"
+        for agent_id in caller.message.path:
+            barred[agent_id] = "waits for this very work"
+        return barred
+
+
+def _candidate(entry: DirectoryEntry, since: Mapping[str, int]) -> Candidate:
+    return Candidate(
+        entry.agent_id,
+        entry.name,
+        entry.capabilities,
+        _ASSUMED_HEARTBEAT_S.get(entry.status),
+        since.get(entry.agent_id, 0),
+        "" if entry.is_up else f"is {entry.status}",
+    )
+
+
+def _record_tx(clock: Clock, choice: _Choice, tx: Tx) -> Ranking:
+    return _record_all_tx(clock, tx, (choice,))[0]
+
+
+def _record_together_tx(clock: Clock, tx: Tx, choices: Sequence[_Choice]) -> list[Ranking] | None:
+    """None if a call is among them twice: then they are recorded one after the other."""
+    is_each_once = len({each.key for each in choices}) == len(choices)
+    return _record_all_tx(clock, tx, choices) if is_each_once else None
+
+
+def _record_all_tx(clock: Clock, tx: Tx, choices: Sequence[_Choice]) -> list[Ranking]:
+    """Record the choices with all reasons; a call that is known gets what was recorded first."""
+    at = clock.now_ms()
+    # Each statement lets the loop's thread go on and waits for it: with one statement per choice
+    # the store was held for up to 90 ms.
+    known_routes = routes_of_calls(tx, (each.key for each in choices))
+    found, rows = [], []
+    for each in choices:
+        known = known_routes.get(each.key)
+        if known is not None:
+            found.append(Ranking.from_json(known))
+            continue
+        ranking = rank(each.query, each.snapshot)
+        found.append(ranking)
         first = ranking.ranked[0] if ranking.ranked else None
-        append(
-            tx,
-            EventType.ROUTE_CHOSEN,
-            at=self._clock.now_ms(),
-            agent_id=caller.message.agent_id,
-            session_id=caller.message.session_id,
-            message_id=caller.message.message_id,
-            data={
+        message = each.caller.message
+        data = as_json(
+            {
                 "deed": "route",
-                "call": call,
-                "by": caller.owner.name,
-                "needs": list(needs),
-                "match": match.value,
-                "agent": first.name if first else "",
+                "call": each.call,
+                "by": each.caller.owner.name,
+                "needs": list(each.needs),
+                "match": each.query.match.value,
+                "agent": first.agent if first else "",
                 "reason": first.reason if first else "nobody is in question",
                 **ranking.to_json(),
-            },
+            }
         )
-
-
-def _ranking(text: str) -> Ranking:
-    return Ranking.from_json(json.loads(text))
+        where = (message.agent_id, message.session_id, message.message_id, "")
+        rows.append((at, EventType.ROUTE_CHOSEN.value, *where, data))
+    if rows:
+        append_all(tx, rows)
+    return found

@@ -1,1 +1,7 @@
-"""Agents' own tool servers, by the Model Context Protocol."""
+"""Agents' own tool servers, which speak the Model Context Protocol (MCP)."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from agentsup.model.errors import AgentsupError
+from agentsup.model.errors import SERVER_TIMED_OUT, AgentsupError
 
 
-class ServerAway(AgentsupError):
-    """The server can't be used now; nothing of the call was done."""
+class ServerUnavailable(AgentsupError):
+    """The server can't be used now. Nothing of the call was done."""
 
     code = "mcp_unavailable"
     status = 503
 
 
 class CallRefused(AgentsupError):
-    """The server did not take the call, or says that it failed; the words are its own."""
+    """The server refused the call, or says that it failed. The message is the server's text."""
 
     code = "mcp_refused"
     status = 502
 
 
 class CallTimedOut(AgentsupError):
-    """No answer in time; whether it happened is not known."""
+    """There was no answer in time. The outcome of the call is unknown."""
 
-    code = "mcp_timeout"
+    code = SERVER_TIMED_OUT
     status = 504
 
 
 class CallLost(AgentsupError):
-    """The connection ended before the answer; whether it happened is not known."""
+    """The connection ended before the answer. The outcome of the call is unknown."""
 
     code = "mcp_lost"
     status = 502

@@ -1,7 +1,7 @@
-"""What a server offers, and what of it an agent takes: bounded, cleaned, classed. Pure.
+"""The tools that a server lists, and those that an agent accepts, cleaned and classified. Pure.
 
-Everything here was written by the server, which nobody vouches for. What it says about its own tools
-counts where the operator has said so.
+All of this was written by the server, which is not trusted. Its hints about its own tools count
+only if the operator says so.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from agentsup.config.mcp import McpServer
+from agentsup.agents.pipeline.ceiling import matches
+from agentsup.config import McpServer
 from agentsup.model.tool import Effect, Safety
 
 MAX_TOOLS = 128
-"""Of one server; a model that is shown more chooses badly, and pays for each."""
+"""The most tools of one server. A model chooses badly among more, and each one costs tokens."""
 MAX_DESCRIPTION_CHARS = 4_000
 MAX_SCHEMA_CHARS = 32_000
 MAX_ANSWER_CHARS = 400_000
 _MAX_PROBLEMS = 20
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
-# Control characters, changes of direction, and characters that nobody sees.
+# Control characters, changes of writing direction, and invisible characters.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
     "\U000e0000-\U000e007f]"
@@ -34,7 +35,7 @@ _HIDDEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a server says about what a tool does; None where it does not say."""
+    """What a server says about the effect of a tool; None for what it does not say."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -42,7 +43,7 @@ class Hints:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTool:
     """One tool as the server lists it."""
 
     name: str
@@ -52,40 +53,32 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What a server lists; ``is_cut`` where there was more than is read."""
+class ToolListing:
+    """The tools that a server lists. ``is_cut``: there were more than are read."""
 
-    tools: tuple[Listed, ...]
+    tools: tuple[ListedTool, ...]
     is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call brought back, as text."""
+class AcceptedTools:
+    """The tools that are accepted, and the reasons why others are not."""
 
-    text: str
-    is_error: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The tools that are used, and why others are not."""
-
-    tools: tuple[Listed, ...] = ()
+    tools: tuple[ListedTool, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 def tool_name(server: str, tool: str) -> str:
-    """What a server's tool is called among all tools."""
+    """The name of a server's tool among all tools."""
     return f"mcp:{server}/{tool}"
 
 
-def take(server: McpServer, listing: Listing) -> Taken:
-    """The tools of ``listing`` that fit the bounds and the operator's choice."""
-    taken: dict[str, Listed] = {}
+def take(server: McpServer, listing: ToolListing) -> AcceptedTools:
+    """The tools of ``listing`` that are within the limits and that the operator chose."""
+    taken: dict[str, ListedTool] = {}
     problems: list[str] = []
     for tool in listing.tools:
-        if server.tools is not None and not _fits(tool.name, server.tools):
+        if server.tools is not None and not matches(tool.name, server.tools):
             continue
         problem = _problem(tool)
         if problem is None and tool.name in taken:
@@ -98,26 +91,20 @@ def take(server: McpServer, listing: Listing) -> Taken:
             continue
         described = clean(tool.description)[:MAX_DESCRIPTION_CHARS]
         schema = {"type": "object", "properties": {}, **tool.schema}
-        taken[tool.name] = Listed(tool.name, described, schema, tool.hints)
+        taken[tool.name] = ListedTool(tool.name, described, schema, tool.hints)
     if listing.is_cut:
         problems.append("the server lists more tools than are read")
-    return Taken(tuple(taken.values()), tuple(problems[:_MAX_PROBLEMS]))
+    return AcceptedTools(tuple(taken.values()), tuple(problems[:_MAX_PROBLEMS]))
 
 
-def classed(server: McpServer, tool: Listed) -> tuple[Effect, Safety]:
-    """What repeating a call would do, and how dangerous it is.
+def classed(server: McpServer, tool: ListedTool) -> tuple[Effect, Safety]:
+    """The effect of a call (whether it can be repeated) and how dangerous it is.
 
-    Unless the operator says otherwise every call is blind and dangerous: that a tool only reads is
-    the word of the very program that should be judged.
+    Unless the operator says otherwise every call is blind and dangerous: the claim that a tool only
+    reads comes from the very program that is to be judged.
     """
-    said = next(
-        (
-            Safety(word)
-            for pattern, word in server.safety.items()
-            if fnmatchcase(tool.name, pattern)
-        ),
-        None,
-    )
+    words = (word for pattern, word in server.safety.items() if fnmatchcase(tool.name, pattern))
+    said = next(map(Safety, words), None)
     reads = tool.hints.read_only is True
     safety = said or Safety.DANGEROUS
     if said is None and server.trust_hints:
@@ -132,25 +119,25 @@ def classed(server: McpServer, tool: Listed) -> tuple[Effect, Safety]:
     return Effect.BLIND, safety
 
 
-def version_of(server: McpServer, tool: Listed) -> str:
-    """A digest of where a tool comes from and of all that its server says of it.
+def version_of(server: McpServer, tool: ListedTool) -> str:
+    """A digest of a tool's origin and of all that its server says about it.
 
-    Leave is given for this form of it: another program under the same name, or a tool that has come
-    to take or to do something else, is asked about anew.
+    A grant holds for one version. Another program under the same name, or a tool with changed
+    arguments or another description, needs a new approval.
     """
-    place = [server.kind, server.command, *server.args, str(server.url or "")]
+    location = [server.kind, server.command, *server.args, str(server.url or "")]
     said = [tool.name, tool.description, tool.schema, astuple(tool.hints)]
-    whole = json.dumps([place, sorted(server.env), sorted(server.headers), said], sort_keys=True)
+    whole = json.dumps([location, sorted(server.env), sorted(server.headers), said], sort_keys=True)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def clean(text: str) -> str:
-    """Without characters that a reader does not see."""
+    """The text without characters that a reader does not see."""
     return _HIDDEN.sub("", text.replace("\r\n", "\n")).strip()
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The parts of an answer as one text, cut where it is out of all proportion."""
+    """The parts of an answer as one text, cut to ``MAX_ANSWER_CHARS``."""
     text = "\n".join(part for part in parts if part)
     if len(text) > MAX_ANSWER_CHARS:
         left = len(text) - MAX_ANSWER_CHARS
@@ -158,12 +145,8 @@ def joined(parts: Iterable[str]) -> str:
     return text or "(the tool returned nothing)"
 
 
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _problem(tool: Listed) -> str | None:
-    """Why a tool can't be taken, without repeating what is not fit to be shown."""
+def _problem(tool: ListedTool) -> str | None:
+    """Why a tool can't be accepted. The reason does not quote text that is unfit to be shown."""
     if not _NAME.fullmatch(tool.name):
         return f"{clean(tool.name)[:40]!r} is no name of a tool"
     if tool.schema.get("type", "object") != "object":

@@ -1,34 +1,36 @@
-"""The programs behind tool servers: how many run in all, where they live, and their record."""
+"""The processes of tool servers: how many may run in all, and their records in the store."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from agentsup.agents.mcp.failures import ServerAway
-from agentsup.agents.processes import ProcessTable
-from agentsup.kit.procgroup import GroupRecord
+from agentsup.agents.mcp.failures import ServerUnavailable
+from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.kit.leftovers import GroupRecord
 
 MOST = 64
 
 
-class Programs:
-    """Counts the programs of all agents' servers. ``most`` is asked at each start."""
+class ServerProcesses:
+    """Counts and limits the programs of all agents' servers. ``most`` is read at each start."""
 
     def __init__(self, most: Callable[[], int] = lambda: MOST) -> None:
         self._most = most
         self.running = 0
         self.refused = 0
-        """Starts that found no place, since the daemon began."""
+        """How many starts were refused since the daemon started."""
 
     @asynccontextmanager
-    async def place(self, server: str) -> AsyncGenerator[None]:
-        """A place for one program inside the block. Raises ``ServerAway`` where there is none: a
-        server that is opened again and again takes the next one that is free."""
+    async def slot(self, server: str) -> AsyncGenerator[None]:
+        """Reserve one program for the time of the block.
+
+        Raises ``ServerUnavailable`` if all are in use. The supervisor opens the server again later.
+        """
         most = self._most()
         if self.running >= most:
             self.refused += 1
-            raise ServerAway(
+            raise ServerUnavailable(
                 f"{server} is not started: {self.running} programs of tool servers run already, the "
                 "most that all agents may have (limits.mcp_processes); it is tried again by itself"
             )
@@ -39,12 +41,15 @@ class Programs:
             self.running -= 1
 
     def gauges(self) -> dict[str, float]:
-        """For ``/metrics``."""
+        """The gauges for ``/metrics``."""
         return {"mcp_programs": self.running, "mcp_programs_refused": self.refused}
 
 
-class Book:
-    """Records the groups of a server's program for the sweep. Implements ``model.tool.Children``."""
+class ServerProcessRecords:
+    """Records the process groups of a server's program, so that a sweep after a crash finds them.
+
+    Implements ``model.tool.Children``.
+    """
 
     def __init__(self, processes: ProcessTable, agent_id: str, key: str) -> None:
         self._processes, self._agent_id, self._key = processes, agent_id, key

@@ -1,8 +1,8 @@
-"""One tool server of an agent: a supervised child that opens it, keeps it and hears of its tools.
+"""One tool server of an agent: a supervised child that opens it, keeps it open and lists its tools.
 
-It is opened once and used by every turn of the stack. Nothing waits for it: a start that hangs, a
-crash or nonsense is this child's own trouble. A call whose server goes away fails with a sentence and
-is never made again by itself.
+It is opened once and used by every turn of the stack. The stack's start does not wait for it: a
+start that hangs, a crash or garbage affects only this child. A call whose server goes away fails
+with a message and is never repeated by itself.
 """
 
 from __future__ import annotations
@@ -12,59 +12,69 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
+from agentsup.agents.mcp.documents import idle
+from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
 from agentsup.agents.mcp.offered import (
-    Answer,
-    Listed,
-    Taken,
+    AcceptedTools,
+    ListedTool,
     classed,
     clean,
     take,
     tool_name,
     version_of,
 )
-from agentsup.agents.mcp.programs import Book, Programs
+from agentsup.agents.mcp.programs import ServerProcesses, ServerProcessRecords
 from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.processes import ProcessTable
-from agentsup.config.mcp import McpServer, resolved
-from agentsup.engines.child import ChildLimits, ChildManager, ProgramHome, home_variables
-from agentsup.engines.child.fencing import Fencing
+from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.config import McpServer, resolved
+from agentsup.engines.process import (
+    Fencing,
+    ProcessLauncher,
+    ProcessLimits,
+    ProgramHome,
+    home_variables,
+)
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.pool import BoundedPool
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.kit.tasks import OwnerClosed, TaskOwner, call_after, is_set_within
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import AgentsupError
 from agentsup.model.health import AgentState
 from agentsup.model.tool import Tool, ToolContext
-from agentsup.supervision.board import ChildStatus
-from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.policy import RestartPolicy
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
+from agentsup.supervision import (
+    ChildContext,
+    ChildSpec,
+    ChildStatus,
+    Grace,
+    Restart,
+    RestartPolicy,
+    SupervisedChild,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from agentsup.agents.mcp.wire import Link
+    from agentsup.agents.mcp.wire import McpConnection
 
 WIRE = "agentsup.agents.mcp.wire"
 PATIENT = RestartPolicy(max_restarts=None, cap_s=300.0)
-"""A server is tried for ever: it may be an address that comes back."""
+"""A server is restarted without a limit, since its address may come back."""
 GRACE = Grace(drain_s=5.0, cancel_s=2.0, kill_s=2.0)
 PROBE_S = 60.0
-"""A server of which nothing was heard for so long is asked whether it is there."""
+"""Seconds without news after which an idle server is asked whether it is alive."""
 _ANSWER_S = 15.0
 _LIST_S = 30.0
 _RELIST_S = 1.0
 _COMING_S = 10.0
-"""How long a call waits for a server that is being opened (again)."""
-_LIMITS = ChildLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
+"""Seconds for which a call waits for a server that is being opened (again)."""
+_LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
-_TOLD_CHARS = 600
+_ERROR_LINE_CHARS = 600
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)
 
 
@@ -76,61 +86,67 @@ class McpServices:
     entropy: Entropy
     processes: ProcessTable
     home: Path
-    """Where relative `file:` references count from."""
+    """The directory to which ``file:`` references are relative."""
     environ: Mapping[str, str]
     child_env: Callable[[], dict[str, str]]
     redact: Callable[[str], str] = str
     memory_mb: Callable[[], int] = lambda: 4096
     after_imports: Callable[[], None] = lambda: None
     fencing: Callable[[], Fencing] = Fencing
-    programs: Programs = field(default_factory=Programs)
-    """How many programs of servers run in all."""
+    programs: ServerProcesses = field(default_factory=ServerProcesses)
+    """The count of server programs over all agents."""
     files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
-    """Where the homes of programs are made."""
+    """The pool in which homes of programs are prepared."""
+    in_use: dict[str, Callable[[], tuple[Tool, ...]]] = field(default_factory=dict)
+    """The tools of the agents that have servers, by agent id: few agents have any."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPlace:
-    """Whose server it is, and where its program works."""
+class ServerLocation:
+    """The agent that has a server, and the directory in which its program works."""
 
     agent_id: str
     agent: str
     workspace: Path
 
     def home_of(self, server: str) -> Path:
-        """A home of the program's own, beside the workspace."""
+        """The home directory of the server's program, beside the workspace."""
         return self.workspace.parent / "mcp" / server
 
 
-class Server:
-    """``start`` it, ``call`` its tools, ``stop`` it."""
+class ToolServer:
+    """One tool server: ``start`` it, ``call`` its tools, ``stop`` it."""
 
     def __init__(
-        self, declared: McpServer, place: ServerPlace, services: McpServices, children: ChildManager
+        self,
+        declared: McpServer,
+        location: ServerLocation,
+        services: McpServices,
+        children: ProcessLauncher,
     ) -> None:
         self.declared = declared
         self.tried = asyncio.Event()
-        """Set once the first try has ended, well or badly."""
+        """Set when the first attempt to open it has ended, successful or not."""
         self.tools: dict[str, Tool] = {}
-        """By the names that the server gives them. Kept while it is away."""
-        self._place = place
+        """By the names that the server gives them. They stay while the server is unavailable."""
+        self._location = location
         self._s = services
         self._children = children
-        self._listing = Taken()
+        self._listing = AcceptedTools()
         self._listed: tuple[Any, ...] = ()
-        self._link: Link | None = None
+        self._link: McpConnection | None = None
         self._linked = asyncio.Event()
         self._news = asyncio.Event()
         self._has_changed = False
         self._is_suspect = False
         self._busy = 0
         self._why = ""
-        """What this life ended by, in a sentence."""
-        self._told = ""
+        """Why the current life ended, in a sentence."""
+        self._last_error = ""
         self._owner = TaskOwner(f"mcp {declared.name}", on_error=lambda task, error: None)
         self.child = SupervisedChild(
             ChildSpec(
-                f"mcp:{place.agent}/{declared.name}",
+                f"mcp:{location.agent}/{declared.name}",
                 self._life,
                 Restart.PERMANENT,
                 ready_timeout_s=declared.start_timeout_s + 5.0,
@@ -145,17 +161,17 @@ class Server:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have it opened, and opened again whenever it ends."""
+        """Open the server, and open it again whenever it ends. Returns at once."""
         self.child.start()
 
     async def stop(self, grace: Grace | None = None) -> None:
-        """Have it closed, within the grace."""
+        """Close the server within the grace."""
         self.tried.set()
         await self.child.stop(grace)
         await self._owner.close(0.1)
 
     def retune(self, declared: McpServer) -> None:
-        """Take over what does not concern the connection: choice, classes, limits of calls."""
+        """Apply settings that need no new connection: choice of tools, safety, limits of calls."""
         self.declared = declared
         self._take()
 
@@ -175,7 +191,7 @@ class Server:
             if not limit.expired():
                 raise
             self._why = f"{name} was not ready within {allowed_s:g} s"
-            raise ServerAway(self._why) from None
+            raise ServerUnavailable(self._why) from None
         except AgentsupError as error:
             self._why = error.message
             raise
@@ -183,10 +199,10 @@ class Server:
             first = _first(group)
             if not isinstance(first, Exception):
                 raise first from None
-            # Most of the library's own errors are of the network.
+            # Most errors of the library itself are network errors.
             why = f"{name} can't be kept open: {type(first).__name__}: {first}"
             self._why = first.message if isinstance(first, AgentsupError) else why
-            raise ServerAway(self._why) from first
+            raise ServerUnavailable(self._why) from first
         finally:
             self.tried.set()
 
@@ -198,7 +214,7 @@ class Server:
         return wire
 
     @asynccontextmanager
-    async def _opened(self, wire: Any) -> AsyncGenerator[Link]:
+    async def _opened(self, wire: Any) -> AsyncGenerator[McpConnection]:
         declared = self.declared
         opened = await asyncio.to_thread(
             resolved, declared, base=self._s.home, environ=self._s.environ
@@ -209,15 +225,19 @@ class Server:
             ) as link:
                 yield link
             return
-        home = self._place.home_of(declared.name)
+        home = self._location.home_of(declared.name)
         env = {**self._s.child_env(), **home_variables(home), **opened.env}
-        spec = EngineSpec("mcp", workspace=str(self._place.workspace), agent=self._place.agent)
+        spec = EngineSpec(
+            "mcp", workspace=str(self._location.workspace), agent=self._location.agent
+        )
         async with (
-            self._s.programs.place(declared.name),
+            self._s.programs.slot(declared.name),
             self._children.open(
                 [declared.command, *declared.args],
                 spec,
-                Book(self._s.processes, self._place.agent_id, self.child.spec.child_id),
+                ServerProcessRecords(
+                    self._s.processes, self._location.agent_id, self.child.spec.child_id
+                ),
                 env=env,
                 home=ProgramHome(home),
                 secrets=opened.secrets,
@@ -235,59 +255,56 @@ class Server:
                         if not link.closed.is_set():
                             raise
                     if link.closed.is_set():
-                        raise ServerAway(link.why) if link.why else await child.ended("ended")
+                        raise (
+                            ServerUnavailable(link.why) if link.why else await child.ended("ended")
+                        )
             finally:
                 child.close_stdin()
 
-    async def _serve(self, ctx: ChildContext, link: Link) -> None:
-        """Keep the session until it is to be closed. Raises why it can't be kept."""
+    async def _serve(self, ctx: ChildContext, link: McpConnection) -> None:
+        """Keep the session open until the child is drained. Raises what ends it earlier."""
         self._link = link
         self._linked.set()
-        bell = self._owner.spawn(self._ring_at(ctx.draining), name=f"drain:{ctx.child_id}")
+        bell = self._owner.spawn(
+            call_after(ctx.draining, self._news.set), name=f"drain:{ctx.child_id}"
+        )
         ctx.ready()
         self.tried.set()
         try:
             while not ctx.draining.is_set() and not link.closed.is_set():
-                heard = await self._hear()
+                has_news = await self._wait_news()
                 if ctx.draining.is_set() or link.closed.is_set():
                     break
                 if self._has_changed:
-                    await self._s.clock.sleep(_RELIST_S)  # changes come in swarms
+                    await self._s.clock.sleep(_RELIST_S)  # changes come in bursts
                     self._has_changed = False
                     await self._list(link)
-                elif not self._busy and (self._is_suspect or not heard):
+                elif not self._busy and (self._is_suspect or not has_news):
                     self._is_suspect = False
-                    await (link.alive(_ANSWER_S) if link.tells_changes else self._list(link))
+                    await (link.alive(_ANSWER_S) if link.reports_changes else self._list(link))
             while self._busy and not link.closed.is_set():
-                await self._hear()
+                await self._wait_news()
         finally:
             bell.cancel()
             self._linked.clear()
             self._link = None
 
-    async def _hear(self) -> bool:
-        """Wait for news; False where there was none for long."""
-        try:
-            async with asyncio.timeout(PROBE_S):
-                await self._news.wait()
-        except TimeoutError:
+    async def _wait_news(self) -> bool:
+        """Wait for news; False if there is none within ``PROBE_S``."""
+        if not await is_set_within(self._news, PROBE_S):
             return False
         self._news.clear()
         return True
-
-    async def _ring_at(self, draining: asyncio.Event) -> None:
-        await draining.wait()
-        self._news.set()
 
     def _changed(self) -> None:
         self._has_changed = True
         self._news.set()
 
-    async def _list(self, link: Link) -> None:
+    async def _list(self, link: McpConnection) -> None:
         try:
             listing = await link.list(_LIST_S)
         except CallRefused as error:
-            raise ServerAway(error.message) from None
+            raise ServerUnavailable(error.message) from None
         self._listed = (listing,)
         self._take()
 
@@ -298,18 +315,18 @@ class Server:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def _tool(self, listed: Listed) -> Tool:
+    def _tool(self, listed: ListedTool) -> Tool:
         effect, safety = classed(self.declared, listed)
         name = tool_name(self.declared.name, listed.name)
 
         async def run(context: ToolContext, args: dict[str, Any]) -> str:
             try:
-                answer = await self.call(listed.name, args)
+                return await self.call(listed.name, args)
             except CallRefused as error:
-                raise _quoted(error.message, name, context) from None
-            if answer.is_error:
-                raise _quoted(answer.text, name, context)
-            return answer.text
+                # In the server's own words, marked as untrusted like any result.
+                said = error.message[:_ERROR_CHARS]
+                quoted = marked(said, name=name, call_id=context.call_id)
+                raise CallRefused(quoted) from None
 
         return Tool(
             name,
@@ -322,16 +339,16 @@ class Server:
             version=version_of(self.declared, listed),
         )
 
-    async def call(self, tool: str, args: dict[str, Any]) -> Answer:
-        """Call one of its tools. A cancelled call is told to the server and not waited for.
+    async def call(self, tool: str, args: dict[str, Any]) -> str:
+        """Call one of its tools. A cancelled call notifies the server and does not wait for it.
 
-        Raises ``ServerAway``, ``CallRefused``, ``CallTimedOut``, ``CallLost``.
+        Raises ``ServerUnavailable``, ``CallRefused``, ``CallTimedOut``, ``CallLost``.
         """
-        link, limit_s = await self._ready_link(), self.declared.call_timeout_s
+        link, limit_s = await self.ready_link(), self.declared.call_timeout_s
         try:
             task = self._owner.spawn(link.call(tool, args, limit_s), name=f"mcp-call:{tool[:64]}")
         except OwnerClosed:
-            raise self._away() from None
+            raise self._unavailable() from None
         self._busy += 1
         try:
             done, _ = await asyncio.wait({task}, timeout=limit_s + 2.0)
@@ -348,44 +365,32 @@ class Server:
             self._busy -= 1
             self._news.set()
 
-    async def come(self) -> None:
-        """Wait a moment until it is open, its tools known. Raises ``ServerAway``."""
-        await self._ready_link()
-
-    async def _ready_link(self) -> Link:
+    async def ready_link(self) -> McpConnection:
+        """The open connection; waits for it at most ``_COMING_S``. Raises ``ServerUnavailable``."""
         if self._link is None:
-            try:
-                async with asyncio.timeout(_COMING_S):
-                    await self._linked.wait()
-            except TimeoutError:
-                raise self._away() from None
+            await is_set_within(self._linked, _COMING_S)
         if self._link is None:
-            raise self._away()
+            raise self._unavailable()
         return self._link
 
-    def _away(self) -> ServerAway:
-        return ServerAway(
+    def _unavailable(self) -> ServerUnavailable:
+        return ServerUnavailable(
             f"the tool server {self.declared.name} is not running now, so nothing was done; it is "
             "started again by itself"
         )
 
-    # -- how it is ---------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """For people: its state, since when, its tools and what is amiss."""
+        """The document for people: its state, since when, its tools and its problems."""
         status = self.child.status
         garbage = self._link.garbage if self._link is not None else 0
         notes = [*self._listing.left_out]
         if garbage:
             notes.append(f"{garbage} lines of its output are no protocol")
-        return {
-            "name": self.declared.name,
-            "type": self.declared.kind,
-            "target": self.declared.shown,
-            "state": status.state.value,
-            "since": status.changed_at,
+        return idle(self.declared, status.state.value, status.changed_at) | {
             "tools": sorted(tool.name for tool in self.tools.values()),
-            "error": _one_line(self._s.redact(self._told)),
+            "error": _one_line(self._s.redact(self._last_error)),
             "next_retry_at": status.next_retry_at,
             "restarts": max(0, status.life - 1),
             "notes": notes,
@@ -394,30 +399,16 @@ class Server:
     def _record(self, status: ChildStatus) -> None:
         end = status.last_end
         if end is not None and not end.wanted and status.state in _ENDED:
-            self._told = self._why or status.reason
-
-
-def connection_of(declared: McpServer) -> McpServer:
-    """What of a declaration takes a new connection where it changes."""
-    return replace(declared, tools=None, safety={}, trust_hints=False, call_timeout_s=1.0)
+            self._last_error = self._why or status.reason
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(clean(text).split())
-    return (
-        line
-        if len(line) <= _TOLD_CHARS
-        else f"{line[: _TOLD_CHARS // 2]} … {line[-_TOLD_CHARS // 2 :]}"
-    )
-
-
-def _quoted(text: str, name: str, context: ToolContext) -> CallRefused:
-    """A failure in the server's own words, marked as such: they are as foreign as any result."""
-    return CallRefused(marked(text[:_ERROR_CHARS], name=name, call_id=context.call_id))
+    line, half = " ".join(clean(text).split()), _ERROR_LINE_CHARS // 2
+    return line if len(line) <= 2 * half else f"{line[:half]} … {line[-half:]}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What was raised first in the library's nested groups."""
+    """The first error in the library's nested groups."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,8 +1,9 @@
-"""The official library, and nothing else of it anywhere: a session over a program or an address.
+"""Sessions with tool servers, over stdio or HTTP: the only module that imports the MCP library.
 
-Imported in a thread when the first server is opened: it takes most of a second and 30 MiB. Programs
-are not started by the library but by our own door, and their output is read here, line by line, at a
-bounded pace, so that a server that talks nonsense or too much costs its own agent alone.
+It is imported in a thread when the first server is opened: that takes most of a second and 30 MiB.
+Programs are started by ``engines.process`` and not by the library. Their output is read here, line
+by line, at a bounded rate, so that a server that writes garbage or too much affects only its own
+agent.
 """
 
 from __future__ import annotations
@@ -10,28 +11,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 import httpx2
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.session import ClientSession, MessageHandlerFnT
+from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from agentsup import __version__
-from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
-from agentsup.agents.mcp.offered import Answer, Hints, Listed, Listing, clean, joined
-from agentsup.engines.child import Child
+from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
+from agentsup.agents.mcp.offered import Hints, ListedTool, ToolListing, clean, joined
+from agentsup.engines.process import EngineProcess
 from agentsup.kit.clock import Clock
-from agentsup.kit.outbound.httpx_client import Client
+from agentsup.kit.compute import compute
+from agentsup.kit.log import set_level
+from agentsup.kit.outbound.httpx_client import BoundedClient
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, exceeded
+from agentsup.kit.outbound.tls import loaded
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import EngineFailed
 
@@ -39,34 +43,36 @@ T = TypeVar("T")
 
 MAX_PAGES = 10
 MAX_GARBAGE = 10_000
-"""Lines that are no protocol: some servers print to the wrong stream, but not so much."""
+"""The most lines that are no protocol messages. Some servers log to stdout, but not so much."""
 _LISTED = 500
 _ERROR_CHARS = 2_000
 _THREAD_BYTES = 64 * 1024
-_LINES_A_SECOND, _BYTES_A_SECOND, _AHEAD_S = 1_000, 20_000_000, 0.05
+_LINES_A_SECOND, _BYTES_A_SECOND = 1_000, 20_000_000
+AHEAD_S = 0.05
+"""How many seconds of its pace a server may be ahead before reading from it waits."""
 _CLOSE_S = 0.5
 ANSWER = AnswerLimits(
     body_bytes=4 * MIB,
-    # A stream may stay open for as long as the server; its connection is made anew after this.
+    # A stream may stay open as long as the server; after so many bytes it is connected again.
     stream_bytes=256 * MIB,
     event_bytes=4 * MIB,
     events_a_second=_LINES_A_SECOND,
     requests_a_second=100,
     redirects=0,
-    # Answers may take as long as a call may; the calls have limits of their own.
+    # Answers may take as long as a call may, and calls have their own limits.
     headers_s=3600.0,
     idle_s=None,
     total_s=None,
 )
 _NOT_SPOKEN = (types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND)
 
-# They tell whole addresses, which may hold a key, and every line that is no protocol.
+# These loggers write whole addresses, which may hold a key, and every line that is no protocol.
 for _chatty in ("client", "mcp", "httpx2", "httpcore2"):
-    logging.getLogger(_chatty).setLevel(logging.CRITICAL)
+    set_level("CRITICAL", _chatty)
 
 
-class Link:
-    """An open session. ``closed`` is set when the other side has gone."""
+class McpConnection:
+    """An open session. ``closed`` is set when the program's output has ended."""
 
     def __init__(self, session: ClientSession, server: str) -> None:
         self._session = session
@@ -74,19 +80,22 @@ class Link:
         self.closed = asyncio.Event()
         self.garbage = 0
         self.why = ""
-        """Why it was closed, where its end alone does not tell."""
+        """Why the output was read no further, if the program did not just end."""
 
     @property
-    def tells_changes(self) -> bool:
-        """Whether a change of its tools is told unasked; by the newer way it is not, to us."""
+    def reports_changes(self) -> bool:
+        """Whether the server reports changes of its tools: not after ``discover``."""
         return self._session.initialize_result is not None
 
-    async def list(self, timeout_s: float) -> Listing:
-        """All tools, page by page, within bounds. Raises ``ServerAway``, ``CallRefused``."""
+    async def list(self, timeout_s: float) -> ToolListing:
+        """List the tools, page by page, up to a limit.
+
+        Raises ``ServerUnavailable`` and ``CallRefused``.
+        """
         capabilities = self._session.server_capabilities
         if capabilities is not None and capabilities.tools is None:
-            return Listing(())
-        found: list[Listed] = []
+            return ToolListing(())
+        found: list[ListedTool] = []
         cursor: str | None = None
         async with self._bounded(timeout_s, "did not list its tools"):
             for _ in range(MAX_PAGES):
@@ -96,15 +105,19 @@ class Link:
                 cursor = page.next_cursor
                 if not cursor or len(found) >= _LISTED:
                     break
-        return Listing(tuple(found), is_cut=bool(cursor))
+        return ToolListing(tuple(found), is_cut=bool(cursor))
 
-    async def call(self, tool: str, args: dict[str, Any], timeout_s: float) -> Answer:
-        """Call a tool. Cancelling tells the server so. Raises what ``failures`` names."""
+    async def call(self, tool: str, args: dict[str, Any], timeout_s: float) -> str:
+        """Call a tool. If it is cancelled, the server is notified.
+
+        Raises ``CallRefused`` (also if the result says that the call failed), ``CallTimedOut`` and
+        ``CallLost``.
+        """
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=tool, arguments=args)
         )
         try:
-            # Not `call_tool`: it would check the answer by a schema that the server wrote itself.
+            # Not ``call_tool``: it would check the answer by a schema that the server wrote itself.
             result = await self._session.send_request(
                 request, types.CallToolResult, request_read_timeout_seconds=timeout_s
             )
@@ -114,25 +127,35 @@ class Link:
             raise CallRefused(f"{self._server} answered with what is no result") from None
         except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
             raise self._lost(_why(error)) from None
-        return _answer(result)
+        text = _text_of_result(result)
+        if result.is_error:
+            raise CallRefused(text)
+        return text
 
     async def alive(self, timeout_s: float) -> None:
-        """Raise ``ServerAway`` if the server does not answer; any answer will do."""
+        """Raise ``ServerUnavailable`` if the server does not answer; any answer will do."""
         async with self._bounded(timeout_s, "did not answer"):
             with contextlib.suppress(CallRefused):
                 await self._asked(self._session.send_ping())
 
     async def open(self) -> None:
-        """Agree on a version: by the handshake, which nearly all know, else by the newer way."""
+        """Agree on a protocol version: by ``initialize``, which nearly all know, else ``discover``.
+
+        Raises ``ServerUnavailable`` and ``CallRefused``.
+        """
         try:
             await self._session.initialize()
         except MCPError as error:
             if error.code not in _NOT_SPOKEN:
-                raise ServerAway(f"{self._server} refused to begin: {_said(error)}") from None
+                raise ServerUnavailable(
+                    f"{self._server} refused to begin: {_one_line(error.message)}"
+                ) from None
             await self._asked(self._session.discover())
         except (ValidationError, RuntimeError) as error:
-            told = _one_line(str(error))
-            raise ServerAway(f"{self._server} began with what is no protocol: {told}") from None
+            reason = _one_line(str(error))
+            raise ServerUnavailable(
+                f"{self._server} began with what is no protocol: {reason}"
+            ) from None
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -142,20 +165,24 @@ class Link:
             async with asyncio.timeout(timeout_s):
                 yield
         except TimeoutError:
-            raise ServerAway(f"{self._server} {what} within {timeout_s:g} s") from None
+            raise ServerUnavailable(f"{self._server} {what} within {timeout_s:g} s") from None
 
     async def _asked(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
         except MCPError as error:
             if error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
-                raise ServerAway(f"{self._server} went away: {_said(error)}") from None
-            raise CallRefused(f"{self._server} answered with an error: {_said(error)}") from None
+                raise ServerUnavailable(
+                    f"{self._server} went away: {_one_line(error.message)}"
+                ) from None
+            raise CallRefused(
+                f"{self._server} answered with an error: {_one_line(error.message)}"
+            ) from None
         except (ValidationError, RuntimeError) as error:
-            told = _one_line(str(error))
-            raise CallRefused(f"{self._server} answered with what is no answer: {told}") from None
+            reason = _one_line(str(error))
+            raise CallRefused(f"{self._server} answered with what is no answer: {reason}") from None
         except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
-            raise ServerAway(f"{self._server} went away: {_why(error)}") from None
+            raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
 
     def _failed(self, error: MCPError, timeout_s: float) -> CallRefused | CallTimedOut | CallLost:
         if error.code == types.REQUEST_TIMEOUT:
@@ -164,8 +191,8 @@ class Link:
                 "known, so look before you ask for it again"
             )
         if error.code == types.CONNECTION_CLOSED:
-            return self._lost(_said(error))
-        return CallRefused(_said(error))
+            return self._lost(_one_line(error.message))
+        return CallRefused(_one_line(error.message))
 
     def _lost(self, why: str) -> CallLost:
         return CallLost(
@@ -177,38 +204,34 @@ class Link:
 @asynccontextmanager
 async def over_http(
     server: str, url: str, headers: Mapping[str, str], on_changed: Callable[[], None]
-) -> AsyncGenerator[Link]:
-    """A session with the server at an address. Raises ``ServerAway``."""
+) -> AsyncGenerator[McpConnection]:
+    """A session with the server at an address. Raises ``ServerUnavailable``."""
     try:
         async with (
-            Client(ANSWER, headers=headers) as client,
+            BoundedClient(ANSWER, await loaded(), headers=headers) as client,
             streamable_http_client(
                 url, http_client=client, max_sse_event_size=ANSWER.event_bytes
             ) as (
                 incoming,
                 outgoing,
             ),
-            ClientSession(
-                incoming, outgoing, client_info=_us(), message_handler=_hearing(on_changed)
-            ) as session,
+            _session(incoming, outgoing, on_changed) as session,
         ):
-            yield Link(session, server)
+            yield McpConnection(session, server)
     except (httpx2.HTTPError, OSError) as error:
-        raise ServerAway(f"{server} can't be reached: {_one_line(str(error))}") from None
+        raise ServerUnavailable(f"{server} can't be reached: {_one_line(str(error))}") from None
 
 
 @asynccontextmanager
 async def over_stdio(
-    server: str, child: Child, clock: Clock, on_changed: Callable[[], None]
-) -> AsyncGenerator[Link]:
-    """A session with a program that was started. Its end sets ``closed`` of the link."""
+    server: str, child: EngineProcess, clock: Clock, on_changed: Callable[[], None]
+) -> AsyncGenerator[McpConnection]:
+    """A session with a program that was started. The end of its output sets ``closed``."""
     give, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, take = anyio.create_memory_object_stream[SessionMessage](64)
     owner = TaskOwner(f"mcp {server}")
-    session = ClientSession(
-        incoming, outgoing, client_info=_us(), message_handler=_hearing(on_changed)
-    )
-    link = Link(session, server)
+    session = _session(incoming, outgoing, on_changed)
+    link = McpConnection(session, server)
 
     async def listen() -> None:
         try:
@@ -230,18 +253,18 @@ async def over_stdio(
 
 
 async def _read(
-    child: Child,
+    child: EngineProcess,
     give: MemoryObjectSendStream[SessionMessage | Exception],
-    link: Link,
+    link: McpConnection,
     clock: Clock,
 ) -> None:
-    """What the program says, as messages; the rest is counted and dropped."""
+    """Pass the program's lines on as messages. Lines that are none are counted and dropped."""
     busy_until = clock.monotonic()
     try:
         async with contextlib.aclosing(child.lines()) as lines:
             async for line in lines:
                 if line.strip():
-                    message = await _parsed(line)
+                    message = await _parsed(line, child.name)
                     if message is not None:
                         await give.send(message)
                     else:
@@ -252,7 +275,7 @@ async def _read(
                 now = clock.monotonic()
                 cost_s = 1 / _LINES_A_SECOND + len(line) / _BYTES_A_SECOND
                 busy_until = max(busy_until, now) + cost_s
-                if busy_until - now > _AHEAD_S:
+                if busy_until - now > AHEAD_S:
                     await clock.sleep(busy_until - now)
     except EngineFailed as error:
         link.why = error.message
@@ -260,10 +283,10 @@ async def _read(
         return  # our own end of the session is closed
 
 
-async def _parsed(line: bytes) -> SessionMessage | None:
+async def _parsed(line: bytes, program: str) -> SessionMessage | None:
     try:
         if len(line) > _THREAD_BYTES:
-            message = await asyncio.to_thread(_message, line)
+            message = await compute(partial(_message, line), key=program)
         else:
             message = _message(line)
     except ValueError:
@@ -276,7 +299,7 @@ def _message(line: bytes) -> types.JSONRPCMessage:
 
 
 async def _write(
-    child: Child,
+    child: EngineProcess,
     take: MemoryObjectReceiveStream[SessionMessage],
     give: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
@@ -285,24 +308,21 @@ async def _write(
             text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
             await child.write(text.encode() + b"\n")
     except EngineFailed:
-        give.close()  # whoever waits for an answer learns that none will come
+        give.close()  # so that pending requests fail: no answer will come
 
 
-def _us() -> types.Implementation:
-    return types.Implementation(name="agentsup", version=__version__)
-
-
-def _hearing(on_changed: Callable[[], None]) -> MessageHandlerFnT:
+def _session(incoming: Any, outgoing: Any, on_changed: Callable[[], None]) -> ClientSession:
     async def hear(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             on_changed()
 
-    return hear
+    us = types.Implementation(name="agentsup", version=__version__)
+    return ClientSession(incoming, outgoing, client_info=us, message_handler=hear)
 
 
-def _listed(tool: types.Tool) -> Listed:
+def _listed(tool: types.Tool) -> ListedTool:
     hints = tool.annotations
-    return Listed(
+    return ListedTool(
         tool.name,
         tool.description or tool.title or "",
         dict(tool.input_schema),
@@ -312,11 +332,11 @@ def _listed(tool: types.Tool) -> Listed:
     )
 
 
-def _answer(result: types.CallToolResult) -> Answer:
+def _text_of_result(result: types.CallToolResult) -> str:
     parts = [_text_of(block) for block in result.content]
     if not any(parts) and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return Answer(joined(parts), bool(result.is_error))
+    return joined(parts)
 
 
 def _text_of(block: types.ContentBlock) -> str:
@@ -335,11 +355,7 @@ def _text_of(block: types.ContentBlock) -> str:
 
 def _why(error: BaseException) -> str:
     over = exceeded(error)
-    return over.told if over is not None else type(error).__name__
-
-
-def _said(error: MCPError) -> str:
-    return _one_line(error.message)
+    return over.text if over is not None else type(error).__name__
 
 
 def _one_line(text: str) -> str:

@@ -1,1 +1,7 @@
-"""What an agent remembers beyond a session, and what becomes of a session that grows too long."""
+"""An agent's memory beyond a session, and the shortening of sessions that are too long."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,87 +1,93 @@
-"""When a session's history is too long, what of it is replaced, and by what without a model. Pure.
+"""Decides when a session is too long and which turns a summary replaces. Pure.
 
-Whole turns are replaced, the oldest first, so that what is left is a history that could have been
-said just so. The newest turn stays whatever its length.
+It also makes the summary that needs no model. Whole turns are replaced, the oldest first, so that
+the rest is a complete conversation. The newest turn is never replaced, whatever its length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from agentsup.agents.memory.telling import one_line
+from agentsup.agents.memory.texts import one_line
 from agentsup.agents.memory.tokens import clipped, tokens, tokens_of_bytes
-from agentsup.agents.transcript import HISTORY_LIMIT, Said, SessionSize
+from agentsup.agents.memory.transcript import HISTORY_LIMIT, SessionSize, TranscriptEntry
 
-KEPT_ENTRIES = HISTORY_LIMIT // 2
+RECENT_ENTRIES = HISTORY_LIMIT // 2
 _BEGINNING = "It began with: "
 _LEFT_OUT = "(turns between are left out)"
 _FIRST_TOKENS = 200
 _SIDE_TOKENS = 40
-"""Of what was asked and of what was answered in a turn's line."""
+"""How many tokens of each entry are shown in the line of its turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnEntries:
     """The entries of one message."""
 
-    entries: tuple[Said, ...]
+    entries: tuple[TranscriptEntry, ...]
 
     @property
     def tokens(self) -> int:
-        """Estimated length."""
+        """The estimated length in tokens."""
         return sum(tokens(entry.text) for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Shortening:
-    """What a summary shall stand for. ``previous`` is the summary of what came before ``turns``."""
+    """The turns that a summary replaces.
+
+    ``previous`` is the summary of the turns before them. ``max_tokens`` is the greatest length of
+    the new summary.
+    """
 
     previous: str
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnEntries, ...]
     max_tokens: int
 
     @property
     def upto_id(self) -> int:
-        """The last entry that the summary stands for."""
+        """The id of the last entry that the summary replaces."""
         return self.turns[-1].entries[-1].entry_id
 
 
 def is_too_long(size: SessionSize, budget_tokens: int, *, from_state: bool) -> bool:
-    """Whether a session is to be shortened before its next turn. ``from_state``: the engine goes on
-    from a state of its own that holds the history, so the length of that state counts."""
+    """Whether a session must be shortened before its next turn.
+
+    ``from_state``: the engine continues from its own state, which holds the history, so the length
+    of that state counts.
+    """
     if from_state and size.state_bytes:
         return tokens_of_bytes(size.state_bytes) > budget_tokens
     length = tokens_of_bytes(size.text_bytes + size.summary_bytes)
     return length > budget_tokens or size.entries > HISTORY_LIMIT
 
 
-def turns_of(entries: Sequence[Said]) -> list[Turn]:
-    """Entries by turn, in order."""
-    turns: list[list[Said]] = []
-    for entry in entries:
-        if not turns or turns[-1][-1].message_id != entry.message_id:
-            turns.append([])
-        turns[-1].append(entry)
-    return [Turn(tuple(each)) for each in turns]
+def turns_of(entries: Sequence[TranscriptEntry]) -> list[TurnEntries]:
+    """The entries grouped by turn, in order."""
+    by_message = groupby(entries, key=lambda entry: entry.message_id)
+    return [TurnEntries(tuple(turn)) for _, turn in by_message]
 
 
-def shortening(previous: str, entries: Sequence[Said], budget_tokens: int) -> Shortening | None:
-    """What to replace so that about half of the budget is used; None where nothing can be."""
+def shortening(
+    previous: str, entries: Sequence[TranscriptEntry], budget_tokens: int
+) -> Shortening | None:
+    """What to replace so that about half of the budget is used; None if nothing can be replaced."""
     turns = turns_of(entries)
-    kept, room, count = 0, budget_tokens // 2, 0
+    recent, room, count = 0, budget_tokens // 2, 0
     for turn in reversed(turns):
         count += len(turn.entries)
         room -= turn.tokens
-        if kept and (room < 0 or count > KEPT_ENTRIES):
+        if recent and (room < 0 or count > RECENT_ENTRIES):
             break
-        kept += 1
-    dropped = turns[: len(turns) - kept]
+        recent += 1
+    dropped = turns[: len(turns) - recent]
     return Shortening(previous, tuple(dropped), budget_tokens // 4) if dropped else None
 
 
 def excerpts(wanted: Shortening) -> str:
-    """A summary without a model: how it began, and a line for each turn, the latest if not all fit."""
+    """A summary without a model: the beginning, and a line for each late turn that fits."""
     earlier = wanted.previous.splitlines()
     if earlier:
         first, body = earlier[0], earlier[1:]
@@ -91,25 +97,27 @@ def excerpts(wanted: Shortening) -> str:
     lines = [line for line in body if line != _LEFT_OUT] + [_line(turn) for turn in wanted.turns]
     first = clipped(first, wanted.max_tokens // 2)
     room = wanted.max_tokens - tokens(first + "\n" + _LEFT_OUT + "\n")
-    kept: list[str] = []
+    chosen: list[str] = []
     for line in reversed(lines):
         room -= tokens(line + "\n")
         if room < 0:
             break
-        kept.append(line)
-    is_whole = len(kept) == len(lines) and _LEFT_OUT not in body
-    return "\n".join([first, *([] if is_whole else [_LEFT_OUT]), *reversed(kept)])
+        chosen.append(line)
+    is_whole = len(chosen) == len(lines) and _LEFT_OUT not in body
+    return "\n".join([first, *([] if is_whole else [_LEFT_OUT]), *reversed(chosen)])
 
 
-def _line(turn: Turn) -> str:
+def _line(turn: TurnEntries) -> str:
     """A turn in one line."""
     sides = [clipped(one_line(entry.text), _SIDE_TOKENS) for entry in turn.entries]
     return "- " + " → ".join(side for side in sides if side)
 
 
 def conversation(wanted: Shortening, most_tokens: int) -> str:
-    """What a model is given to summarise: the earlier summary and the turns, the latest if not all
-    fit."""
+    """The text that a model is asked to summarise.
+
+    It is the earlier summary, and as many of the latest turns as fit into ``most_tokens``.
+    """
     room, said = most_tokens, list[str]()
     for turn in reversed(wanted.turns):
         text = "\n".join(f"{_WHO[e.role]}: {clipped(e.text, 500)}" for e in turn.entries)

@@ -1,44 +1,47 @@
-"""What is remembered: one entry, who may recall it, and the bounds it must keep. Pure."""
+"""A memory entry: its fields, who may recall it, and its limits. Pure."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TypeVar
 
 from agentsup.kit.normal_form import normal_form
 from agentsup.model.errors import BadRequest
+
+E = TypeVar("E", bound=StrEnum)
 
 MAX_KEY_CHARS = 200
 MAX_CONTENT_CHARS = 4000
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
 _LONGEST_RAW = 4
-"""Times as long as allowed: no text is shorter than a quarter of its length in normal form, but
-for white space, of which nobody needs that much."""
+"""A text longer than this many times its limit is refused before it is normalised.
+
+Normal form makes no text shorter than a quarter of its length, white space excepted.
+"""
 DEFAULT_CONFIDENCE = 0.5
 _SEEN = re.compile(r"(mem_[0-9A-Za-z_-]{1,64})@([0-9]{1,15})")
 
 
-class Scope(StrEnum):
-    """Whose work may recall an entry. All but the first take effect once an operator shares it."""
+class MemoryScope(StrEnum):
+    """Whose work may recall an entry. All but the first need an operator who shares the entry."""
 
     INSTANCE = "instance"
-    """That of the person for whom the agent saved it, and of this agent only."""
+    """Work of this agent for the person for whom it saved the entry."""
     AGENT = "agent"
-    """Everybody's, with this agent."""
+    """All work of this agent."""
     TYPE = "type"
-    """Agents that have the role its agent had when it saved it."""
+    """Work of agents in the role that the agent had when it saved the entry."""
     GLOBAL = "global"
-    """Every agent."""
+    """Work of every agent."""
 
 
-class Kind(StrEnum):
-    """What sort of thing it is."""
+class MemoryKind(StrEnum):
+    """What sort of knowledge an entry is."""
 
     PATTERN = "pattern"
     PREFERENCE = "preference"
@@ -47,9 +50,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Who remembers, and in whose work (``Principal.person``). ``role`` is empty without one;
-    ``max_entries`` is how much the agent may keep."""
+class MemoryOwner:
+    """The agent that saves or recalls, and the person for whom it works (``Principal.person``).
+
+    ``role`` is empty if the agent has none. ``max_entries`` is how many entries it may have.
+    """
 
     agent_id: str
     role: str = ""
@@ -58,27 +63,27 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A checked entry, about to be saved."""
+class MemoryDraft:
+    """A checked entry that is about to be saved."""
 
     key: str
     content: str
-    kind: Kind
-    scope: Scope
+    kind: MemoryKind
+    scope: MemoryScope
     confidence: float
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One entry as somebody was shown it: each saving gives it a later ``updated_at``."""
+class ShownEntry:
+    """One entry as it was shown to somebody. Each save gives it a later ``updated_at``."""
 
     memory_id: str
     updated_at: int
 
     @classmethod
-    def parsed(cls, text: str) -> Seen | None:
-        """From what ``str()`` gives; None for any other text."""
+    def parsed(cls, text: str) -> ShownEntry | None:
+        """The value of a text that ``str()`` gave; None for any other text."""
         found = _SEEN.fullmatch(text)
         return cls(found[1], int(found[2])) if found else None
 
@@ -87,24 +92,26 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """All that one person has under a key, in every scope or in one."""
+class PersonKey:
+    """All entries that one person has under a key, in every scope or in one."""
 
     person: str
     key: str
-    scope: Scope | None = None
+    scope: MemoryScope | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry as it is kept. Times are wall milliseconds; ``touched_at`` is the last saving,
-    pinning or recall."""
+class MemoryEntry:
+    """One entry as it is stored.
+
+    Times are wall milliseconds. ``touched_at`` is the last save, pinning, sharing or recall.
+    """
 
     seq: int
     memory_id: str
     agent_id: str
-    scope: Scope
-    kind: Kind
+    scope: MemoryScope
+    kind: MemoryKind
     key: str
     content: str
     tags: tuple[str, ...]
@@ -116,54 +123,31 @@ class Entry:
     updated_at: int
     touched_at: int
     person: str = ""
-    """At the root of the work in which it was saved."""
+    """The person at the root of the work in which the entry was saved."""
     shared_by: str = ""
-    """The operator who let it be recalled as widely as its scope says, or empty."""
+    """The operator who shared the entry, or empty."""
 
     @property
-    def seen(self) -> Seen:
-        """What names it as it is now."""
-        return Seen(self.memory_id, self.updated_at)
+    def seen(self) -> ShownEntry:
+        """The reference to the entry in its current version."""
+        return ShownEntry(self.memory_id, self.updated_at)
 
     @property
     def waits(self) -> bool:
-        """Whether it is meant for more than its person, and no operator has shared it."""
-        return self.scope is not Scope.INSTANCE and not self.shared_by
-
-    @classmethod
-    def of(cls, row: Any) -> Entry:
-        """From a row of ``memories``."""
-        return cls(
-            seq=row["seq"],
-            memory_id=row["memory_id"],
-            agent_id=row["agent_id"],
-            scope=Scope(row["scope"]),
-            kind=Kind(row["kind"]),
-            key=row["key"],
-            content=row["content"],
-            tags=tuple(json.loads(row["tags"])),
-            confidence=row["confidence"],
-            use_count=row["use_count"],
-            pinned=bool(row["pinned"]),
-            role=row["role"],
-            created_at=row["created_at"],
-            updated_at=row["updated_at"],
-            touched_at=row["touched_at"],
-            person=row["person"],
-            shared_by=row["shared_by"],
-        )
+        """Whether its scope is wider than instance and no operator has shared it yet."""
+        return self.scope is not MemoryScope.INSTANCE and not self.shared_by
 
 
 def draft(
     key: str,
     content: str,
     *,
-    kind: str = Kind.FACT.value,
-    scope: str = Scope.INSTANCE.value,
+    kind: str = MemoryKind.FACT.value,
+    scope: str = MemoryScope.INSTANCE.value,
     confidence: float = DEFAULT_CONFIDENCE,
     tags: Iterable[str] = (),
-) -> Draft:
-    """Check what is to be saved. A confidence outside 0 to 1 counts as the default.
+) -> MemoryDraft:
+    """Check an entry before it is saved. A confidence outside 0 to 1 counts as the default.
 
     Raises ``BadRequest`` naming the field.
     """
@@ -179,11 +163,11 @@ def draft(
             field="content",
         )
     sure = confidence if math.isfinite(confidence) and 0 <= confidence <= 1 else DEFAULT_CONFIDENCE
-    return Draft(clean_key(key), text, kind_of(kind), scope_of(scope), sure, clean_tags(tags))
+    return MemoryDraft(clean_key(key), text, kind_of(kind), scope_of(scope), sure, clean_tags(tags))
 
 
 def clean_key(key: str) -> str:
-    """A key as it is kept: composed characters, single spaces. Raises ``BadRequest``."""
+    """The key in its stored form: normal form, single spaces. Raises ``BadRequest``."""
     is_short = len(key) <= _LONGEST_RAW * MAX_KEY_CHARS
     found = " ".join(normal_form(key).replace("\0", "").split()) if is_short else key
     if not found:
@@ -200,7 +184,10 @@ def _tag(text: str) -> str:
 
 
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags in one form, each once. Raises ``BadRequest`` for too many or too long ones."""
+    """The tags in normal form and lower case, each once.
+
+    Raises ``BadRequest`` for too many or too long ones.
+    """
     found = tuple(dict.fromkeys(tag for each in tags if (tag := _tag(each))))
     if len(found) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in found):
         raise BadRequest(
@@ -209,21 +196,18 @@ def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def kind_of(text: str) -> Kind:
-    """The kind called so. Raises ``BadRequest`` with those there are."""
-    try:
-        return Kind(text)
-    except ValueError:
-        raise BadRequest(
-            f"there is no kind {text!r} of memory; there are {', '.join(Kind)}", field="kind"
-        ) from None
+def kind_of(text: str) -> MemoryKind:
+    """The kind with this value. Raises ``BadRequest``, which names all kinds."""
+    return _member(MemoryKind, text, "kind", f"there is no kind {text!r} of memory")
 
 
-def scope_of(text: str) -> Scope:
-    """The scope called so. Raises ``BadRequest`` with those there are."""
+def scope_of(text: str) -> MemoryScope:
+    """The scope with this value. Raises ``BadRequest``, which names all scopes."""
+    return _member(MemoryScope, text, "scope", f"there is no scope {text!r}")
+
+
+def _member(values: type[E], text: str, field: str, problem: str) -> E:
     try:
-        return Scope(text)
+        return values(text)
     except ValueError:
-        raise BadRequest(
-            f"there is no scope {text!r}; there are {', '.join(Scope)}", field="scope"
-        ) from None
+        raise BadRequest(f"{problem}; there are {', '.join(values)}", field=field) from None

@@ -1,8 +1,8 @@
-"""Which entries fit a text, and in what order. Pure: words, index queries, scores.
+"""Which entries match a text, and in what order. Pure: words, index queries, scores.
 
-The index is asked with quoted words only, so nothing that anybody writes is read as its syntax.
-Who may see an entry is part of the same query: each entry carries words for its readers in a column
-of its own, so that a search walks the entries of one agent and not those of all.
+Queries contain quoted words only, so no text is read as query syntax. Who may see an entry is part
+of the same query: each entry has words for its readers in a column of its own (``audience``), so
+that a search reads the entries of one agent and not those of all.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import math
 import re
 from collections.abc import Iterable
 
-from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope
+from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryOwner, MemoryScope
 from agentsup.kit.normal_form import normal_form
 
 HALF_LIFE_MS = 90 * 24 * 3600 * 1000
 MAX_WORDS = 32
 MAX_WORD_CHARS = 64
 _PREFIX_FROM = 4
-"""Words this long also find longer ones that begin with them."""
-_STANDING_WEIGHT = 0.25
-"""How much standing counts beside the fit of the words, so that what is used often does not hide
-what fits better."""
+"""Words of at least this many characters also match longer words that begin with them."""
+_WEIGHT_SHARE = 0.25
+"""How much the weight of an entry counts beside the match of its words.
+
+It is low, so that an entry that is often used does not hide one that matches better.
+"""
 _SEARCHED_CHARS = 20_000
-"""Of a text that is long; its first words tell what it is about."""
+"""How many characters of a text are read for words; the first ones say what it is about."""
 _WORD = re.compile(r"[^\W_]+")
 _COMMON_TEXT = """
 about after all also and any are but can could did does for from get had has have her him his
@@ -41,7 +43,7 @@ _COMMON = frozenset(_COMMON_TEXT.split())
 def words(text: str, *, telling: bool = False) -> tuple[str, ...]:
     """The words of a text to search by, each once, in order.
 
-    ``telling`` leaves out short and common ones: for a text that is no search by itself.
+    ``telling`` leaves out short and common words: for a text that was not written as a search.
     """
     found: dict[str, str] = {}
     for word in _WORD.findall(normal_form(text[:_SEARCHED_CHARS])):
@@ -54,37 +56,49 @@ def words(text: str, *, telling: bool = False) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-# -- who may read, as words of the index ------------------------------------------------------------
+# -- readers as words of the index -----------------------------------------------------------------
 
 
 def _word_of(mark: str, text: str) -> str:
     return mark + text.casefold().encode("utf-8", "replace").hex()
 
 
-def audience(owner: Owner, scope: Scope, kind: Kind, *, is_shared: bool = False) -> str:
-    """The words under which the index finds an entry for its readers: whose it is, of what kind,
-    for whose work it was saved; and, once an operator has shared it, whom its scope names."""
+def audience(
+    owner: MemoryOwner, scope: MemoryScope, kind: MemoryKind, *, is_shared: bool = False
+) -> str:
+    """The words by which the index finds an entry for its readers.
+
+    They stand for its agent, its kind, the person for whose work it was saved and, once an operator
+    has shared it, the readers of its scope.
+    """
     found = [_word_of("a", owner.agent_id), _word_of("k", kind.value), _word_of_person(owner)]
-    if is_shared and scope is Scope.AGENT:
+    if is_shared and scope is MemoryScope.AGENT:
         found.append(_word_of("i", owner.agent_id))
-    elif is_shared and scope is Scope.TYPE:
+    elif is_shared and scope is MemoryScope.TYPE:
         found.append(_word_of("r", owner.role))
-    elif is_shared and scope is Scope.GLOBAL:
+    elif is_shared and scope is MemoryScope.GLOBAL:
         found.append("g")
     return " ".join(found)
 
 
-def _word_of_person(owner: Owner) -> str:
-    """The agent and the person together: one word, as they are one reader."""
+def _word_of_person(owner: MemoryOwner) -> str:
+    """One word for the agent and the person together, since together they are one reader."""
     return f"{_word_of('p', owner.agent_id)}{_word_of('x', owner.person)}"
 
 
 def queries(
-    owner: Owner, wanted: tuple[str, ...], *, kind: Kind | None = None, own_only: bool = False
+    owner: MemoryOwner,
+    wanted: tuple[str, ...],
+    *,
+    kind: MemoryKind | None = None,
+    own_only: bool = False,
 ) -> tuple[str, ...]:
-    """One query per tier, the nearest first: what was saved in this person's work, what is shared
-    with all of the agent's, with those of the same role, with everybody. ``own_only``: all that the
-    agent has, for operators who look."""
+    """One query per tier, the nearest first; none without words.
+
+    The tiers are: saved in this person's work, shared with all work of the agent, with agents of
+    the same role, with every agent. ``own_only``: one query for all of the agent's entries, for
+    operators who look at them.
+    """
     if not wanted:
         return ()
     any_word = " OR ".join(_quoted(word) for word in wanted)
@@ -116,26 +130,25 @@ def _quoted(word: str) -> str:
 # -- order -----------------------------------------------------------------------------------------
 
 
-def standing(confidence: float, use_count: int, updated_at: int, now_ms: int) -> float:
-    """What an entry is worth by itself: its confidence, halved every 90 days, and its use."""
+def weight(confidence: float, use_count: int, updated_at: int, now_ms: int) -> float:
+    """The value of an entry by itself: its confidence, halved every 90 days, plus its use."""
     age = max(0, now_ms - updated_at) / HALF_LIFE_MS
     return float(confidence * 0.5**age + math.log1p(use_count))
 
 
-def standing_of(entry: Entry, now_ms: int) -> float:
-    """The same of an entry as it is kept."""
-    return standing(entry.confidence, entry.use_count, entry.updated_at, now_ms)
+def ranked(found: Iterable[tuple[MemoryEntry, float]], now_ms: int) -> list[MemoryEntry]:
+    """Sort the entries of one tier, the best first.
 
-
-def ranked(found: Iterable[tuple[Entry, float]], now_ms: int) -> list[Entry]:
-    """Entries of one tier, the best first. ``found`` has each with its ``bm25``, where less is
-    better; only the ratio to the best counts, because its size depends on how many there are."""
+    ``found`` has each entry with its ``bm25``, where less is better. Only the ratio to the best one
+    counts, because the size of ``bm25`` depends on the number of entries.
+    """
     pairs = list(found)
     best = min((rank for _, rank in pairs), default=0.0)
 
-    def score(pair: tuple[Entry, float]) -> tuple[float, int]:
+    def score(pair: tuple[MemoryEntry, float]) -> tuple[float, int]:
         entry, rank = pair
         fit = rank / best if best < 0 else 1.0
-        return fit * (1 + _STANDING_WEIGHT * standing_of(entry, now_ms)), entry.updated_at
+        own = weight(entry.confidence, entry.use_count, entry.updated_at, now_ms)
+        return fit * (1 + _WEIGHT_SHARE * own), entry.updated_at
 
     return [entry for entry, _ in sorted(pairs, key=score, reverse=True)]

@@ -1,4 +1,4 @@
-"""Whose entries go where an agent's memory is full. Pure."""
+"""Decides whose entries are dropped if an agent's memory is full. Pure."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _AT_ONCE = 50
-"""One in so many of a person's entries goes along with those that must."""
+"""One in this many of a person's entries is dropped in addition, as room for the next saves."""
 
 
-class Held(NamedTuple):
-    """How many entries a person has, and how many of them may go."""
+class PersonShare(NamedTuple):
+    """How many entries a person has, and how many of them may be dropped (``loose``)."""
 
     person: str
     entries: int
     loose: int
 
 
-def room(held: Iterable[Held], saver: str, *, over: int, limit: int) -> Counter[str]:
-    """How many entries of each person are to be dropped, ``over`` in all and some more so that the
-    next savings find room; fewer than ``over`` where no more may go.
+def entries_to_drop(
+    stored: Iterable[PersonShare], saver: str, *, over: int, limit: int
+) -> Counter[str]:
+    """How many entries of each person are to be dropped.
 
-    They are always of the person who has the most, the ``saver`` first among equals. Of another than
-    the saver nothing goes that is within an equal part of ``limit``.
+    It is ``over`` in all, and some more so that the next saves find room; or fewer than ``over`` if
+    no more may be dropped. Entries are taken from the person who has the most, the ``saver`` first
+    among equals. A person other than the saver keeps at least an equal part of ``limit``.
     """
-    of = {each.person: each for each in held}
+    of = {each.person: each for each in stored}
     part = limit // max(1, len(of))
     drops: Counter[str] = Counter()
     heap = [(-each.entries, each.person != saver, each.person) for each in of.values()]

@@ -1,155 +1,137 @@
-"""An agent's durable memory, over the store."""
+"""An agent's durable memory in the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from agentsup.agents.memory import rows
+from agentsup.agents.memory import moving, rows
 from agentsup.agents.memory.entry import (
-    Draft,
-    Entry,
-    Kind,
-    Own,
-    Owner,
-    Scope,
-    Seen,
+    MemoryEntry,
+    MemoryKind,
+    MemoryOwner,
+    MemoryScope,
+    PersonKey,
+    ShownEntry,
     clean_key,
     clean_tags,
     draft,
 )
+from agentsup.agents.memory.moving import MovedMemory
 from agentsup.agents.memory.ranking import words
-from agentsup.agents.memory.rows import Saved
+from agentsup.agents.memory.rows import SavedMemory
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.principal import Principal
-from agentsup.store.database import Database, Reader, Tx
+from agentsup.store import Database
 
 RECALL_LIMIT = 10
 SEARCH_LIMIT = 50
 MAX_RECALLED = 50
 
 
+@dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """What agents save and recall. Holds no state beside the store's."""
+    """Saves and recalls the entries of agents. It has no state but the store's."""
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        entropy: Entropy,
-        *,
-        redact: Callable[[str], str] = lambda text: text,
-    ) -> None:
-        """``redact`` takes known secrets out of what is saved."""
-        self._database = database
-        self._clock = clock
-        self._entropy = entropy
-        self._redact = redact
+    database: Database
+    clock: Clock
+    entropy: Entropy
+    redact: Callable[[str], str] = str
+    """Removes known secrets from what is saved."""
 
     async def save(
         self,
-        owner: Owner,
+        owner: MemoryOwner,
         key: str,
         content: str,
         *,
-        kind: str = Kind.FACT.value,
-        scope: str = Scope.INSTANCE.value,
+        kind: str = MemoryKind.FACT.value,
+        scope: str = MemoryScope.INSTANCE.value,
         confidence: float = 0.5,
         tags: Sequence[str] = (),
-    ) -> Saved:
-        """Keep an entry for the person whose work it is; the same key and scope again replaces its
-        content and keeps its id. A wider scope is a wish until an operator shares it (``share``).
+    ) -> SavedMemory:
+        """Save an entry for the person for whom the agent works.
 
-        Raises ``BadRequest`` naming the field, ``Overloaded`` where there is no room.
+        A second save with the same key and scope replaces the content and keeps the id. A wider
+        scope than instance takes effect when an operator shares the entry (``share``). Raises
+        ``BadRequest`` naming the field, and ``Overloaded`` if there is no room.
         """
         wanted = draft(
-            self._redact(key),
-            self._redact(content),
+            self.redact(key),
+            self.redact(content),
             kind=kind,
             scope=scope,
             confidence=confidence,
-            tags=[self._redact(tag) for tag in tags],
+            tags=[self.redact(tag) for tag in tags],
         )
-        return await self._save(owner, wanted)
+        memory_id, now = self.entropy.new_id("mem"), self.clock.now_ms()
+        return await self.database.write(
+            rows.save_tx, owner, wanted, memory_id, now, name="memory.save"
+        )
 
-    async def _save(self, owner: Owner, wanted: Draft) -> Saved:
-        memory_id, now = self._entropy.new_id("mem"), self._clock.now_ms()
-
-        def save(tx: Tx) -> Saved:
-            return rows.save_tx(tx, owner, wanted, memory_id=memory_id, now=now)
-
-        return await self._database.write(save, name="memory.save")
+    async def take_over(self, agent_id: str, moved: Sequence[MovedMemory], by: Principal) -> int:
+        """Add entries of another home that are not here yet; returns how many. Raises ``Forbidden``
+        if ``by`` is not an operator."""
+        if not by.is_operator:
+            raise Forbidden("only an operator may import what an agent remembers")
+        now = self.clock.now_ms()
+        return await self.database.write(
+            moving.put_tx, agent_id, moved, by.label, now, name="memory.import"
+        )
 
     async def recall(
         self,
-        owner: Owner,
+        owner: MemoryOwner,
         query: str,
         *,
         limit: int = RECALL_LIMIT,
-        kind: Kind | None = None,
+        kind: MemoryKind | None = None,
         tags: Sequence[str] = (),
-        min_confidence: float = 0.0,
-    ) -> list[Entry]:
-        """What the agent knows about a text; each entry counts as used. Raises ``BadRequest``."""
+    ) -> list[MemoryEntry]:
+        """The entries that match ``query``; each counts as used. Raises ``BadRequest``."""
         if not query.strip():
             raise BadRequest("say what to recall", field="query")
-        found = await self.search(
-            owner,
-            query,
-            limit=max(1, min(limit, MAX_RECALLED)),
-            kind=kind,
-            tags=tags,
-            min_confidence=min_confidence,
-        )
+        most = max(1, min(limit, MAX_RECALLED))
+        found = await self.search(owner, query, limit=most, kind=kind, tags=tags)
         if found:
-            now = self._clock.now_ms()
-            await self._database.write(
-                lambda tx: rows.used_tx(tx, found, now=now), name="memory.used"
-            )
+            now = self.clock.now_ms()
+            await self.database.write(rows.used_tx, found, now, name="memory.used")
         return found
 
     async def search(
         self,
-        owner: Owner,
+        owner: MemoryOwner,
         query: str,
         *,
         limit: int = SEARCH_LIMIT,
-        kind: Kind | None = None,
+        kind: MemoryKind | None = None,
         tags: Sequence[str] = (),
-        min_confidence: float = 0.0,
         own_only: bool = False,
-    ) -> list[Entry]:
-        """The same for somebody who looks: no use is counted."""
-        wanted, now, filed = words(query), self._clock.now_ms(), clean_tags(tags)
-
-        def find(reader: Reader) -> list[Entry]:
-            return rows.search(
-                reader,
-                owner,
-                wanted,
-                now=now,
-                limit=limit,
-                kind=kind,
-                tags=filed,
-                min_confidence=min_confidence,
-                own_only=own_only,
-            )
-
-        return await self._database.read(find, name="memory.search")
+    ) -> list[MemoryEntry]:
+        """Like ``recall``, but no use is counted: for people who look at entries."""
+        wanted, now, filed = words(query), self.clock.now_ms(), clean_tags(tags)
+        return await self.database.read(
+            lambda r: rows.search(
+                r, owner, wanted, now=now, limit=limit, kind=kind, tags=filed, own_only=own_only
+            ),
+            name="memory.search",
+        )
 
     async def all_of(
         self,
         agent_id: str,
         person: str | None = None,
         *,
-        kind: Kind | None = None,
+        kind: MemoryKind | None = None,
         limit: int = 100,
-    ) -> tuple[list[Entry], int]:
-        """What an agent has saved that ``person`` may see (None: all), pinned ones first, then the
-        latest; and how many in all."""
-        return await self._database.read(
+    ) -> tuple[list[MemoryEntry], int]:
+        """The entries of an agent that ``person`` may see (None: all), and how many there are.
+
+        Pinned ones come first, then the latest; at most ``limit``.
+        """
+        return await self.database.read(
             lambda r: (
                 rows.listing(r, agent_id, kind=kind, limit=limit, person=person),
                 rows.count_of(r, agent_id, person),
@@ -157,11 +139,15 @@ class AgentMemory:
             name="memory.list",
         )
 
-    async def under_key(self, agent_id: str, key: str, person: str | None = None) -> list[Entry]:
-        """An agent's entries of one key that ``person`` may see (None: all), one per scope and
-        person. Raises ``NotFound``."""
+    async def under_key(
+        self, agent_id: str, key: str, person: str | None = None
+    ) -> list[MemoryEntry]:
+        """An agent's entries under ``key`` that ``person`` may see (None: all).
+
+        There is at most one per scope and person. Raises ``NotFound``.
+        """
         wanted = clean_key(key)
-        found = await self._database.read(
+        found = await self.database.read(
             lambda r: rows.under_key(r, agent_id, wanted, person=person, shared=True),
             name="memory.show",
         )
@@ -170,61 +156,63 @@ class AgentMemory:
         return found
 
     async def forget(
-        self, agent_id: str, which: Seen | Own, *, only: str | None = None
-    ) -> list[Entry]:
-        """Drop one entry of an agent as it was shown (``only``: if it is that person's), or what
-        somebody has under a key; which those were, perhaps none of a key.
+        self, agent_id: str, which: ShownEntry | PersonKey, *, only: str | None = None
+    ) -> list[MemoryEntry]:
+        """Drop one entry as it was shown (``Seen``), or what a person has under a key (``Own``).
 
-        Raises ``NotFound``, and ``NotSeen`` where the one has been saved anew since it was shown.
+        ``only`` is the person whose entry the shown one must be (None: anybody's). Returns the
+        dropped entries, which may be none for a key. Raises ``NotFound``, and ``NotSeen`` if the
+        shown entry was saved again since.
         """
-        meant = _clean(which)
-        return await self._database.write(
-            lambda tx: rows.forget_tx(tx, agent_id, meant, only=only), name="memory.forget"
+        return await self.database.write(
+            rows.forget_tx, agent_id, _clean(which), only, name="memory.forget"
         )
 
     async def share(
-        self, agent_id: str, seen: Seen, scope: Scope, by: Principal
-    ) -> tuple[Entry, bool]:
-        """Let one entry of an agent be recalled as widely as ``scope`` says, as it was shown to whoever
-        decides; the entry, and whether it replaces an earlier one. An operator's deed.
+        self, agent_id: str, seen: ShownEntry, scope: MemoryScope, by: Principal
+    ) -> tuple[MemoryEntry, bool]:
+        """Let one entry, as it was shown to an operator, be recalled as widely as ``scope`` says.
 
-        Raises ``Forbidden`` for anybody else, ``NotFound``, ``BadRequest``, and ``NotSeen`` where the
-        entry has been saved anew since: show it again and ask again.
+        Returns the entry, and whether it replaced an earlier one. Raises ``Forbidden`` if ``by`` is
+        not an operator, ``NotFound``, ``BadRequest``, and ``NotSeen`` if the entry was saved again
+        since: show it and ask again.
         """
         if not by.is_operator:
             raise Forbidden("only an operator may share what is remembered")
-        now = self._clock.now_ms()
-
-        def share(tx: Tx) -> tuple[Entry, bool]:
-            return rows.share_tx(tx, agent_id, seen, scope, by.label, now=now)
-
-        return await self._database.write(share, name="memory.share")
+        now = self.clock.now_ms()
+        return await self.database.write(
+            rows.share_tx, agent_id, seen, scope, by.label, now, name="memory.share"
+        )
 
     async def pin(
         self,
         agent_id: str,
-        which: Seen | Own,
+        which: ShownEntry | PersonKey,
         *,
         pinned: bool = True,
         only: str | None = None,
-    ) -> list[Entry]:
-        """Keep what is meant, as by ``forget``, from being pruned, or no longer. Raises ``NotFound``
-        and ``NotSeen``."""
-        meant, now = _clean(which), self._clock.now_ms()
-        return await self._database.write(
+    ) -> list[MemoryEntry]:
+        """Pin or unpin entries, named as for ``forget``.
+
+        Pinned entries are neither pruned nor dropped to make room. Raises ``NotFound`` and
+        ``NotSeen``.
+        """
+        meant, now = _clean(which), self.clock.now_ms()
+        return await self.database.write(
             lambda tx: rows.pin_tx(tx, agent_id, meant, pinned=pinned, now=now, only=only),
             name="memory.pin",
         )
 
     async def prune(self, agent_id: str, below: float, *, person: str | None = None) -> int:
-        """Drop what ``person`` may see (None: all), has a standing below a bound and is not pinned;
-        how many there were."""
-        now = self._clock.now_ms()
-        return await self._database.write(
-            lambda tx: rows.prune_tx(tx, agent_id, below, now=now, person=person),
-            name="memory.prune",
+        """Drop the unpinned entries with a weight under ``below`` (see ``ranking.weight``).
+
+        Only those that ``person`` may see are dropped (None: all). Returns how many there were.
+        """
+        now = self.clock.now_ms()
+        return await self.database.write(
+            rows.prune_tx, agent_id, below, now, person, name="memory.prune"
         )
 
 
-def _clean(which: Seen | Own) -> Seen | Own:
-    return replace(which, key=clean_key(which.key)) if isinstance(which, Own) else which
+def _clean(which: ShownEntry | PersonKey) -> ShownEntry | PersonKey:
+    return replace(which, key=clean_key(which.key)) if isinstance(which, PersonKey) else which

@@ -1,19 +1,19 @@
-"""Who shortens a session: a rule without a model, or the agent's own engine."""
+"""Makes the summary of a session with the agent's own engine."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
-from agentsup.agents.memory.compaction import Shortening, conversation, excerpts
+from agentsup.agents.memory.compaction import Shortening, conversation
 from agentsup.agents.memory.tokens import clipped
-from agentsup.engines.failures import EngineCrash
+from agentsup.engines import EngineCrash
 from agentsup.engines.guard import RunLimits, open_guarded
 from agentsup.model.engine import (
-    Done,
     Engine,
+    EngineDone,
     EngineSpec,
     Permission,
     PermissionRequest,
@@ -33,80 +33,57 @@ INSTRUCTION = (
 _REFUSED = "a summary is made without tools"
 
 
-class Summariser(Protocol):
-    """Makes a summary of at most so many tokens. Raises ``EngineFailed`` or ``TimeoutError``."""
+async def engine_summary(
+    wanted: Shortening,
+    engine: Engine,
+    spec: EngineSpec,
+    *,
+    timeout_s: float,
+    input_tokens: int,
+    usage: list[Usage],
+) -> str:
+    """A summary of at most ``wanted.max_tokens`` tokens, by one run of an engine without tools.
 
-    name: str
+    The engine reads about ``input_tokens``. ``usage`` collects what the summary costs, also if it
+    fails. Raises ``EngineFailed``, or ``TimeoutError`` after ``timeout_s`` seconds.
+    """
+    text = conversation(wanted, input_tokens)
+    segment = Segment(
+        message_id="summary",
+        session_id="",
+        text=text,
+        prompt=text,
+        system=f"{INSTRUCTION} At most {wanted.max_tokens * 3 // 4} words.",
+    )
+    async with asyncio.timeout(timeout_s):
+        end = await _run(engine, spec, segment, RunLimits(hard_s=timeout_s), usage)
+    if not isinstance(end, EngineDone) or end.outcome != "ok" or not end.text.strip():
+        reason = end.error if isinstance(end, EngineDone) else "it asked a question"
+        raise EngineFailed(f"no summary was made: {reason or 'it was empty'}")
+    return clipped(end.text.strip(), wanted.max_tokens)
 
-    async def summarise(self, wanted: Shortening) -> str: ...
 
-
-class Excerpts:
-    """Needs no model and no time."""
-
-    name = "excerpts"
-
-    async def summarise(self, wanted: Shortening) -> str:
-        return excerpts(wanted)
-
-
-class EngineSummariser:
-    """One run of an engine without tools, within a time limit."""
-
-    name = "engine"
-
-    def __init__(
-        self,
-        engine: Engine,
-        spec: EngineSpec,
-        *,
-        timeout_s: float,
-        input_tokens: int,
-        usage: list[Usage],
-    ) -> None:
-        """``usage`` collects what it costs, also where it fails."""
-        self._engine = engine
-        self._spec = spec
-        self._timeout_s = timeout_s
-        self._input_tokens = input_tokens
-        self._usage = usage
-
-    async def summarise(self, wanted: Shortening) -> str:
-        text = conversation(wanted, self._input_tokens)
-        segment = Segment(
-            message_id="summary",
-            session_id="",
-            text=text,
-            prompt=text,
-            system=f"{INSTRUCTION} At most {wanted.max_tokens * 3 // 4} words.",
-        )
-        async with asyncio.timeout(self._timeout_s):
-            end = await self._run(segment)
-        if not isinstance(end, Done) or end.outcome != "ok" or not end.text.strip():
-            reason = end.error if isinstance(end, Done) else "it asked a question"
-            raise EngineFailed(f"no summary was made: {reason or 'it was empty'}")
-        return clipped(end.text.strip(), wanted.max_tokens)
-
-    async def _run(self, segment: Segment) -> Done | Suspended:
-        limits = RunLimits(hard_s=self._timeout_s)
+async def _run(
+    engine: Engine, spec: EngineSpec, segment: Segment, limits: RunLimits, usage: list[Usage]
+) -> EngineDone | Suspended:
+    try:
+        session = await open_guarded(engine, spec, _NoTools(), limits=limits)
         try:
-            session = await open_guarded(self._engine, self._spec, _NoTools(), limits=limits)
-            try:
-                async with aclosing(session.run(segment)) as events:
-                    async for event in events:
-                        if isinstance(event, Usage):
-                            self._usage.append(event)
-                        if isinstance(event, Done | Suspended):
-                            return event
-            finally:
-                await session.close()
-        except EngineCrash as error:
-            raise EngineFailed(f"no summary was made: {error}") from error
-        raise AssertionError("the guard ends every run")
+            async with aclosing(session.run(segment)) as events:
+                async for event in events:
+                    if isinstance(event, Usage):
+                        usage.append(event)
+                    if isinstance(event, EngineDone | Suspended):
+                        return event
+        finally:
+            await session.close()
+    except EngineCrash as error:
+        raise EngineFailed(f"no summary was made: {error}") from error
+    raise AssertionError("the guard ends every run")
 
 
 class _NoTools:
-    """An ``EngineHost`` that lends nothing: a summary has no effect in the world."""
+    """An ``EngineHost`` without tools: a summary must have no effects."""
 
     def tools(self) -> tuple[Tool, ...]:
         return ()

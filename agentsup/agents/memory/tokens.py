@@ -1,9 +1,9 @@
-"""How long a text is for a model. Pure, and an estimate: every model counts in a way of its own."""
+"""Estimates the length of a text in tokens. Pure. Every model counts differently."""
 
 from __future__ import annotations
 
 BYTES_PER_TOKEN = 4
-"""Of UTF-8: about right for European languages in Latin letters, somewhat low for others."""
+"""Bytes of UTF-8. About right for European languages in Latin letters, too low for others."""
 
 
 def tokens(text: str) -> int:

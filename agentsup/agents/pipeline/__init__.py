@@ -1,8 +1,7 @@
-"""The way of every call: policy, ceiling, approval, budget, journal, execution, what is shown."""
+"""The stages of every call: policy, ceiling, approval, budget, journal, execution, and output."""
 
-from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.pipeline.pipeline import Pipeline
-from agentsup.agents.pipeline.results import Results
-from agentsup.agents.pipeline.stages import default_hooks
+from __future__ import annotations
 
-__all__ = ["Hooks", "Pipeline", "Results", "default_hooks"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,13 @@
-"""The live registry of stages: what ``/hooks`` shows is what a call passes."""
+"""The live registry of stages. ``/hooks`` shows the stages that a call passes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
+from agentsup.kit.log import get_logger
 from agentsup.model.errors import Conflict
 from agentsup.model.hook import (
     Deny,
@@ -17,7 +18,6 @@ from agentsup.model.hook import (
     SubagentWatch,
     Suspend,
 )
-from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
@@ -25,31 +25,8 @@ _ORDER = {phase: number for number, phase in enumerate(Phase)}
 H = TypeVar("H", bound=Hook)
 
 
-@dataclass(frozen=True, slots=True)
-class HookRow:
-    """One stage, as people see it."""
-
-    phase: str
-    priority: int
-    name: str
-    is_on: bool
-    is_fixed: bool
-    about: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As a document."""
-        return {
-            "phase": self.phase,
-            "priority": self.priority,
-            "name": self.name,
-            "on": self.is_on,
-            "fixed": self.is_fixed,
-            "about": self.about,
-        }
-
-
 class Hooks:
-    """Stages by phase, priority and order of arrival; names are unique."""
+    """Stages in order of phase, priority and registration; names are unique."""
 
     def __init__(
         self,
@@ -57,7 +34,8 @@ class Hooks:
         *,
         switches: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
-        """``switches`` is asked at each use: the settings that turn stages on and off by name."""
+        """``switches`` returns the settings that turn stages on and off by name, and is called at
+        each use."""
         self._numbers = itertools.count()
         self._hooks: list[tuple[tuple[int, int, int], Hook]] = []
         self._switches = switches
@@ -65,17 +43,17 @@ class Hooks:
             self.add(hook)
 
     def add(self, hook: Hook) -> None:
-        """Put a stage in its place. Raises ``Conflict`` for a second one of the same name."""
+        """Add a stage in its order. Raises ``Conflict`` if there is one of the same name."""
         if any(known.name == hook.name for _, known in self._hooks):
             raise Conflict(f"two stages are called {hook.name}", hook=hook.name)
-        place = (_ORDER[hook.phase], hook.priority, next(self._numbers))
-        self._hooks.append((place, hook))
+        position = (_ORDER[hook.phase], hook.priority, next(self._numbers))
+        self._hooks.append((position, hook))
         self._hooks.sort(key=lambda pair: pair[0])
 
     def remove(self, name: str) -> None:
-        """Take a stage out, if it is there and not fixed."""
+        """Remove a stage, if it is there and not fixed."""
         self._hooks = [
-            (place, hook) for place, hook in self._hooks if hook.name != name or hook.is_fixed
+            (position, hook) for position, hook in self._hooks if hook.name != name or hook.is_fixed
         ]
 
     def of(self, kind: type[H]) -> tuple[H, ...]:
@@ -85,23 +63,13 @@ class Hooks:
             hook for _, hook in self._hooks if isinstance(hook, kind) and _is_on(hook, switches)
         )
 
-    def rows(self) -> tuple[HookRow, ...]:
-        """All stages, those that are off included."""
+    def rows(self) -> tuple[Hook, ...]:
+        """All stages, on or off as the settings say."""
         switches = self._switches()
-        return tuple(
-            HookRow(
-                hook.phase.value,
-                hook.priority,
-                hook.name,
-                _is_on(hook, switches),
-                hook.is_fixed,
-                hook.about,
-            )
-            for _, hook in self._hooks
-        )
+        return tuple(replace(hook, is_on=_is_on(hook, switches)) for _, hook in self._hooks)
 
     def unknown_switches(self) -> tuple[str, ...]:
-        """Names in the settings that switch nothing: unknown stages, and fixed ones."""
+        """Names in the settings that have no effect: unknown stages, and fixed ones."""
         known = {hook.name for _, hook in self._hooks if not hook.is_fixed}
         return tuple(sorted(name for name in self._switches() if name not in known))
 
@@ -122,7 +90,7 @@ class Hooks:
         return None
 
     def subagent_ended(self, facts: SubagentFacts) -> None:
-        """A run has ended with ``facts.outcome``. One listener's failure hides nothing from others."""
+        """Report that a run ended with ``facts.outcome``. A listener's failure is only logged."""
         for hook in self.of(SubagentWatch):
             try:
                 hook.run(facts)

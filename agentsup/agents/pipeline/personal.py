@@ -1,4 +1,4 @@
-"""Personal data in what a tool brings back: rules that name it instead of showing it. Pure."""
+"""Replaces personal data in a tool's result by its kind. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ import re
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}(?![\w-])")
 _IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)")
 _CARD = re.compile(r"(?<![\d-])\d(?:[ -]?\d){12,18}(?![\d-])")
-# Digit by digit, so that there is one way only to read a number: no text makes the search slow.
+# Digit by digit, so that a number matches in one way only: no text makes the search slow.
 _PHONE = re.compile(r"(?<![\w+])\+\d(?:[ ()./-]{0,2}\d){2,32}(?!\w)")
 
 
 def without_personal_data(text: str) -> str:
     """``text`` with mail addresses, bank and card numbers (by their check digits) and
-    international telephone numbers named instead of shown."""
+    international telephone numbers replaced by their kind."""
     text = _EMAIL.sub("[mail address]", text)
-    text = _IBAN.sub(lambda found: _if(_is_iban(found[0]), "[bank account]", found[0]), text)
-    text = _CARD.sub(lambda found: _if(_is_card(found[0]), "[card number]", found[0]), text)
+    text = _IBAN.sub(lambda found: "[bank account]" if _is_iban(found[0]) else found[0], text)
+    text = _CARD.sub(lambda found: "[card number]" if _is_card(found[0]) else found[0], text)
     return _PHONE.sub(
-        lambda found: _if(7 <= _digits(found[0]) <= 15, "[telephone]", found[0]), text
+        lambda found: "[telephone]" if 7 <= _digits(found[0]) <= 15 else found[0], text
     )
-
-
-def _if(is_so: bool, then: str, otherwise: str) -> str:
-    return then if is_so else otherwise
 
 
 def _digits(text: str) -> int:

@@ -1,4 +1,4 @@
-"""One way for every call: registered tools, effects of an engine, and what a CLI does by itself."""
+"""One pipeline for every call: registered tools, effects of an engine, and a CLI's own calls."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ from typing import Any
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
-from agentsup.mailbox.journal import Journal, Replay, bounded
+from agentsup.kit.log import get_logger
+from agentsup.mailbox.work import Journal, Replay, bounded
 from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
-from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Suspend, Verdict, Watch
+from agentsup.model.hook import (
+    Allow,
+    CallFacts,
+    ChangeHook,
+    Deny,
+    GateHook,
+    Suspend,
+    Verdict,
+    WatchHook,
+)
 from agentsup.model.tool import Effect, ToolResult
 from agentsup.model.trace import DECISION, UNTRACED, Tracer
-from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
 
 PASSING = (LeaseLost, StoreUnavailable)
-"""What the stack must see itself: no stage and no tool may turn it into an answer."""
+"""Errors that must reach the stack: no stage and no tool may turn them into a result."""
 
 Execute = Callable[[dict[str, Any]], Awaitable[str]]
 
 
 class Pipeline:
-    """Leads a call through its stages. Shared by all agents; it keeps nothing of a call."""
+    """Passes calls through their stages. Shared by all agents; it has no state of a call."""
 
     def __init__(
         self, hooks: Hooks, journal: Journal, clock: Clock, tracer: Tracer = UNTRACED
@@ -36,9 +45,10 @@ class Pipeline:
         self._clock = clock
 
     async def admit(self, call: CallFacts) -> tuple[CallFacts, Deny | Suspend | None]:
-        """Pass the gates in order: the call with the arguments it may have, and what stopped it."""
+        """Pass the gates in order. Returns the call with its admitted arguments, and what stopped
+        it, if anything."""
         self.tracer.call_asked(call)
-        for gate in self.hooks.of(Gate):
+        for gate in self.hooks.of(GateHook):
             verdict = await self._ask(gate, call)
             self.tracer.call_judged(call, gate.name, type(verdict).__name__.lower())
             if isinstance(verdict, Deny | Suspend):
@@ -50,7 +60,7 @@ class Pipeline:
 
     @staticmethod
     def edited(call: CallFacts, verdict: Allow) -> tuple[CallFacts, Deny | None]:
-        """The call with the arguments of ``verdict``: they stand under the policy too."""
+        """The call with the arguments of ``verdict``, and a denial if the policy refuses those."""
         if verdict.args is None:
             return call, None
         call = replace(call, args=verdict.args)
@@ -58,14 +68,14 @@ class Pipeline:
         return call, None if reason is None else Deny(reason, "policy")
 
     async def denied(self, call: CallFacts, why: Deny) -> ToolResult:
-        """The result of a call that does not happen; observers hear of it."""
+        """The result of a call that is not made; it is reported to the observers."""
         result = ToolResult(False, why.reason, why.code)
         self.tracer.call_judged(call, DECISION, "deny")
         self._observe(call, result, 0.0)
         return result
 
     def recalled(self, call: CallFacts, replay: Replay) -> ToolResult:
-        """The result of a call that was made before."""
+        """The result of a call that was made before, from the journal."""
         result = ToolResult(replay.ok, replay.text, replay.code, replayed=True)
         self._observe(call, result, 0.0)
         return result
@@ -80,8 +90,8 @@ class Pipeline:
         began: Callable[[], None],
     ) -> ToolResult:
         """Journal, execute, redact, store, observe. ``asked`` are the arguments as the model gave
-        them: the call is known by them, whatever a person made of them. ``began`` is called when
-        it begins in truth.
+        them: they identify the call, even if a person edited them. ``began`` is called if the call
+        is really made, when it begins.
 
         Raises ``LeaseLost``, ``StoreUnavailable``, and what ``Journal.begin`` raises.
         """
@@ -97,17 +107,17 @@ class Pipeline:
         faults.point("journal.after_effect")
         result = await self.shown(call, result)
         if call.effect is Effect.READ:
-            kept = bounded(result.text)
+            stored = bounded(result.text)
         else:
-            kept = await self._journal.finish(call.call_id, result.ok, result.text, result.code)
+            stored = await self._journal.finish(call.call_id, result.ok, result.text, result.code)
         faults.point("journal.after_result")
-        result = replace(result, text=kept)
+        result = replace(result, text=stored)
         self._observe(call, result, self._clock.monotonic() - began_at)
         return result
 
     async def shown(self, call: CallFacts, result: ToolResult) -> ToolResult:
-        """What the model may see of a result."""
-        for change in self.hooks.of(Change):
+        """The result as the model may see it."""
+        for change in self.hooks.of(ChangeHook):
             try:
                 result = await change.run(call, result)
             except PASSING:
@@ -120,7 +130,7 @@ class Pipeline:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _ask(self, gate: Gate, call: CallFacts) -> Verdict:
+    async def _ask(self, gate: GateHook, call: CallFacts) -> Verdict:
         try:
             return await gate.run(call)
         except PASSING:
@@ -144,7 +154,7 @@ class Pipeline:
 
     def _observe(self, call: CallFacts, result: ToolResult, seconds: float) -> None:
         self.tracer.call_ended(call, result)
-        for watch in self.hooks.of(Watch):
+        for watch in self.hooks.of(WatchHook):
             try:
                 watch.run(call, result, seconds)
             except Exception:  # noqa: BLE001 - supervision boundary: a hook is anyone's code

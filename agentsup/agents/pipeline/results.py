@@ -1,36 +1,32 @@
-"""Large results: kept for a while, shown in pages."""
+"""Large results: stored for seven days and shown in pages."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from agentsup.kit.clock import Clock
+from agentsup.kit.compute import compute
 from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.queue import answer_piece
 from agentsup.model.errors import NotFound
 from agentsup.model.hook import CallFacts
-from agentsup.store.database import Database, Reader, Tx
-from agentsup.store.retention import Retention
+from agentsup.store import Database, Reader, Retention, Tx
 
 MAX_RESULT_CHARS = 2_000_000
-"""A result is kept up to here."""
+"""The rest of a longer result is not stored."""
 MAX_AGENT_CHARS = 32_000_000
-"""Kept of one agent in all; its oldest results go first."""
-_KEPT = (
+"""The most that is stored of one agent; its oldest results are removed first."""
+_STORED_SQL = (
     "SELECT name, call_id, substr(text, ?, ?) AS piece, chars, is_outside FROM results"
     " WHERE result_id = ? AND agent_id = ? AND session_id = ?"
-)
-_ANSWER = (
-    "SELECT 'answer' AS name, m.message_id AS call_id, substr(m.result_text, ?, ?) AS piece,"
-    " length(m.result_text) AS chars, 0 AS is_outside FROM messages m"
-    " JOIN messages p ON p.message_id = m.in_reply_to"
-    " WHERE m.message_id = ? AND m.state = 'done' AND p.agent_id = ? AND p.session_id = ?"
 )
 KEEP_MS = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ResultPage:
     """A piece of a stored result. ``next_offset`` is None at its end."""
 
     name: str
@@ -42,12 +38,12 @@ class Page:
 
 
 def retention_rules() -> tuple[Retention, ...]:
-    """Seven days, then they go."""
+    """Remove results after seven days."""
     return (Retention("results", "at < :cutoff", KEEP_MS, key="result_id"),)
 
 
-class Results:
-    """The table ``results``: each belongs to the session in which it was made."""
+class ResultStore:
+    """The table ``results``. Each row belongs to the session in which the call was made."""
 
     def __init__(self, database: Database, clock: Clock, entropy: Entropy) -> None:
         self._database = database
@@ -57,11 +53,11 @@ class Results:
     async def keep(self, call: CallFacts, text: str) -> str:
         """Store ``text`` (its first 2,000,000 characters) and return its reference."""
         result_id = self._entropy.new_id("res")
-        kept = await asyncio.to_thread(_storable, text)
+        stored = await compute(partial(_storable, text), key=call.agent_id)
         at = self._clock.now_ms()
 
         def write(tx: Tx) -> None:
-            _make_room(tx, call.agent_id, len(kept))
+            _make_room(tx, call.agent_id, len(stored))
             tx.execute(
                 "INSERT INTO results (result_id, agent_id, session_id, message_id, call_id, name,"
                 " text, chars, is_outside, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -72,8 +68,8 @@ class Results:
                     call.message_id,
                     call.call_id,
                     call.own_name or call.name,
-                    kept,
-                    len(kept),
+                    stored,
+                    len(stored),
                     int(call.is_outside),
                     at,
                 ),
@@ -84,14 +80,15 @@ class Results:
 
     async def page(
         self, result_id: str, *, agent_id: str, session_id: str, offset: int, limit: int
-    ) -> Page:
+    ) -> ResultPage:
         """Characters ``offset`` to ``offset + limit`` of a stored result, or of the answer to a
         message that this session has sent (by its id). Raises ``NotFound``, also for another
         agent's or session's result."""
 
-        def read(reader: Reader) -> Page:
-            sql = _ANSWER if result_id.startswith("msg_") else _KEPT
-            row = reader.one(sql, (offset + 1, limit, result_id, agent_id, session_id))
+        def read(reader: Reader) -> ResultPage:
+            find = (offset + 1, limit, result_id, agent_id, session_id)
+            is_answer = result_id.startswith("msg_")
+            row = answer_piece(reader, *find) if is_answer else stored_piece(reader, *find)
             if row is None:
                 raise NotFound(
                     f"there is no stored result {result_id} in this session; results are kept for "
@@ -99,7 +96,7 @@ class Results:
                     result_id=result_id,
                 )
             end = offset + len(row["piece"])
-            return Page(
+            return ResultPage(
                 row["name"],
                 row["call_id"],
                 row["piece"],
@@ -111,8 +108,16 @@ class Results:
         return await self._database.read(read, name="results.page")
 
 
+def stored_piece(
+    reader: Reader, start: int, chars: int, result_id: str, agent_id: str, session_id: str
+) -> Any:
+    """A piece of a result that the session of the agent has stored, or None. The row is that of
+    ``answer_piece``."""
+    return reader.one(_STORED_SQL, (start, chars, result_id, agent_id, session_id))
+
+
 def _storable(text: str) -> str:
-    """What the store takes: valid UTF-8 without NUL (SQL would count characters only up to it)."""
+    """``text`` cut and made valid UTF-8 without NUL (SQL would count characters only up to it)."""
     cut = text[:MAX_RESULT_CHARS]
     return cut.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 

@@ -1,22 +1,23 @@
-"""How much of a result a model is shown. Pure."""
+"""Limits of how much of a result a model is shown. Pure."""
 
 from __future__ import annotations
 
 CALL_CHARS = 20_000
-"""Most characters of one result that are shown."""
+"""The most characters that are shown of one result."""
 TURN_CHARS = 80_000
-"""Most characters of results in one turn; beyond it only ends are shown."""
+"""The most characters of results in one turn; beyond that only the ends are shown."""
 LEAST_CHARS = 1_000
-"""Shown of each result, however much the turn has seen."""
+"""Characters that are shown of each result, however much the turn has read."""
 
 
 def allowance(room_chars: int) -> int:
-    """How much of the next result may be shown when the turn has room for ``room_chars`` more."""
+    """Characters of the next result that may be shown if ``room_chars`` of the turn are left."""
     return max(LEAST_CHARS, min(CALL_CHARS, room_chars))
 
 
 def head_and_tail(text: str, limit: int, reference: str) -> str:
-    """The first three quarters and the last quarter of ``limit`` characters, and where the rest is."""
+    """``text`` in at most ``limit`` characters: three quarters from its beginning, one quarter from
+    its end, and between them how to read the rest."""
     note = (
         f"\n[… {{left}} of {len(text)} characters are left out here; read on with "
         f'result_read(ref="{reference}", offset={{head}}) …]\n'
@@ -28,6 +29,6 @@ def head_and_tail(text: str, limit: int, reference: str) -> str:
 
 
 def _cut_at_line(text: str, at: int) -> int:
-    """The end of the last whole line before ``at`` if one ends near, else ``at``."""
+    """The end of the last whole line in the 200 characters before ``at``, else ``at``."""
     line_end = text.rfind("\n", max(0, at - 200), at)
     return at if line_end < 0 else line_end + 1

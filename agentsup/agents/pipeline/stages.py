@@ -1,37 +1,40 @@
-"""The stages every daemon has."""
+"""The stages that every daemon has."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from agentsup.agents.pipeline import ceiling
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.pipeline.personal import without_personal_data
-from agentsup.agents.pipeline.results import Results
+from agentsup.agents.pipeline.results import ResultStore
 from agentsup.agents.pipeline.shortening import allowance, head_and_tail
+from agentsup.kit.compute import compute
+from agentsup.kit.log import get_logger
 from agentsup.model.hook import (
     Allow,
     Approver,
     CallFacts,
-    Change,
+    ChangeHook,
     Deny,
-    Gate,
+    GateHook,
     Hook,
     Phase,
     Verdict,
-    Watch,
+    WatchHook,
 )
 from agentsup.model.tool import ToolResult
-from agentsup.observe.logging import get_logger
-from agentsup.observe.redact import Redactor
+from agentsup.observe import Redactor
 
 _log = get_logger(__name__)
 
+Change = Callable[[CallFacts, ToolResult], Awaitable[ToolResult]]
+
 MAX_CALLS = 200
-"""Calls in one turn; a model that makes more goes in circles."""
+"""The most calls in one turn; a model that makes more is assumed to loop."""
 MAX_ARGUMENT_CHARS = 1_000_000
 _LONG_CHARS = 50_000
 """A longer text is searched in a thread."""
@@ -41,13 +44,13 @@ _MAX_DEPTH = 32
 def default_hooks(
     *,
     redactor: Redactor,
-    results: Results,
+    results: ResultStore,
     approver: Approver,
     switches: Callable[[], Mapping[str, bool]] = dict,
     exhausted: Callable[[str], str | None] = lambda message_id: None,
 ) -> Hooks:
-    """The stages of the pipeline in their order. ``switches`` are the settings' ``[hooks]``;
-    ``exhausted(message_id)`` says why a turn may use nothing any more, if so."""
+    """The stages of the pipeline in their order. ``switches`` returns the section ``[hooks]`` of
+    the settings; ``exhausted(message_id)`` returns why a turn's budget is used up, or None."""
     return Hooks(
         (
             Hook(
@@ -74,39 +77,22 @@ def default_hooks(
                 is_fixed=True,
             ),
             Hook(name="execute", phase=Phase.EXECUTE, about="carry it out", is_fixed=True),
-            Change(
-                name="redact",
-                phase=Phase.REDACT,
-                about="mask the daemon's secrets",
-                priority=10,
-                is_fixed=True,
-                run=_redacting(redactor),
+            _change(
+                "redact", Phase.REDACT, "mask the daemon's secrets", 10, _on_text(redactor.text)
             ),
-            Change(
+            ChangeHook(
                 name="personal_data",
                 phase=Phase.REDACT,
                 about="name mail addresses, bank, card and telephone numbers instead of showing them",
                 priority=20,
                 is_on=False,
-                run=_without_personal_data,
+                run=_on_text(without_personal_data),
             ),
-            Change(
-                name="store",
-                phase=Phase.STORE,
-                about="keep a large result and show its ends",
-                priority=10,
-                is_fixed=True,
-                run=_storing(results),
+            _change(
+                "store", Phase.STORE, "keep a large result and show its ends", 10, _storing(results)
             ),
-            Change(
-                name="outside",
-                phase=Phase.STORE,
-                about="mark what others have written as data",
-                priority=20,
-                is_fixed=True,
-                run=_marking,
-            ),
-            Watch(name="log", phase=Phase.OBSERVE, about="log how it ended", run=_log_end),
+            _change("outside", Phase.STORE, "mark what others have written as data", 20, _marking),
+            WatchHook(name="log", phase=Phase.OBSERVE, about="log how it ended", run=_log_end),
         ),
         switches=switches,
     )
@@ -114,8 +100,14 @@ def default_hooks(
 
 def _gate(
     name: str, phase: Phase, about: str, run: Callable[[CallFacts], Awaitable[Verdict]]
-) -> Gate:
-    return Gate(name=name, phase=phase, about=about, is_fixed=True, run=run)
+) -> GateHook:
+    return GateHook(name=name, phase=phase, about=about, is_fixed=True, run=run)
+
+
+def _change(name: str, phase: Phase, about: str, priority: int, run: Change) -> ChangeHook:
+    return ChangeHook(
+        name=name, phase=phase, about=about, priority=priority, is_fixed=True, run=run
+    )
 
 
 # -- gates -----------------------------------------------------------------------------------------
@@ -151,7 +143,7 @@ def _budget(
 
 
 def _size(value: object, depth: int = 0) -> int:
-    """Roughly how many characters the arguments have; what is nested too deep counts as too much."""
+    """About how many characters the arguments have; too deep nesting counts as too many."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, dict | list):
@@ -165,24 +157,19 @@ def _size(value: object, depth: int = 0) -> int:
 # -- changes ---------------------------------------------------------------------------------------
 
 
-async def _on_text(text: str, change: Callable[[str], str]) -> str:
-    return change(text) if len(text) < _LONG_CHARS else await asyncio.to_thread(change, text)
-
-
-def _redacting(redactor: Redactor) -> Callable[[CallFacts, ToolResult], Awaitable[ToolResult]]:
+def _on_text(
+    change: Callable[[str], str],
+) -> Change:
     async def run(call: CallFacts, result: ToolResult) -> ToolResult:
-        del call
-        return replace(result, text=await _on_text(result.text, redactor.text))
+        step = partial(change, result.text)
+        is_long = len(result.text) >= _LONG_CHARS
+        text = await compute(step, key=call.agent_id) if is_long else step()
+        return replace(result, text=text)
 
     return run
 
 
-async def _without_personal_data(call: CallFacts, result: ToolResult) -> ToolResult:
-    del call
-    return replace(result, text=await _on_text(result.text, without_personal_data))
-
-
-def _storing(results: Results) -> Callable[[CallFacts, ToolResult], Awaitable[ToolResult]]:
+def _storing(results: ResultStore) -> Change:
     async def run(call: CallFacts, result: ToolResult) -> ToolResult:
         limit = allowance(call.room_chars())
         if len(result.text) <= limit:

@@ -1,2 +1,10 @@
-"""What a turn does about a failure: which kind it is, what is tried next, on which model, and whether
-a provider is left alone for a while. Decisions are pure; what was tried is on record."""
+"""What a turn does about a failure: its kind, the next step, the model, and the circuit breakers.
+
+Decisions are pure functions over the recorded attempts.
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

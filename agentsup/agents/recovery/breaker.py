@@ -1,5 +1,6 @@
-"""A breaker: after failures in a row a provider is left alone, then asked by one, then by all. Pure.
+"""A circuit breaker for one provider. Pure.
 
+After failures in a row it opens; later one attempt probes the provider, then all may ask again.
 Times are monotonic seconds. A single message fails at most four times before it is given up, so it
 alone opens no breaker that others share (P3).
 """
@@ -13,8 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-class State(StrEnum):
-    """Closed: asked freely. Open: left alone. Half open: one attempt finds out."""
+class BreakerState(StrEnum):
+    """Closed: all may ask. Open: nobody may ask. Half open: one attempt probes the provider."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -23,8 +24,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """``failures`` in a row open it for ``open_s``; each failed probe doubles that, to ``cap_s``.
-    A probe that has not ended after ``probe_s`` is followed by another."""
+    """``failures`` in a row open the breaker for ``open_s``; each failed probe doubles that, up to
+    ``cap_s``. If a probe has not ended after ``probe_s``, another one is let through."""
 
     failures: int = 5
     open_s: float = 30.0
@@ -41,21 +42,21 @@ class Breaker:
     opened_at: float | None = None
     open_s: float = 0.0
     probed_at: float | None = None
-    """When the probe that is under way began."""
+    """When the running probe began."""
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> BreakerState:
         """The state at ``now``."""
         if self.opened_at is None:
-            return State.CLOSED
-        return State.OPEN if now < self.opened_at + self.open_s else State.HALF_OPEN
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.opened_at + self.open_s else BreakerState.HALF_OPEN
 
 
 def wait_s(breaker: Breaker, now: float, policy: BreakerPolicy) -> float:
-    """How long to leave the provider alone from ``now`` on; 0: ask it."""
+    """Seconds from ``now`` until the provider may be asked; 0: now."""
     match breaker.state(now):
-        case State.CLOSED:
+        case BreakerState.CLOSED:
             return 0.0
-        case State.OPEN:
+        case BreakerState.OPEN:
             assert breaker.opened_at is not None, "it is open"
             return breaker.opened_at + breaker.open_s - now
         case _:
@@ -65,17 +66,19 @@ def wait_s(breaker: Breaker, now: float, policy: BreakerPolicy) -> float:
 
 
 def entered(breaker: Breaker, now: float) -> Breaker:
-    """After an attempt was let through: in a half open one it is the probe."""
-    return replace(breaker, probed_at=now) if breaker.state(now) is State.HALF_OPEN else breaker
+    """The breaker after an attempt was let through; if it was half open, that is the probe."""
+    return (
+        replace(breaker, probed_at=now) if breaker.state(now) is BreakerState.HALF_OPEN else breaker
+    )
 
 
 def succeeded(breaker: Breaker) -> Breaker:
-    """After an answer, of whoever asked."""
+    """The breaker after an answer to any attempt."""
     return Breaker()
 
 
 def failed(breaker: Breaker, now: float, policy: BreakerPolicy, *, was_probe: bool) -> Breaker:
-    """After a failure. One that was under way when it opened changes nothing."""
+    """The breaker after a failure. An attempt that ran while it opened changes nothing."""
     count = breaker.failures + 1
     if breaker.opened_at is None:
         if count < policy.failures:
@@ -87,13 +90,13 @@ def failed(breaker: Breaker, now: float, policy: BreakerPolicy, *, was_probe: bo
 
 
 def left(breaker: Breaker, *, was_probe: bool) -> Breaker:
-    """After an attempt that says nothing about the provider: the next one may find out."""
+    """The breaker after an attempt that says nothing about the provider: the next may probe."""
     return replace(breaker, probed_at=None) if was_probe else breaker
 
 
 def provider_of(engine: str, provider: str, model: str, options: Mapping[str, Any]) -> str:
-    """Whose service an attempt uses, as a short text without secrets: the engine, and the endpoint,
-    provider or program that its spec names."""
+    """The service that an attempt uses, as a short text without secrets: the engine, and the
+    endpoint, provider or program that its spec names."""
     env = options.get("env")
     urls = [options.get("base_url")]
     if isinstance(env, Mapping):

@@ -1,5 +1,7 @@
-"""The breakers of all providers that agents of this daemon use. Kept in memory: after a restart each
-provider is asked anew."""
+"""The circuit breakers of all providers that agents of this daemon use.
+
+They are in memory only: after a restart every breaker is closed.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.agents.recovery import breaker
-from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, State
+from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, BreakerState
 from agentsup.kit.clock import Clock
-from agentsup.observe.logging import get_logger
+from agentsup.kit.log import get_logger
 
 _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Visit:
-    """One attempt that was let through; say how it went, once."""
+class BreakerAttempt:
+    """One attempt that the breaker let through. The caller sets ``well`` once."""
 
     well: bool | None = None
-    """True: the provider answered; False: it is sick; None: this tells nothing about it."""
+    """True: the provider answered. False: it failed. None: the attempt says nothing about it."""
 
 
 class Breakers:
-    """One for each provider, by the text that names it."""
+    """One breaker for each provider, by the text of ``provider_of``."""
 
     def __init__(self, clock: Clock, policy: BreakerPolicy | None = None) -> None:
         self._clock = clock
@@ -33,19 +35,24 @@ class Breakers:
         self._known: dict[str, Breaker] = {}
 
     def wait_s(self, provider: str) -> float:
-        """How long ``provider`` is left alone from now on; 0: it is asked."""
+        """Seconds until ``provider`` may be asked; 0: now."""
         known = self._known.get(provider)
         return breaker.wait_s(known, self._clock.monotonic(), self._policy) if known else 0.0
 
+    def waits_s(self) -> dict[str, float]:
+        """``wait_s`` of those that may not be asked now."""
+        return {name: wait_s for name in self._known if (wait_s := self.wait_s(name)) > 0}
+
     @contextmanager
-    def visit(self, provider: str) -> Iterator[Visit]:
-        """An attempt, with ``wait_s`` 0; its outcome counts when the block ends, however it ends."""
+    def visit(self, provider: str) -> Iterator[BreakerAttempt]:
+        """One attempt, made in the block while ``wait_s`` is 0. Its outcome counts when the block
+        ends, however it ends."""
         now = self._clock.monotonic()
         before = self._known.get(provider, Breaker())
-        is_probe = before.state(now) is State.HALF_OPEN
+        is_probe = before.state(now) is BreakerState.HALF_OPEN
         if is_probe:
             self._known[provider] = breaker.entered(before, now)
-        visit = Visit()
+        visit = BreakerAttempt()
         try:
             yield visit
         finally:
@@ -69,9 +76,9 @@ class Breakers:
             _log.warning("breaker", provider=provider, state=state, failures=after.failures)
 
     def notes(self, provider: str) -> tuple[str, ...]:
-        """A line for people where ``provider`` is left alone."""
+        """A line for people if the breaker of ``provider`` is not closed."""
         known, now = self._known.get(provider), self._clock.monotonic()
-        if known is None or known.state(now) is State.CLOSED:
+        if known is None or known.state(now) is BreakerState.CLOSED:
             return ()
         wait_s = breaker.wait_s(known, now, self._policy)
         then = (
@@ -80,7 +87,7 @@ class Breakers:
         return (f"the provider {provider} failed {known.failures} times in a row and {then}",)
 
     def documents(self) -> list[dict[str, Any]]:
-        """Providers that failed of late, for people and programs."""
+        """The providers that failed recently, with the states of their breakers."""
         now = self._clock.monotonic()
         return [
             {

@@ -1,7 +1,7 @@
-"""What is done about a failed attempt: pure functions over what was tried before.
+"""What is done about a failed attempt: pure functions over the earlier attempts.
 
-Attempts on the same model are counted by kind of failure and by model, over the whole life of the
-message: a restart of the daemon finds them on record and does not start anew.
+Attempts are counted by kind of failure and by model, over the whole life of the message. They are
+recorded, so a restart of the daemon does not reset the count.
 """
 
 from __future__ import annotations
@@ -11,136 +11,139 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from agentsup.agents.recovery.troubles import OUT, Trouble
+from agentsup.agents.recovery.failure_kinds import OUT, FailureKind
 
 PRIMARY, FALLBACK = "primary", "fallback"
 """The two models of an agent."""
 TIERS = (PRIMARY, FALLBACK)
 
-RETRIES: Mapping[Trouble, int] = MappingProxyType(
+RETRIES: Mapping[FailureKind, int] = MappingProxyType(
     {
-        Trouble.RATE_LIMIT: 3,
-        Trouble.PROVIDER: 3,
-        Trouble.BUSY: 3,
-        Trouble.TRANSIENT: 3,
-        Trouble.CRASH: 1,
+        FailureKind.RATE_LIMIT: 3,
+        FailureKind.PROVIDER: 3,
+        FailureKind.BUSY: 3,
+        FailureKind.TRANSIENT: 3,
+        FailureKind.CRASH: 1,
     }
 )
-"""How often an attempt is repeated on the same model; what is not named here, never."""
+"""How often an attempt is repeated on the same model; other kinds are never repeated."""
 PATIENCE_S = 30.0
-"""A provider that wants a longer pause than this is passed over where there is a fallback."""
+"""If the provider asks for a longer pause than this, the fallback is used, if there is one."""
 MOST_WAIT_MS = 3_600_000
-"""How long a message waits for a provider that is left alone, in all."""
+"""How long a message waits for a provider whose breaker is open, in all."""
 
 
-class Act(StrEnum):
+class RecoveryAction(StrEnum):
     """What is done next."""
 
     RETRY = "retry"
-    """Back to the queue, with a pause."""
+    """Queue the message again, with a pause."""
     SWITCH = "switch"
     """Once more in this turn, on the fallback."""
     SHORTEN = "shorten"
-    """Once more in this turn, the session shortened."""
+    """Once more in this turn, with the session shortened."""
     HINT = "hint"
-    """Once more in this turn, with a word that an answer is missing."""
+    """Once more in this turn, with the hint that an answer is missing."""
     WRAP_UP = "wrap_up"
     """One last request without tools."""
     WAIT = "wait"
-    """Back to the queue until its provider is asked again; no attempt."""
+    """Queue the message again until its provider may be asked; this is no attempt."""
     FAIL = "fail"
     """The message ends, failed, with a notice."""
     BURY = "bury"
-    """The message becomes a dead letter."""
+    """The message is dead-lettered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One that failed, and what was done about it."""
+    """A failed attempt, and what was done about it."""
 
     tier: str
-    trouble: Trouble
-    act: Act
+    kind: FailureKind
+    act: RecoveryAction
     at: int
-    """Wall ms."""
+    """Wall-clock ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong now. ``retry_after_s``: the provider's own wish."""
+    """The present failure. ``retry_after_s`` is the pause for which the provider asked."""
 
-    trouble: Trouble
+    kind: FailureKind
     retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What else bears on the decision."""
+class RecoveryContext:
+    """The other facts that a decision depends on."""
 
     tier: str = PRIMARY
     has_fallback: bool = False
     may_begin_anew: bool = True
-    """What was done is in the journal, or with the engine: nothing would be done twice."""
+    """The turn can start again: its calls are in the journal or there were none, so nothing is done
+    twice."""
     may_switch: bool = True
-    """As above, for another engine."""
+    """The turn can start again on the fallback's engine."""
     may_shorten: bool = False
     may_go_on: bool = False
-    """The engine can be asked once more, knowing what it did or meeting it in the journal."""
+    """The engine can be asked once more: it knows its calls, or finds them in the journal."""
     attempts_left: bool = True
     """The message may be attempted again."""
     is_left_alone: bool = False
-    """The provider is not asked for a while now."""
+    """The provider's breaker is open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The decision. ``least_s``: the pause is no shorter."""
+class RecoveryStep:
+    """The decision. ``least_s`` is the shortest pause before a retry."""
 
-    act: Act
+    act: RecoveryAction
     least_s: float = 0.0
 
 
-def decide(failure: Failure, course: Sequence[Attempt], now: Circumstances) -> Step:
-    """What to do about ``failure`` after ``course``, oldest first."""
-    trouble = failure.trouble
-    match trouble:
-        case Trouble.EMPTY if now.may_go_on and not _was(course, Act.HINT):
-            return Step(Act.HINT)
-        case Trouble.TURN_LIMIT if now.may_go_on and not _was(course, Act.WRAP_UP):
-            return Step(Act.WRAP_UP)
-        case Trouble.CONTEXT if now.may_shorten and not _was(course, Act.SHORTEN):
-            return Step(Act.SHORTEN)
+def decide(failure: Failure, course: Sequence[Attempt], now: RecoveryContext) -> RecoveryStep:
+    """What to do about ``failure`` after the attempts ``course``, oldest first."""
+    kind = failure.kind
+    match kind:
+        case FailureKind.EMPTY if now.may_go_on and not _was(course, RecoveryAction.HINT):
+            return RecoveryStep(RecoveryAction.HINT)
+        case FailureKind.TURN_LIMIT if now.may_go_on and not _was(course, RecoveryAction.WRAP_UP):
+            return RecoveryStep(RecoveryAction.WRAP_UP)
+        case FailureKind.CONTEXT if now.may_shorten and not _was(course, RecoveryAction.SHORTEN):
+            return RecoveryStep(RecoveryAction.SHORTEN)
     can_switch = now.tier == PRIMARY and now.has_fallback and now.may_switch
-    if trouble in OUT or trouble is Trouble.CONTEXT:
-        return Step(Act.SWITCH if can_switch else Act.FAIL)
-    if trouble not in RETRIES:
-        return Step(Act.FAIL)
+    if kind in OUT or kind is FailureKind.CONTEXT:
+        return RecoveryStep(RecoveryAction.SWITCH if can_switch else RecoveryAction.FAIL)
+    if kind not in RETRIES:
+        return RecoveryStep(RecoveryAction.FAIL)
     least_s = failure.retry_after_s or 0.0
     if can_switch and (now.is_left_alone or least_s > PATIENCE_S):
-        return Step(Act.SWITCH)
-    if trouble is Trouble.CRASH and not now.may_begin_anew:
-        return Step(Act.FAIL)
-    tried = sum(a.tier == now.tier and a.trouble is trouble and a.act is Act.RETRY for a in course)
-    if tried < RETRIES[trouble] and now.attempts_left:
-        return Step(Act.RETRY, least_s)
+        return RecoveryStep(RecoveryAction.SWITCH)
+    if kind is FailureKind.CRASH and not now.may_begin_anew:
+        return RecoveryStep(RecoveryAction.FAIL)
+    tried = sum(
+        a.tier == now.tier and a.kind is kind and a.act is RecoveryAction.RETRY for a in course
+    )
+    if tried < RETRIES[kind] and now.attempts_left:
+        return RecoveryStep(RecoveryAction.RETRY, least_s)
     if can_switch:
-        return Step(Act.SWITCH)
-    return Step(Act.FAIL if trouble is Trouble.CRASH else Act.BURY)
+        return RecoveryStep(RecoveryAction.SWITCH)
+    return RecoveryStep(RecoveryAction.FAIL if kind is FailureKind.CRASH else RecoveryAction.BURY)
 
 
 def tier_of(course: Sequence[Attempt], wanted: str, *, has_fallback: bool) -> str:
-    """The model to begin with: the one that is ``wanted`` for the agent now, but for a message that
-    has been given to the fallback already."""
-    if has_fallback and (wanted == FALLBACK or _was(course, Act.SWITCH)):
+    """The tier to begin with: the fallback if it is ``wanted`` for the agent now, or if the message
+    was switched to it before."""
+    if has_fallback and (wanted == FALLBACK or _was(course, RecoveryAction.SWITCH)):
         return FALLBACK
     return PRIMARY
 
 
 def has_waited_enough(course: Sequence[Attempt], now_ms: int) -> bool:
-    """Whether a message has waited for its provider for as long as it may."""
-    first = next((a.at for a in course if a.act is Act.WAIT), now_ms)
+    """Whether a message has waited for its provider for ``MOST_WAIT_MS``."""
+    first = next((a.at for a in course if a.act is RecoveryAction.WAIT), now_ms)
     return now_ms - first >= MOST_WAIT_MS
 
 
-def _was(course: Sequence[Attempt], act: Act) -> bool:
+def _was(course: Sequence[Attempt], act: RecoveryAction) -> bool:
     return any(attempt.act is act for attempt in course)

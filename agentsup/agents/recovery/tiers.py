@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 
-__all__ = ["FALLBACK", "PRIMARY", "Tier", "fallback_name", "fallback_spec", "has_fallback"]
-
-_PLACE = ("base_url", "api_key", "provider")
-"""Options that belong to a provider."""
+_PROVIDER_OPTIONS = ("base_url", "api_key", "provider")
+"""Engine options that belong to one provider."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
-    """One of them, ready to think. ``provider`` names whose service it uses, for its breaker;
-    ``engine_spec`` takes the token of the run, and whose work it is."""
+class ModelTier:
+    """One of the two models with its engine. ``provider`` names its service, for the breaker;
+    ``engine_spec`` takes the token of the turn and the person whose work it is."""
 
     name: str
     engine: Engine
@@ -33,21 +30,21 @@ def has_fallback(spec: AgentSpec) -> bool:
 
 
 def fallback_name(spec: AgentSpec) -> str:
-    """What people call the fallback; empty where there is none."""
+    """The name of the fallback for people; empty if there is none."""
     names = (spec.fallback_model, spec.fallback_provider, spec.fallback_engine)
     return next((name for name in names if name), "")
 
 
 def fallback_spec(spec: AgentSpec) -> AgentSpec:
-    """The agent as it is on its fallback. What is not said of it is as for the primary one, as far
-    as that can hold for another engine or provider."""
+    """The agent's spec on its fallback. Fields that are not set for the fallback are those of the
+    primary model, as far as they apply to another engine or provider."""
     engine = spec.fallback_engine or spec.engine
     is_same = engine == spec.engine
     options = dict(spec.fallback_options)
     if not options and is_same:
         options = {key: value for key, value in spec.engine_options.items() if key != "model"}
         if spec.fallback_provider:
-            options = {key: value for key, value in options.items() if key not in _PLACE}
+            options = {key: value for key, value in options.items() if key not in _PROVIDER_OPTIONS}
     return replace(
         spec,
         engine=engine,

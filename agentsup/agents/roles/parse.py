@@ -1,6 +1,6 @@
 """Reads an AGENT.md: front matter in YAML between two lines of ``---``, then the instruction.
 
-Nothing of a file with an error is used; every finding carries its path and line.
+A file with an error is not used at all. Every finding has the path and the line.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
-from agentsup.agents.roles.role import NONE, Role, Rule, Source, Status, prefix_pattern
-from agentsup.config.entry import Strict
-from agentsup.config.findings import KeyPath, Report, did_you_mean, raise_errors
+from agentsup.agents.roles.role import (
+    MAX_CHARS,
+    NONE,
+    MatchRule,
+    Role,
+    RoleSource,
+    RoleStatus,
+    prefix_pattern,
+)
+from agentsup.config import KeyPath, Report, Strict, raise_errors
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES, name_problem
 
-MAX_CHARS = 100_000
 FENCE = "---"
 
 _MAX_NODES = 5_000
 
 
 def _name(text: str) -> str:
-    if text in BUILTIN_ROLES:  # one of them is a name that no agent may have
+    if text in BUILTIN_ROLES:  # ``name_problem`` refuses one of them, as agents may not have it
         return text
     if problem := name_problem(text):
         raise ValueError(problem)
@@ -53,7 +59,7 @@ class _RuleBlock(Strict):
 class _Front(Strict):
     name: Annotated[str, AfterValidator(_name)]
     description: _Text = ""
-    status: Annotated[Status, Field(strict=False)] = Status.ACTIVE
+    status: Annotated[RoleStatus, Field(strict=False)] = RoleStatus.ACTIVE
     prefixes: list[Annotated[_Word, AfterValidator(_prefix)]] = Field(default_factory=list)
     keywords: _Words = Field(default_factory=list)
     capabilities: _Words = Field(default_factory=list)
@@ -68,8 +74,8 @@ class _Front(Strict):
     priority: Annotated[int, Field(ge=0, le=1000)] = 50
 
 
-def parse_role(text: str, path: str, *, source: Source = Source.USER) -> Role:
-    """The role that ``text`` declares. Raises ``ConfigErrors`` with path and line of each."""
+def parse_role(text: str, path: str, *, source: RoleSource = RoleSource.USER) -> Role:
+    """The role that ``text`` declares. Raises ``ConfigErrors``, each with path and line."""
     lines = text.removeprefix("\ufeff").splitlines()
     problem = Report(path, lambda where: (1, 1))
     ends = [i for i, line in enumerate(lines) if line.rstrip() == FENCE][:2]
@@ -81,33 +87,21 @@ def parse_role(text: str, path: str, *, source: Source = Source.USER) -> Role:
         problem.error((), f"the front matter does not end: a line {FENCE} is missing after it")
     raise_errors(problem.findings)
     front = _checked("\n".join(lines[1 : ends[1]]), path)
-    rules = tuple(
-        Rule(tuple(r.any), tuple(r.also), tuple(r.unless), r.points) for r in front.disambiguation
-    )
-    return Role(
-        name=front.name,
-        instruction="\n".join(lines[ends[1] + 1 :]).strip(),
-        description=" ".join(front.description.split()),
-        status=front.status,
-        source=source,
-        prefixes=tuple(front.prefixes),
-        keywords=tuple(front.keywords),
-        capabilities=tuple(front.capabilities),
-        accepts=front.accepts,
-        returns=front.returns,
-        cannot_do=tuple(front.cannot_do),
-        example_requests=tuple(front.example_requests),
-        disambiguation=rules,
-        always_include=front.always_include,
-        session_isolation=front.session_isolation,
-        max_tools=None if front.max_tools is None else tuple(front.max_tools),
-        priority=front.priority,
-        path=path,
-    )
+    given = _values(front)
+    given["description"] = " ".join(front.description.split())
+    rules = tuple(MatchRule(**_values(each)) for each in front.disambiguation)
+    given["disambiguation"] = rules
+    instruction = "\n".join(lines[ends[1] + 1 :]).strip()
+    return Role(**given, instruction=instruction, source=source, path=path)
+
+
+def _values(block: Strict) -> dict[str, Any]:
+    """The values of a block, with tuples for its lists."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in block}
 
 
 def _checked(text: str, path: str) -> _Front:
-    """The front matter; its first line is the second of the file."""
+    """Check the front matter, whose first line is the second line of the file."""
     report, values = _loaded(text, path)
     if not isinstance(values, dict):
         report.error((), "the front matter must be keys with values, such as name: reviewer")
@@ -124,12 +118,12 @@ def _checked(text: str, path: str) -> _Front:
 
 
 def _loaded(text: str, path: str) -> tuple[Report, Any]:
-    """The values of a YAML text, and a report that knows their places."""
+    """The values of a YAML text, and a report that knows their lines."""
     here = (2, 1)
     try:
-        places = _Places(yaml.compose(text, Loader=yaml.SafeLoader))
-        report = Report(path, places.locate)
-        places.tell_odd(report)
+        lines = _LineNumbers(yaml.compose(text, Loader=yaml.SafeLoader))
+        report = Report(path, lines.locate)
+        lines.report_odd(report)
         raise_errors(report.findings)
         return report, yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -143,11 +137,11 @@ def _loaded(text: str, path: str) -> tuple[Report, Any]:
     )
 
 
-class _Places:
-    """Lines of the values in a front matter."""
+class _LineNumbers:
+    """Line and column of each value in a front matter."""
 
     def __init__(self, root: yaml.Node | None) -> None:
-        self._places: dict[KeyPath, tuple[int, int]] = {(): (2, 1)}
+        self._positions: dict[KeyPath, tuple[int, int]] = {(): (2, 1)}
         self._odd: list[tuple[KeyPath, int, int, str]] = []
         waiting: list[tuple[KeyPath, Any]] = [((), root)] if root is not None else []
         seen = 0
@@ -165,29 +159,23 @@ class _Places:
                     if name in keys:
                         self._odd.append(((*where, name), *at, f"the key {name!r} is here twice"))
                     keys.add(name)
-                    self._places[(*where, name)] = at
+                    self._positions[(*where, name)] = at
                     waiting.append(((*where, name), value))
             elif isinstance(node, yaml.SequenceNode):
                 for index, value in enumerate(node.value):
                     mark = value.start_mark
-                    self._places[(*where, index)] = (mark.line + 2, mark.column + 1)
+                    self._positions[(*where, index)] = (mark.line + 2, mark.column + 1)
                     waiting.append(((*where, index), value))
         if waiting:
             self._odd.append(((), 2, 1, "the front matter is too large, or refers to itself"))
 
-    def tell_odd(self, report: Report) -> None:
-        """What YAML lets pass and we do not."""
+    def report_odd(self, report: Report) -> None:
+        """Report what YAML allows and a role does not: repeated keys, keys that are no text."""
         for where, line, column, message in self._odd:
-            report.error_at(where, line, column, message)
+            report.error(where, message, at=(line, column))
 
     def locate(self, where: KeyPath) -> tuple[int | None, int | None]:
-        """The place of a value, or of its nearest parent."""
-        while where and where not in self._places:
+        """Line and column of a value, or of its nearest parent."""
+        while where and where not in self._positions:
             where = where[:-1]
-        return self._places.get(where, (2, 1))
-
-
-def unknown_role(name: str, known: tuple[str, ...]) -> str:
-    """The sentence for a role that there is not."""
-    hint = did_you_mean(name, known) or f"there are {', '.join(known) or 'none'}"
-    return f"there is no role {name!r}; {hint}"
+        return self._positions.get(where, (2, 1))

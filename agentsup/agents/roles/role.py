@@ -1,4 +1,4 @@
-"""A role as a value: its instruction, its signs, and its ceiling. Pure."""
+"""A role as a value: its instruction, the words by which it is found, and its ceiling. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from agentsup.agents.pipeline.ceiling import matches
 from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool
 
+MAX_CHARS = 100_000
+"""The longest file of a role that is read."""
 NONE = "none"
-"""What is written for no role at all."""
+"""The value that people write for no role at all."""
 
 ESSENTIAL = (
     "ask_agent",
@@ -26,18 +29,18 @@ ESSENTIAL = (
     "task_create",
     "task_status",
 )
-"""Tools inside every role's ceiling; the agent's own ``tools`` may still leave them out."""
+"""Tools that every role's ceiling allows. An agent's own ``tools`` may still exclude them."""
 
 
-class Source(StrEnum):
+class RoleSource(StrEnum):
     """Where a role comes from."""
 
     BUILTIN = "builtin"
     USER = "user"
 
 
-class Status(StrEnum):
-    """Whether a role may be taken; a draft and a disabled one are only listed."""
+class RoleStatus(StrEnum):
+    """Whether an agent can be in a role. A draft and a disabled role are only listed."""
 
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -45,9 +48,12 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """Tells roles apart: where ``any`` of its words stands in a text, together with all of
-    ``also`` and none of ``unless``, the role gets ``points``. ``<url>`` stands for an address."""
+class MatchRule:
+    """A rule that tells roles apart by the words of a text.
+
+    The role gets ``points`` if the text has at least one word of ``any``, all of ``also`` and none
+    of ``unless``. ``<url>`` matches any web address.
+    """
 
     any: tuple[str, ...]
     also: tuple[str, ...] = ()
@@ -57,13 +63,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One AGENT.md. ``max_tools`` None: whatever its prefixes say."""
+    """One AGENT.md. With ``max_tools`` None its ceiling follows from ``prefixes``."""
 
     name: str
     instruction: str
     description: str = ""
-    status: Status = Status.ACTIVE
-    source: Source = Source.USER
+    status: RoleStatus = RoleStatus.ACTIVE
+    source: RoleSource = RoleSource.USER
     prefixes: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
@@ -71,7 +77,7 @@ class Role:
     returns: str = ""
     cannot_do: tuple[str, ...] = ()
     example_requests: tuple[str, ...] = ()
-    disambiguation: tuple[Rule, ...] = ()
+    disambiguation: tuple[MatchRule, ...] = ()
     always_include: bool = False
     session_isolation: bool = False
     max_tools: tuple[str, ...] | None = None
@@ -80,23 +86,24 @@ class Role:
 
     @property
     def ceiling(self) -> tuple[str, ...]:
-        """Patterns over names of tools: the most that an agent in this role may use."""
-        if self.max_tools is not None:
-            return tuple(pattern_of(each) for each in self.max_tools)
-        return tuple(prefix_pattern(each) for each in self.prefixes)
+        """The patterns of tool names that an agent in this role may use at most."""
+        return _ceiling(self.max_tools, self.prefixes)
 
     def allows(self, tool: str) -> bool:
-        """Whether the tool is inside the ceiling, the essential ones among them."""
+        """Whether the tool is essential or within the ceiling."""
         return tool in ESSENTIAL or matches(tool, self.ceiling)
 
     def is_served(self, tools: Iterable[Tool]) -> bool:
-        """Whether there is anything for it to work with: one that names no tools only thinks, and
-        needs none. A shipped role needs tools of its own, named by its prefixes."""
-        if self.always_include or not self.ceiling:
+        """Whether the role has a tool to work with.
+
+        A role that names no tools needs none. A shipped role needs a tool that its prefixes name.
+        """
+        ceiling = self.ceiling
+        if self.always_include or not ceiling:
             return True
-        own = tuple(map(prefix_pattern, self.prefixes)) if self.source is Source.BUILTIN else ()
+        own = tuple(map(prefix_pattern, self.prefixes)) if self.source is RoleSource.BUILTIN else ()
         return any(
-            matches(tool.name, self.ceiling) and (not own or matches(_bare(tool.name), own))
+            matches(tool.name, ceiling) and (not own or matches(_bare(tool.name), own))
             for tool in tools
             if tool.name not in ESSENTIAL
         )
@@ -114,12 +121,19 @@ class Role:
 
 
 def _bare(tool: str) -> str:
-    """A tool's name without its server's."""
+    """A tool's name without the name of its tool server."""
     return tool.rpartition("/")[2] if tool.startswith("mcp:") else tool
 
 
+@lru_cache(maxsize=1024)  # asked of each role for each tool in each turn
+def _ceiling(max_tools: tuple[str, ...] | None, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    if max_tools is not None:
+        return tuple(pattern_of(each) for each in max_tools)
+    return tuple(prefix_pattern(each) for each in prefixes)
+
+
 def pattern_of(text: str) -> str:
-    """A pattern with its stars at the end written as one."""
+    """The pattern with its stars at the end reduced to one."""
     return re.sub(r"\*+$", "*", text.strip())
 
 
@@ -129,7 +143,7 @@ def prefix_pattern(text: str) -> str:
 
 
 def order_of(role: Role) -> tuple[int, int, str]:
-    """Where a role stands: the shipped ones in their order, then people's by priority and name."""
-    if role.source is Source.BUILTIN:
+    """The sort key of roles: shipped ones in their order, then people's by priority and name."""
+    if role.source is RoleSource.BUILTIN:
         return 0, BUILTIN_ROLES.index(role.name), role.name
     return 1, role.priority, role.name

@@ -1,23 +1,7 @@
-"""The tools agents may call: values in a registry."""
+"""The tools that agents may call, as values in a registry."""
 
-from agentsup.agents.tools.asking import asking_tool
-from agentsup.agents.tools.files import file_tools
-from agentsup.agents.tools.pages import result_tool
-from agentsup.agents.tools.peers import peer_tools
-from agentsup.agents.tools.registry import Tools
-from agentsup.agents.tools.restarting import restart_tool
-from agentsup.agents.tools.shared import shared_memory_tool
-from agentsup.agents.tools.shell import exec_tool
-from agentsup.agents.tools.web import web_tool
+from __future__ import annotations
 
-__all__ = [
-    "Tools",
-    "asking_tool",
-    "exec_tool",
-    "file_tools",
-    "peer_tools",
-    "restart_tool",
-    "result_tool",
-    "shared_memory_tool",
-    "web_tool",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

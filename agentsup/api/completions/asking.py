@@ -1,7 +1,7 @@
-"""A question in a completion: it is the answer's text, and the next request answers it. Pure.
+"""A question in a completion: it is sent as the answer, and the next request answers it. Pure.
 
-Which question a client has been told stands at the end of that text, so that it is known again in
-whatever language it was asked, after a restart, and when it was closed meanwhile.
+The text of the question ends with its id. By that id the question is recognised in any language,
+after a restart, and after it was closed.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agentsup.catalogue import load
-from agentsup.channels.cards import clock_time, option_of_text, outcome_text
-from agentsup.mailbox.choices import ANY, DENY
-from agentsup.model.message import Message, State
+from agentsup.channels.core.sending import clock_time, option_of_text, outcome_text
+from agentsup.mailbox.messages import ANY, DENY, answer_options
+from agentsup.model.message import Message, MessageState
 from agentsup.model.question import APPROVAL, Question, QuestionState
 
-_TOLD: Final = re.compile(r"\((q_[0-9a-z]+)\)[\s.]*\Z")
+_QUESTION_ID: Final = re.compile(r"\((q_[0-9a-z]+)\)[\s.]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a text means for a question. Without an `option` there is a `note` for the person."""
+class QuestionAnswer:
+    """The meaning of a text for a question: an ``option``, else a ``note`` for the person."""
 
     option: str | None = None
     note: str = ""
 
 
-def told(question: Question, language: str = "") -> str:
+def question_text(question: Question, language: str = "") -> str:
     """The question as its reader sees it, with how to answer."""
     words = load()
     blocks = [(question.call.whole or question.text).strip()]
@@ -38,64 +38,70 @@ def told(question: Question, language: str = "") -> str:
         blocks.append("⏳ " + words.text("question.until", language, when=when))
     how = "question.choose" if question.options else "question.next"
     blocks.append("✎ " + words.text(how, language, id=question.question_id))
-    return "\n\n".join(block for block in blocks if block)
+    return joined(*blocks)
 
 
-def told_id(answer: str) -> str | None:
-    """The id of the question that an answer ends with."""
-    found = _TOLD.search(answer)
+def question_id_in(answer: str) -> str | None:
+    """The id of the question that an answer ends with, or None."""
+    found = _QUESTION_ID.search(answer)
     return found[1] if found else None
 
 
 def is_waiting(question: Question, message: Message, now: int) -> bool:
-    """Whether its turn waits for an answer that may still be given."""
+    """Whether the turn of ``message`` waits for an answer that may still be given."""
     return (
-        message.state is State.PARKED
+        message.state is MessageState.PARKED
         and question.state is QuestionState.OPEN
         and (question.deadline_at is None or question.deadline_at > now)
     )
 
 
-def given(question: Question, text: str, language: str = "") -> Given:
-    """What a text says to a question that waits."""
+def answer_from(question: Question, text: str, language: str = "") -> QuestionAnswer:
+    """The answer that a text gives to a waiting question."""
     if not question.options:
-        return Given(text)
+        return QuestionAnswer(text)
     options = _offered(question)
     option = option_of_text(options, text)
     if option is not None:
-        return Given(option)
+        return QuestionAnswer(option)
     listed = " · ".join(options)
-    return Given(note=load().text("question.which", language, options=listed))
+    return QuestionAnswer(note=load().text("question.which", language, options=listed))
 
 
-def given_untold(question: Question, text: str, language: str = "") -> Given:
-    """What a text says to a question that its client does not show to have been told: what allows
-    a call names the id as well, which stands below all of the call."""
+def answer_from_unasked(question: Question, text: str, language: str = "") -> QuestionAnswer:
+    """The answer that a text gives to a question that its client may not have shown.
+
+    A text that approves a call must name the question's id, which is shown below the whole call.
+    """
     if question.kind != APPROVAL:
-        return given(question, text, language)
+        return answer_from(question, text, language)
     words, is_named = text.rstrip(" .)"), False
     if words.endswith(question.question_id):
         words, is_named = words.removesuffix(question.question_id).rstrip(" ("), True
-    found = given(question, words if is_named else text, language)
+    found = answer_from(question, words if is_named else text, language)
     if is_named or found.option == DENY:
         return found
     example = {"option": _offered(question)[0], "id": question.question_id}
-    return Given(note=load().text("question.name_it", language, **example))
+    return QuestionAnswer(note=load().text("question.name_it", language, **example))
 
 
 def _offered(question: Question) -> list[str]:
-    """The options, but leave for every command: there is no place for a second press."""
-    return [one for one in question.options if one != ANY]
+    """The options, except an approval of every command, which would need a second confirmation. A
+    pattern is offered with each of its ends."""
+    if question.kind != APPROVAL:
+        return [*question.options]
+    named = [answer_options.ends_of(one) or (one,) for one in question.options if one != ANY]
+    return [one for each in named for one in each]
 
 
 def late(question: Question, language: str = "") -> str:
-    """The word to a text that came after the question was closed, the same before and after its
-    row says that its time is over."""
+    """The reply to a text that came after the question was closed. It is the same before and after
+    the row of an expired question is updated."""
     if question.state in (QuestionState.OPEN, QuestionState.EXPIRED):
         question = replace(question, state=QuestionState.EXPIRED, answered_at=question.deadline_at)
     return outcome_text(question, language=language)
 
 
 def joined(*blocks: str) -> str:
-    """Blocks of text, those that are empty left out."""
+    """The non-empty blocks of text, with empty lines between."""
     return "\n\n".join(block for block in blocks if block)

@@ -1,4 +1,4 @@
-"""`/v1`: chat completions and models in the shapes of the OpenAI API. A model is an agent."""
+"""``/v1``: chat completions and models in the shapes of the OpenAI API. A model is an agent."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from agentsup.api.completions import asking, shapes
-from agentsup.api.completions.accept import Taken, Wanted, accept, told_tx
+from agentsup.api.completions import asking, files, shapes
+from agentsup.api.completions.accept import (
+    AcceptedCompletion,
+    CompletionRequest,
+    accept,
+    remember_reply_tx,
+)
 from agentsup.api.completions.request import CompletionBody, asked
 from agentsup.api.completions.settling import Settled, settled
-from agentsup.api.completions.shaping import Bounds, Shaper, shaped
-from agentsup.api.connections import closing
-from agentsup.api.problems import encode, openai_error
-from agentsup.api.route import Call, Route, reply
-from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import usage
-from agentsup.mailbox.bus import check_up
+from agentsup.api.completions.shaping import OutputLimiter, OutputLimits, shaped
+from agentsup.api.http.connections import closing
+from agentsup.api.http.problems import encode, openai_error
+from agentsup.api.http.route import Call, get, post, reply
+from agentsup.kit.compute import compute
+from agentsup.kit.tasks import TaskOwner, is_set_within
+from agentsup.mailbox.mail import check_up
+from agentsup.mailbox.usage import reports
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,
@@ -29,33 +35,48 @@ from agentsup.model.errors import (
     Overloaded,
     StoreUnavailable,
 )
-from agentsup.model.message import Message, Outcome, State
-from agentsup.observe.live import LiveTurn
+from agentsup.model.message import Message, MessageOutcome, MessageState
+from agentsup.observe import LiveTurn
 
 CONVERSATION: Final = "X-Agentsup-Conversation"
 KEY: Final = "Idempotency-Key"
 RETRY: Final = "X-Stainless-Retry-Count"
-"""The official clients count their repetitions of a request here."""
+"""The header in which the official clients count their retries of a request."""
 WAIT_S: Final = 590.0
-"""A little less than the patience of the official clients; a repetition joins what runs."""
+"""A little less than the timeout of the official clients; a retry joins the running message."""
 LONG_BODY: Final = 64 * 1024
 _MAX_NAME: Final = 200
 
 
-async def completions(call: Call) -> web.StreamResponse:
-    """Ask an agent; the answer whole or piece by piece."""
-    body: CompletionBody = call.body
+@post(
+    "/v1/chat/completions",
+    {200: shapes.ChatCompletion},
+    takes_work=True,
+    refusals=(404, 409, 429, 502, 504),
+    headers={
+        CONVERSATION: "name of a lasting conversation; only the last texts are said in it",
+        KEY: "the same key gives the same answer",
+    },
+)
+async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
+    """Ask an agent as clients of the OpenAI API do; `stream` gives server-sent chunks."""
     entry = call.deps.directory.lookup(body.model)
     is_long = (call.request.content_length or LONG_BODY) >= LONG_BODY
-    wanted = Wanted(
+    # Hashing a long conversation takes milliseconds, which would block the event loop.
+    prompt = (
+        await compute(partial(asked, body.messages), key=f"completions:{call.by.subject}")
+        if is_long
+        else asked(body.messages)
+    )
+    check_up(entry, call.by)
+    wanted = CompletionRequest(
         entry,
-        # Hashing a long conversation takes milliseconds, which are not the loop's to give.
-        await asyncio.to_thread(asked, body.messages) if is_long else asked(body.messages),
+        prompt,
+        parts=await files.put(call, entry.name, prompt.files),
         conversation=_header(call, CONVERSATION),
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
-    check_up(entry, call.by)
     created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):
@@ -66,7 +87,7 @@ async def completions(call: Call) -> web.StreamResponse:
     return await _whole(_Answer(call, entry.name, taken, created, body.bounds), now)
 
 
-async def _ask(call: Call, wanted: Wanted) -> tuple[Taken, Settled]:
+async def _ask(call: Call, wanted: CompletionRequest) -> tuple[AcceptedCompletion, Settled]:
     taken = await accept(call, wanted)
     return taken, await settled(call.deps, taken.message_id, WAIT_S)
 
@@ -80,43 +101,39 @@ def _header(call: Call, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What every piece of an answer says of itself."""
+    """The facts that every document or chunk of an answer repeats."""
 
     call: Call
     agent: str
-    taken: Taken
+    taken: AcceptedCompletion
     created: int
-    bounds: Bounds
-
-    @property
-    def message_id(self) -> str:
-        return self.taken.message_id
+    bounds: OutputLimits
 
     def question(self, now: Settled) -> str:
-        """The question that its message waits for, as its reader sees it; or empty."""
-        return asking.told(now.question, self.call.by.language) if now.question else ""
+        """The text of the question that the message waits for, or empty."""
+        return asking.question_text(now.question, self.call.by.language) if now.question else ""
 
     def head(self, kind: str) -> dict[str, Any]:
         return {
-            "id": f"chatcmpl-{self.message_id}",
+            "id": f"chatcmpl-{self.taken.message_id}",
             "object": kind,
             "created": self.created,
             "model": self.agent,
         }
 
-    async def told(self, message: Message, text: str) -> None:
-        """Before its end is sent: this is what the reader knows as the answer."""
+    async def remember(self, message: Message, text: str) -> None:
+        """Remember the answer as the client gets it; called before its end is sent."""
         if text.strip() != message.result_text.strip():
             at = self.call.deps.clock.now_ms()
-            # Where it can't be kept, the answer is good all the same; its chat begins a session.
+            # If this can't be stored, the answer is still good; the chat begins a new session then.
             with contextlib.suppress(StoreUnavailable, Overloaded):
-                await self.call.deps.web.database.write(
-                    lambda tx: told_tx(tx, message.message_id, text, at), name="completions.told"
+                await self.call.deps.database.write(
+                    remember_reply_tx, message.message_id, text, at, name="completions.told"
                 )
 
     async def usage(self) -> dict[str, int]:
-        used = await self.call.deps.web.database.read(
-            lambda reader: usage.of_message(reader, self.message_id), name="completions.usage"
+        used = await self.call.deps.database.read(
+            reports.of_message, self.taken.message_id, name="completions.usage"
         )
         return {
             "prompt_tokens": used.input_tokens,
@@ -128,10 +145,10 @@ class _Answer:
 async def _whole(answer: _Answer, now: Settled) -> web.Response:
     note, message = answer.taken.note, now.message
     text, reason = answer.question(now), "stop"
-    if not _is_told(answer, now):
+    if not _is_question_or_note(answer, now):
         _check(message, answer.agent)
         text, reason = shaped(message.result_text, answer.bounds)
-        await answer.told(message, asking.joined(note, text))
+        await answer.remember(message, asking.joined(note, text))
     choice = {
         "index": 0,
         "message": {
@@ -153,20 +170,20 @@ async def _whole(answer: _Answer, now: Settled) -> web.Response:
     return response
 
 
-def _is_told(answer: _Answer, now: Settled) -> bool:
-    """Whether there is a question to tell, or a word on a closed one whose work has no answer."""
+def _is_question_or_note(answer: _Answer, now: Settled) -> bool:
+    """Whether a question is the answer, or a note on a closed one whose message has no answer."""
     return now.question is not None or (bool(answer.taken.note) and not _is_answered(now.message))
 
 
 def _is_answered(message: Message) -> bool:
-    return message.state is State.DONE and message.outcome is Outcome.OK
+    return message.state is MessageState.DONE and message.outcome is MessageOutcome.OK
 
 
 def _check(message: Message, agent: str) -> None:
-    """Raise `EngineFailed` unless the message was answered."""
+    """Raise ``EngineFailed`` unless the message was answered."""
     if _is_answered(message):
         return
-    if message.state is State.CANCELLED:
+    if message.state is MessageState.CANCELLED:
         raise EngineFailed(f"the request to {agent} was stopped", engine_code="stopped")
     why = message.error_text or "no reason was recorded"
     raise EngineFailed(f"{agent} could not answer: {why}", engine_code=message.error_code)
@@ -176,37 +193,36 @@ def _check(message: Message, agent: str) -> None:
 
 
 class _Stream:
-    """The text of a running turn as it comes, and at its end what is missing of the answer.
+    """The text of a running turn as it is written, and at its end the missing rest of the answer.
 
-    A reader that leaves ends the stream and not the turn.
+    A reader that disconnects ends the stream and not the turn.
     """
 
     def __init__(self, answer: _Answer, agent_id: str) -> None:
         self._answer = answer
         self._agent_id = agent_id
         self._call = answer.call
-        self._limits = answer.call.deps.limits
         self._changed = asyncio.Event()
         self._is_closing = False
         self._turns: list[LiveTurn] = []
         self._read: list[int] = []
         self._sent = ""
-        """Of the answer, before it is shaped."""
-        self._shaper = Shaper(answer.bounds)
+        """The text of the answer so far, before it is limited."""
+        self._shaper = OutputLimiter(answer.bounds)
         self._said = ""
-        """All that was passed on."""
+        """All text that was sent to the client."""
         self._is_block_due = False
-
-    async def run(self, *, with_usage: bool) -> web.StreamResponse:
-        """Write until the answer is whole, the reader leaves or the listener closes."""
-        response = web.StreamResponse(
+        self._response = web.StreamResponse(
             headers={
                 hdrs.CONTENT_TYPE: "text/event-stream",
                 "X-Accel-Buffering": "no",
-                "X-Agentsup-Message": self._answer.message_id,
+                "X-Agentsup-Message": answer.taken.message_id,
             }
         )
-        await response.prepare(self._call.request)
+
+    async def run(self, *, with_usage: bool) -> web.StreamResponse:
+        """Write until the answer is complete, the reader disconnects or the listener closes."""
+        await self._response.prepare(self._call.request)
         owner = TaskOwner("completion")
         unfollow = self._call.deps.live.follow(self._agent_id, "", self._begin)
         try:
@@ -215,116 +231,96 @@ class _Stream:
                 contextlib.suppress(ConnectionError, TimeoutError),
             ):
                 ended = owner.spawn(
-                    settled(self._call.deps, self._answer.message_id, None),
+                    settled(self._call.deps, self._answer.taken.message_id, None),
                     name=f"completion:{self._answer.agent}",
                 )
                 ended.add_done_callback(lambda _: self._changed.set())
-                await self._write_all(response, ended, with_usage=with_usage)
-                return response
+                await self._write_all(ended, with_usage=with_usage)
+                return self._response
         finally:
             unfollow()
             for turn in self._turns:
-                turn.leave()
+                turn.unlisten(self._changed.set)
             await owner.close(1.0)
-        if self._call.request.transport is not None:
-            self._call.request.transport.abort()
-        return response
+        self._call.cut()
+        return self._response
 
-    async def _write_all(
-        self,
-        response: web.StreamResponse,
-        ended: asyncio.Task[Settled],
-        *,
-        with_usage: bool,
-    ) -> None:
-        await self._chunk(response, {"role": "assistant", "content": ""})
+    async def _write_all(self, ended: asyncio.Task[Settled], *, with_usage: bool) -> None:
+        await self._chunk({"role": "assistant", "content": ""})
         note = self._answer.taken.note
-        await self._say(response, note)
+        await self._say(note)
         self._is_block_due = bool(note)
         try:
             while not ended.done():
-                await self._pass_on(response)
-                await self._wait(response)
+                await self._pass_on()
+                await self._wait()
                 if self._is_closing and not ended.done():
                     raise closing()
             now = ended.result()
-            is_told = _is_told(self._answer, now)
-            if not is_told:
+            was_shown = _is_question_or_note(self._answer, now)
+            if not was_shown:
                 _check(now.message, self._answer.agent)
         except AgentsupError as error:
-            await self._data(response, openai_error(error))
+            await self._data(openai_error(error))
             return
-        await self._pass_on(response)
-        if not is_told:
+        await self._pass_on()
+        if not was_shown:
             rest = missing(self._sent, now.message.result_text)
-            await self._say(response, self._shaper.more(rest))
-        await self._say(response, self._shaper.rest())
+            await self._say(self._shaper.more(rest))
+        await self._say(self._shaper.rest())
         self._is_block_due = bool(self._said)
-        await self._say(response, self._answer.question(now))
-        if not is_told:
-            await self._answer.told(now.message, self._said)
-        reason = "stop" if is_told else self._shaper.finish_reason
-        await self._chunk(response, {}, finish_reason=reason)
+        await self._say(self._answer.question(now))
+        if not was_shown:
+            await self._answer.remember(now.message, self._said)
+        reason = "stop" if was_shown else self._shaper.finish_reason
+        await self._chunk({}, finish_reason=reason)
         if with_usage:
             head = self._answer.head("chat.completion.chunk")
-            await self._data(response, {**head, "choices": [], "usage": await self._answer.usage()})
-        await self._write(response, b"data: [DONE]\n\n")
-        await response.write_eof()
+            await self._data({**head, "choices": [], "usage": await self._answer.usage()})
+        await self._call.write(self._response, b"data: [DONE]\n\n")
+        await self._response.write_eof()
 
     def _begin(self, turn: LiveTurn) -> None:
-        if turn.message_id == self._answer.message_id:
+        if turn.message_id == self._answer.taken.message_id:
             self._turns.append(turn)
             self._read.append(0)
-            turn.on_change = self._changed.set
+            turn.listen(self._changed.set)
             self._changed.set()
 
     async def _close(self) -> None:
         self._is_closing = True
         self._changed.set()
 
-    async def _wait(self, response: web.StreamResponse) -> None:
-        try:
-            async with asyncio.timeout(self._limits.heartbeat_s):
-                await self._changed.wait()
-        except TimeoutError:
-            await self._write(response, b": alive\n\n")
+    async def _wait(self) -> None:
+        if not await is_set_within(self._changed, self._call.deps.limits.heartbeat_s):
+            await self._call.write(self._response, b": alive\n\n")
         self._changed.clear()
 
-    async def _pass_on(self, response: web.StreamResponse) -> None:
+    async def _pass_on(self) -> None:
         for number, turn in enumerate(self._turns):
             text = turn.text(self._read[number])
             self._read[number] = turn.length
             self._sent += text
-            await self._say(response, self._shaper.more(text))
+            await self._say(self._shaper.more(text))
 
-    async def _say(self, response: web.StreamResponse, text: str) -> None:
+    async def _say(self, text: str) -> None:
         if text:
             content = f"\n\n{text}" if self._is_block_due else text
             self._is_block_due = False
             self._said += content
-            await self._chunk(response, {"content": content})
+            await self._chunk({"content": content})
 
-    async def _chunk(
-        self,
-        response: web.StreamResponse,
-        delta: Mapping[str, Any],
-        *,
-        finish_reason: str | None = None,
-    ) -> None:
+    async def _chunk(self, delta: Mapping[str, Any], *, finish_reason: str | None = None) -> None:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         head = self._answer.head("chat.completion.chunk")
-        await self._data(response, {**head, "choices": [choice]})
+        await self._data({**head, "choices": [choice]})
 
-    async def _data(self, response: web.StreamResponse, document: Mapping[str, Any]) -> None:
-        await self._write(response, b"data: " + encode(document) + b"\n\n")
-
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(self._limits.stall_s):
-            await response.write(data)
+    async def _data(self, document: Mapping[str, Any]) -> None:
+        await self._call.write(self._response, b"data: " + encode(document) + b"\n\n")
 
 
 def missing(sent: str, answer: str) -> str:
-    """What a reader who has `sent` still needs to have the answer."""
+    """The text that a reader who has ``sent`` still needs to have the whole answer."""
     if answer.startswith(sent):
         return answer[len(sent) :]
     if sent.rstrip().endswith(answer.rstrip()):
@@ -335,49 +331,18 @@ def missing(sent: str, answer: str) -> str:
 # -- models ----------------------------------------------------------------------------------------
 
 
-async def models(call: Call) -> web.Response:
+@get("/v1/models")
+async def models(call: Call) -> shapes.ModelList:
     """The agents as models."""
-    names = call.deps.directory.names()
-    return reply({"object": "list", "data": [_model(name) for name in names]})
+    data = [_model(name) for name in call.deps.directory.names()]
+    return shapes.ModelList.model_construct(object="list", data=data)
 
 
-async def model(call: Call) -> web.Response:
+@get("/v1/models/{name}", refusals=(404,))
+async def model(call: Call) -> shapes.Model:
     """One agent as a model."""
-    return reply(_model(call.deps.directory.lookup(call.named("name")).name))
+    return _model(call.deps.directory.lookup(call.named("name")).name)
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "agentsup"}
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/chat/completions",
-        completions,
-        "Ask an agent as clients of the OpenAI API do; `stream` gives server-sent chunks",
-        {200: shapes.ChatCompletion},
-        body=CompletionBody,
-        takes_work=True,
-        refusals=(404, 409, 429, 502, 504),
-        headers={
-            CONVERSATION: "name of a lasting conversation; only the last texts are said in it",
-            KEY: "the same key gives the same answer",
-        },
-    ),
-    Route(
-        "GET",
-        "/v1/models",
-        models,
-        "The agents as models",
-        {200: shapes.ModelList},
-    ),
-    Route(
-        "GET",
-        "/v1/models/{name}",
-        model,
-        "One agent as a model",
-        {200: shapes.Model},
-        refusals=(404,),
-    ),
-)
+def _model(name: str) -> shapes.Model:
+    return shapes.Model.model_construct(id=name, object="model", created=0, owned_by="agentsup")

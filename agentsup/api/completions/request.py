@@ -1,9 +1,9 @@
-"""What a client of the OpenAI API sends, and what of it an agent is asked. Pure decisions.
+"""What a client of the OpenAI API sends, and which part of it the agent gets. Pure decisions.
 
-The client resends the whole conversation each time; a session remembers its own. So a conversation
-is recognised by all that was said before: `before` is the key of the session that has heard
-everything up to its latest answer, `after` the key of the same session once it has heard the new
-text too. What was answered last is no part of the key: the session knows it better.
+The client resends the whole conversation each time, but a session has its own transcript. So the
+session is found by a key over the conversation: ``before`` is the key of all messages up to the
+latest answer, without that answer; ``after`` is the key of all messages with the new text. The
+latest answer is not in the key because the session has it itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agentsup.api.bodies import Body
-from agentsup.api.completions.shaping import Bounds
+from agentsup.api.completions.files import MOST_FILES, GivenFile, file_of
+from agentsup.api.completions.shaping import OutputLimits
+from agentsup.api.documents.bodies import Body
 from agentsup.model.errors import BadRequest
 
 PREFIX = "v1:"
@@ -95,14 +96,14 @@ class CompletionBody(Body):
         return value
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> OutputLimits:
         """How much of the answer is wanted."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        return Bounds(stop, self.max_completion_tokens or self.max_tokens)
+        return OutputLimits(stop, self.max_completion_tokens or self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PromptMessage:
     """One message of the conversation as text."""
 
     role: str
@@ -114,66 +115,73 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an agent is asked, and what was said before."""
+class CompletionPrompt:
+    """The new text for an agent, and the conversation before it."""
 
     text: str
     typed: str
-    """`text` without the names of who says it."""
-    earlier: tuple[Said, ...]
+    """``text`` without the names of its senders."""
+    earlier: tuple[PromptMessage, ...]
     before: str
-    """The key of the session that has given the answer before; empty without one."""
+    """The key of the session that has given the latest answer; empty without one."""
     after: str
     digest: str
-    """The whole conversation; the same request has the same."""
+    """The digest of the whole conversation; equal for the same request."""
+    files: tuple[GivenFile, ...] = ()
+    """The files that came with the new text."""
 
     @property
     def last_answer(self) -> str | None:
-        """What the client was answered right before; None at the beginning."""
+        """The answer that the client got right before; None at the beginning."""
         last = self.earlier[-1] if self.earlier else None
         return last.text if last is not None and last.role == "assistant" else None
 
 
-def asked(messages: Sequence[ChatMessage]) -> Asked:
-    """Take the last texts of the person as the question. Raises `BadRequest`."""
-    said = [_said(message, number) for number, message in enumerate(messages)]
+def asked(messages: Sequence[ChatMessage]) -> CompletionPrompt:
+    """Take the last texts of the person as the question. Raises ``BadRequest``."""
+    said = [_prompt_message(message, number) for number, message in enumerate(messages)]
     first = len(said)
     while first and said[first - 1].role == "user":
         first -= 1
     if first == len(said):
         raise BadRequest("the last message must be the user's", field="messages")
+    files = tuple(each for message in messages[first:] for each in _files_of(message))
+    if len(files) > MOST_FILES:
+        raise BadRequest(f"a message may have {MOST_FILES} files", field="messages")
     text = "\n\n".join(one.text for one in said[first:])
-    if not text.strip():
+    for each in files:  # their paths follow the text that the agent reads
+        text = text.replace(each.mark, "").rstrip("\n")
+    if not text.strip() and not files:
         raise BadRequest("the last message is empty", field="messages")
     earlier = tuple(said[:first])
     has_answer = bool(earlier) and earlier[-1].role == "assistant"
-    return Asked(
+    return CompletionPrompt(
         text,
-        "\n\n".join(_text_of(message, "") for message in messages[first:]),
+        _typed(messages[first:], files),
         earlier,
         before=_key(earlier[:-1]) if has_answer else "",
         after=_key(said),
         digest=_digest([[one.role, one.text] for one in said]),
+        files=files,
     )
 
 
-def remembered(earlier: Sequence[Said], most: int) -> tuple[Said, ...]:
-    """What of `earlier` a fresh session is told: every instruction, and the latest of the rest.
+def _typed(messages: Sequence[ChatMessage], files: Sequence[GivenFile]) -> str:
+    text = "\n\n".join(_text_of(message, "") for message in messages)
+    for each in files:
+        text = text.replace(each.mark, "").rstrip("\n")
+    return text
 
-    More than `most` is never read again.
+
+def remembered(earlier: Sequence[PromptMessage], most: int) -> tuple[PromptMessage, ...]:
+    """The part of ``earlier`` that a new session gets: every instruction, and the latest others.
+
+    At most ``most`` messages: a session never reads more of them.
     """
-    room = max(0, most - sum(one.is_instruction for one in earlier))
-    others = [one for one in earlier if not one.is_instruction]
-    dropped = len(others) - min(room, len(others))
-    kept = []
-    for one in earlier:
-        if one.is_instruction:
-            kept.append(one)
-        elif dropped:
-            dropped -= 1
-        else:
-            kept.append(one)
-    return tuple(kept[:most])
+    others = [at for at, one in enumerate(earlier) if not one.is_instruction]
+    room = max(0, most - (len(earlier) - len(others)))
+    dropped = {*others[: max(0, len(others) - room)]}
+    return tuple(one for at, one in enumerate(earlier) if at not in dropped)[:most]
 
 
 def named_key(name: str) -> str:
@@ -181,17 +189,17 @@ def named_key(name: str) -> str:
     return f"{PREFIX}named:{name}"
 
 
-def request_digest(agent_id: str, conversation: str, asked: Asked) -> str:
-    """What makes two requests the same request."""
+def request_digest(agent_id: str, conversation: str, asked: CompletionPrompt) -> str:
+    """The digest by which a repeated request is recognised."""
     return _digest([agent_id, conversation, asked.digest])
 
 
-def told_digest(message_id: str, text: str) -> str:
-    """What a client was told as the answer to a message."""
+def reply_digest(message_id: str, text: str) -> str:
+    """The digest of an answer to a message as the client got it."""
     return _digest([message_id, text.strip()])
 
 
-def _said(message: ChatMessage, number: int) -> Said:
+def _prompt_message(message: ChatMessage, number: int) -> PromptMessage:
     where = f"messages[{number}]"
     if message.role in ("tool", "function") or message.tool_calls or message.function_call:
         raise BadRequest(
@@ -201,25 +209,34 @@ def _said(message: ChatMessage, number: int) -> Said:
     text = _text_of(message, where)
     if message.name and message.role == "user":
         text = f"{_clean(message.name, where)}: {text}" if text.strip() else ""
-    return Said(message.role, text)
+    return PromptMessage(message.role, text)
 
 
 def _text_of(message: ChatMessage, where: str) -> str:
-    """Raises `BadRequest` for what is no text."""
+    """The text of a message. Raises ``BadRequest`` for other content."""
     content = message.content or ""
     if isinstance(content, str):
         return _clean(content, where)
     texts = []
-    for part in content:
+    for number, part in enumerate(content):
+        if message.role == "user" and (given := file_of(part, f"{where}.content[{number}]")):
+            texts.append(given.mark)
+            continue
         if part.get("type") not in ("text", "refusal") or not isinstance(
             part.get(part["type"]), str
         ):
             raise BadRequest(
-                f"{where} has a part of type {str(part.get('type'))[:40]!r}; only text is taken",
+                f"{where} has a part of type {str(part.get('type'))[:40]!r}; text and a user's files "
+                "(image_url, file, input_audio) are taken",
                 field="messages",
             )
         texts.append(part[part["type"]])
     return _clean("\n".join(texts), where)
+
+
+def _files_of(message: ChatMessage) -> list[GivenFile]:
+    content = message.content if isinstance(message.content, list) else []
+    return [given for part in content if (given := file_of(part, "")) is not None]
 
 
 def _clean(text: str, where: str) -> str:
@@ -230,7 +247,7 @@ def _clean(text: str, where: str) -> str:
     )
 
 
-def _key(said: Sequence[Said]) -> str:
+def _key(said: Sequence[PromptMessage]) -> str:
     return PREFIX + _digest([[one.role, one.text.strip()] for one in said])
 
 

@@ -1,4 +1,4 @@
-"""Until there is something to tell a client: its message has ended, or it asks."""
+"""Waits until the message of a completion has ended or asks a question."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ import asyncio
 from dataclasses import dataclass
 
 from agentsup.api.completions.accept import open_question
-from agentsup.api.ports import ApiDeps
-from agentsup.mailbox.rows import need_message
+from agentsup.api.http.dependencies import ApiDependencies
+from agentsup.mailbox.messages import need_message
 from agentsup.model.errors import TimedOut
 from agentsup.model.message import TERMINAL, Message
 from agentsup.model.question import Question
-from agentsup.store.database import Reader
+from agentsup.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where a message stands: ended, or waiting for the answer of `question`."""
+    """A message that has ended, or that waits for the answer to ``question``."""
 
     message: Message
     question: Question | None = None
 
 
-async def settled(deps: ApiDeps, message_id: str, timeout_s: float | None) -> Settled:
-    """Wait until the message has ended or asks. Raises `NotFound` and `TimedOut`."""
-    database, clock = deps.web.database, deps.clock
+async def settled(deps: ApiDependencies, message_id: str, timeout_s: float | None) -> Settled:
+    """Wait until the message has ended or asks. Raises ``NotFound``, and ``TimedOut`` after
+    ``timeout_s`` seconds (None: no limit).
+
+    The message as it ended comes from the commit that ended it.
+    """
+    database, clock = deps.database, deps.clock
     changed = asyncio.Event()
 
     def look(reader: Reader) -> Settled:
         message = need_message(reader, message_id)
         return Settled(message, open_question(reader, message, clock.now_ms()))
 
-    unlisten = database.listen(f"done:{message_id}", changed.set)
+    topic = f"done:{message_id}"
+    unlisten, end = database.listen(topic, changed.set), database.expect(topic)
     try:
         async with asyncio.timeout(timeout_s):
-            while True:
+            while not end.done():
                 changed.clear()
                 now = await database.read(look, name="completions.settled")
                 if now.message.state in TERMINAL or now.question is not None:
                     return now
                 await changed.wait()
+            return Settled(end.result())
     except TimeoutError:
         raise TimedOut(
             f"message {message_id} has not ended within {timeout_s:g} s; it goes on",
@@ -47,3 +53,4 @@ async def settled(deps: ApiDeps, message_id: str, timeout_s: float | None) -> Se
         ) from None
     finally:
         unlisten()
+        end.cancel()

@@ -1,4 +1,4 @@
-"""Shapes of the answers under `/v1`, as clients of the OpenAI API read them."""
+"""Shapes of the answers under ``/v1``, as clients of the OpenAI API read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agentsup.api.shapes import Document
+from agentsup.api.documents.document import Document
 
 
 class CompletionMessage(Document):

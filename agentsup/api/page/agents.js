@@ -2,14 +2,14 @@
 
 import { get, post, query } from './api.js';
 import { ask, h, t, toast } from './dom.js';
-import { board, count, deed, facts, fromNow, keyed, redraw, say, table } from './viewing.js';
+import { strangers } from './strangers.js';
+import { action, board, count, facts, fromNow, keyed, redraw, say, table } from './viewing.js';
 
-const STATES = { degraded: t`running with trouble`, backoff: t`failed`, failed: t`given up` };
 const isUp = ({ status }) => status === 'running' || status === 'degraded';
 const path = (name, verb) => `/agents/${encodeURIComponent(name)}/${verb}`;
 
 const stateLine = (agent) => [
-	h('strong', STATES[agent.status] ?? t([agent.status])),
+	h('strong', t([agent.status])),
 	...(isUp(agent) && agent.uptime !== null ? [' ', fromNow(Date.now() - agent.uptime * 1000, 'for')] : []),
 	...(agent.next_retry_at ? [t`, tries again `, fromNow(agent.next_retry_at, 'in')] : []),
 	agent.restarts > 0 && ` · ${count(agent.restarts, t`restart`, t`restarts`)}`,
@@ -19,7 +19,7 @@ const workLine = (agent) => [
 	agent.running && t`${agent.running} running` + (agent.work.length ? ` (${agent.work.join(', ')})` : ''),
 	agent.queued && t`${agent.queued} waiting`,
 	agent.parked && count(agent.parked, t`open question`, t`open questions`),
-].filter(Boolean).join(' · ') || t`nothing to do`;
+].filter(Boolean).join(' · ') || t`idle`;
 
 async function stop({ name, running, queued }) {
 	const what = t`Turns under way: ${running}; they may end first, but not for long. Waiting: ${queued}; this is kept. It stays stopped until it is started again.`;
@@ -42,15 +42,15 @@ function card(first, app, look) {
 	const id = `agent-${first.agent_id}`;
 	const dot = h('span');
 	const state = h('p');
-	const told = h('div');
+	const details = h('div');
 	const notes = h('ul.notes');
 	const work = h('a', { href: query('#/work', { agent: first.name }) });
-	const begin = deed(t`Start`, async () => { await post(path(now.name, rests(now) ? 'start' : 'restart')); look(); });
-	const halt = deed(t`Stop`, async () => { await stop(now); look(); });
-	const node = h('article.card.agent', { 'aria-labelledby': id }, h('h2', { id }, dot, first.name), state, told, h('p', work), notes,
+	const begin = action(t`Start`, async () => { await post(path(now.name, rests(now) ? 'start' : 'restart')); look(); });
+	const halt = action(t`Stop`, async () => { await stop(now); look(); });
+	const node = h('article.card.agent', { 'aria-labelledby': id }, h('h2', { id }, dot, first.name), state, details, h('p', work), notes,
 		h('div.actions', h('a.button', { href: `#/chat/${first.name}` }, t`Chat`),
 			app.may('steer') && [
-				h('a.button', { href: `#/log/${first.name}` }, t`Log`), deed(t`Settings`, () => settings(now.name)), begin, halt]));
+				h('a.button', { href: `#/log/${first.name}` }, t`Log`), action(t`Settings`, () => settings(now.name)), begin, halt]));
 	const rests = ({ status }) => ['stopped', 'failed', 'backoff'].includes(status);
 
 	function show(agent) {
@@ -58,14 +58,15 @@ function card(first, app, look) {
 		dot.className = `dot ${agent.status}`;
 		// The uptime goes on by itself; only a new life is drawn.
 		redraw(state, [agent.status, agent.instance_id, agent.next_retry_at, agent.restarts], () => stateLine(agent));
-		redraw(told, [agent.role, agent.engine, agent.model], () => [
+		redraw(details, [agent.role, agent.engine, agent.model], () => [
 			h('p', agent.role), facts([[t`Engine`, agent.engine], [t`Model`, agent.model]])]);
 		say(work, workLine(agent));
 		const { last_reason: why, last_crash_error: crash, warnings, pending } = agent;
-		redraw(notes, [why, crash, warnings, pending, isUp(agent)], () => [
+		redraw(notes, [why, crash, warnings, pending, agent.engine_problem, isUp(agent)], () => [
 			pending && h('li.warn', t`Edit: ${pending}`),
 			...[...new Set([why, crash])].map((each) => each && h('li', { class: isUp(agent) ? 'soft' : 'bad' }, `${isUp(agent) ? t`Before: ` : ''}${each}`)),
 			...warnings.map((each) => h('li.warn', each)),
+			agent.engine_problem && app.may('steer') && h('li', h('a', { href: '#/setup' }, t`Set up a model`)),
 		]);
 		say(begin, agent.status === 'backoff' ? t`Try now` : rests(agent) ? t`Start` : t`Restart`);
 		halt.hidden = agent.is_main || agent.status === 'stopped';
@@ -86,18 +87,20 @@ function edits(diff) {
 
 export async function agents(view, route, app) {
 	const edited = h('section.card', { hidden: true });
+	const asking = h('section', { hidden: true });
 	const cards = h('div.cards');
 	const frame = board(view, {
 		title: t`Agents`,
-		kinds: ['agent.', 'config.', 'message.', 'chat.in', 'question.', 'stop.', 'daemon.'],
-		load: () => Promise.all([get('/agents'), app.may('steer') ? get('/diff') : null]),
-		show([{ agents: all }, diff]) {
+		kinds: ['agent.', 'config.', 'message.', 'chat.in', 'question.', 'stop.', 'daemon.', 'stranger.'],
+		load: () => Promise.all([get('/agents'), ...app.may('steer') ? [get('/diff'), get('/pairings')] : []]),
+		show([{ agents: all }, diff, asks]) {
 			draw(all);
 			if (diff) redraw(edited, diff, () => edits(diff));
+			if (asks) redraw(asking, asks.pairings, () => strangers(asks.pairings, frame.look));
 			return t`${all.filter(isUp).length} of ${count(all.length, t`agent`, t`agents`)} up`;
 		},
 	});
 	const draw = keyed(cards, (agent) => agent.agent_id, (agent) => card(agent, app, frame.look));
-	frame.body.append(edited, cards);
+	frame.body.append(asking, edited, cards);
 	return frame.end;
 }

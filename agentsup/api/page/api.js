@@ -1,7 +1,7 @@
 // The daemon's HTTP API, and word of what has changed.
 
 import { t, toast } from './dom.js';
-import { keep, kept } from './kept.js';
+import { keep, stored, secret } from './storage.js';
 
 export class ApiError extends Error {
 	constructor(status, problem) {
@@ -13,27 +13,27 @@ export class ApiError extends Error {
 }
 
 let signedOut = () => {};
-export const onSignedOut = (told) => { signedOut = told; };
+export const onSignedOut = (work) => { signedOut = work; };
 
-/** One call; resolves to its JSON. Raises ApiError with words for the person. */
-export async function call(method, path, body, { raw = false, quiet = false, signal } = {}) {
-	const init = { method, headers: {}, cache: 'no-store', credentials: 'same-origin', signal };
-	if (raw) init.body = body;
-	else if (body !== undefined) {
-		init.headers['Content-Type'] = 'application/json';
-		init.body = JSON.stringify(body);
-	}
-	let response;
-	try {
-		response = await fetch(path, init);
-	} catch {
-		throw new ApiError(0, { detail: t`The daemon does not answer.` });
-	}
-	const answer = await response.json().catch(() => ({}));
-	if (response.ok) return answer;
+const gone = () => { throw new ApiError(0, { detail: t`The daemon does not answer.` }); };
+
+/** One request; resolves to its response. Raises ApiError with words for the person. */
+async function send(method, path, { quiet = false, headers = {}, ...rest } = {}) {
+	if (secret) headers.Authorization = `Bearer ${secret}`;
+	const response = await fetch(path, { method, headers, cache: 'no-store', ...rest }).catch(gone);
+	if (response.ok) return response;
 	if (response.status === 401 && !quiet) signedOut();
-	throw new ApiError(response.status, answer);
+	throw new ApiError(response.status, await response.json().catch(() => ({})));
 }
+
+/** One call; resolves to its JSON. Raises ApiError. */
+export async function call(method, path, body, options) {
+	const sent = !body || body instanceof Blob ? { body } : { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } };
+	return (await send(method, path, { ...sent, ...options })).json().catch(() => ({}));
+}
+
+/** The bytes of a file. Raises ApiError. */
+export const blobOf = async (path) => (await send('GET', path)).blob().catch(gone);
 
 export const get = (path, options) => call('GET', path, undefined, options);
 export const post = (path, body, options) => call('POST', path, body, options);
@@ -62,7 +62,7 @@ export async function act(control, work, done) {
 class Changes {
 	#listeners = new Set();
 	#followers = new Set();
-	#source = null;
+	#over = null;
 	#timer = 0;
 	#kinds = new Set();
 	#isOn = false;
@@ -83,44 +83,53 @@ class Changes {
 		this.#close();
 	}
 
-	/** `told(kinds)` at most twice a second; returns how to end it. */
-	listen(told) {
-		this.#listeners.add(told);
-		return () => this.#listeners.delete(told);
+	/** `work(kinds)` at most twice a second; returns how to end it. */
+	listen(work) {
+		this.#listeners.add(work);
+		return () => this.#listeners.delete(work);
 	}
 
-	onEvent(told) {
-		this.#followers.add(told);
-		return () => this.#followers.delete(told);
+	onEvent(work) {
+		this.#followers.add(work);
+		return () => this.#followers.delete(work);
 	}
 
 	#close() {
-		this.#source?.close();
-		this.#source = null;
+		this.#over?.abort();
+		this.#over = null;
 	}
 
-	#follow() {
-		if (document.hidden || !this.#isOn) {
-			this.#close();
-			return;
-		}
-		if (this.#source) return;
-		this.#source = new EventSource(query('/events', { after: kept('tab', 'seq', null) }));
-		this.#source.onopen = () => { this.onLink(true); this.#note('gap'); };
-		this.#source.onerror = () => {
-			this.onLink(false);
-			if (this.#source?.readyState !== EventSource.CLOSED) return;
-			// Refused: the browser would not try again.
-			this.#close();
-			get('/web/session').catch(() => {});
-			setTimeout(() => this.#follow(), 5000);
-		};
-		this.#source.onmessage = ({ data }) => {
-			const event = JSON.parse(data);
-			if (event.seq) keep('tab', 'seq', event.seq);
-			for (const told of [...this.#followers]) told(event);
-			this.#note(event.type);
-		};
+	/** An EventSource could show no secret. */
+	async #follow() {
+		if (document.hidden || !this.#isOn) return this.#close();
+		if (this.#over) return;
+		const over = this.#over = new AbortController();
+		try {
+			const { body } = await send('GET', query('/events', { after: stored('tab', 'seq', null) }), { signal: over.signal });
+			this.onLink(true);
+			this.#note('gap');
+			const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+			let rest = '';
+			for (let got = await reader.read(); !got.done; got = await reader.read()) {
+				const frames = (rest + got.value).split('\n\n');
+				rest = frames.pop();
+				for (const frame of frames) {
+					const [, data] = /^data: (.*)$/m.exec(frame) ?? [];
+					if (data) queueMicrotask(() => this.#take(JSON.parse(data)));
+				}
+			}
+		} catch { /* begins anew */ }
+		if (this.#over !== over) return;
+		this.#close();
+		this.onLink(false);
+		setTimeout(() => this.#follow(), 3000);
+	}
+
+	#take(event) {
+		if (!this.#isOn) return;
+		if (event.seq) keep('tab', 'seq', event.seq);
+		for (const work of [...this.#followers]) work(event);
+		this.#note(event.type);
 	}
 
 	#note(type) {
@@ -130,7 +139,7 @@ class Changes {
 			if (!this.#isOn) return;
 			const kinds = this.#kinds;
 			this.#kinds = new Set();
-			for (const told of [...this.#listeners]) told(kinds);
+			for (const work of [...this.#listeners]) work(kinds);
 		}, 400);
 	}
 }

@@ -2,10 +2,10 @@
 
 import { act, ApiError, changes, get, onSignedOut, post } from './api.js';
 import { ask, by, closeDialog, fill, h, icon, press, soft, speak, t, tell, timeOf, toast } from './dom.js';
-import { forget, ownedBy } from './kept.js';
+import { forget, keep, keepSecret, stored, LAST, ownedBy, SECRET, secret, takeSecret } from './storage.js';
 import { endRest, sendRest } from './socket.js';
 
-const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', questions: 'Questions', dead: 'Dead letters', figures: 'Figures', log: 'Log' };
+const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', questions: 'Questions', dead: 'Failed messages', figures: 'Statistics', log: 'Log', setup: 'Setup' };
 
 const app = {
 	session: null,
@@ -15,7 +15,7 @@ const app = {
 	go: (hash) => { location.hash = hash; },
 	note: (hash) => { history.replaceState(null, '', hash); current.hash = location.hash; },
 	agents: () => agents,
-	onAgents: (told) => { listeners.add(told); return () => listeners.delete(told); },
+	onAgents: (work) => { listeners.add(work); return () => listeners.delete(work); },
 	unread: (count) => { unread = count; nameTab(); },
 	link: (part, isUp) => { links.set(part, isUp); showLink(); },
 };
@@ -26,6 +26,7 @@ let unread = 0;
 let heading = '';
 let learnt = '';
 let shown = 0;
+let ended = '';
 const listeners = new Set();
 const links = new Map();
 const current = { name: '', hash: '', dispose: null };
@@ -40,12 +41,21 @@ function takeCode() {
 async function start() {
 	const code = takeCode();
 	await learn(navigator.language);
-	if (code) return signIn({ code });
-	try {
-		await enter(await get('/web/session', { quiet: true }));
-	} catch (error) {
-		showSignIn(error.status === 401 ? '' : error.message);
-	}
+	return code ? signIn({ code }) : resume();
+}
+
+/** Goes on as who is signed in now, which another tab may have changed; the last call counts. */
+async function resume() {
+	leave();
+	takeSecret();
+	const mine = shown;
+	if (app.session || secret) ended = t`You were signed out. Sign in again; what you had typed is kept.`;
+	app.session = null;
+	if (!secret) return showSignIn(ended);
+	const found = await get('/web/session', { quiet: true }).catch((error) => error);
+	if (mine !== shown) return;
+	if (found instanceof Error) showSignIn(found.status === 401 ? ended : found.message);
+	else await enter(found, () => showSignIn(t`${found.who} is signed in in this browser.`));
 }
 
 async function learn(language) {
@@ -57,28 +67,32 @@ async function learn(language) {
 
 async function signIn(how) {
 	leave();
+	takeSecret();
 	try {
-		await enter(await post('/web/login', how, { quiet: true }));
+		const { secret: given, ...session } = await post('/web/login', how, { quiet: true });
+		keepSecret(given);
+		if (how.token || how.replace) keep('tab', LAST, null);
+		await enter(session, () => signOut('/web/logout', { session }));
+		if (app.session) toast(t`You are signed in as ${session.who}.`);
 	} catch (error) {
 		if (error.code === 'other_session') {
 			const { signed_in: now, would_be: then } = error.problem;
-			const body = h('p', t`You are signed in as ${now}. This link signs ${then} in instead; what you write then is ${then}’s. Go on only if you asked for it.`);
-			if (await ask(t`Sign in as ${then}?`, body, t`Sign in as ${then}`, true)) return signIn({ ...how, replace: true });
-			return start();
+			if (await consent(now, then)) return signIn({ ...how, replace: true });
+			return resume();
 		}
 		if (how.code && error.code === 'login_failed') {
 			const why = t`This link was used before or has expired.`;
-			const session = await get('/web/session', { quiet: true }).catch(() => null);
-			if (session) {
-				enter(session);
-				toast(t`${why} You are signed in already.`);
-			} else showSignIn(t`${why} Run “agentsup link” where the daemon runs and open the new one, or sign in with the token.`);
+			await resume();
+			if (app.session) toast(t`${why} You are signed in already.`);
+			else showSignIn(t`${why} Run “agentsup link” where the daemon runs and open the new one, or sign in with the token.`);
 		} else {
 			showSignIn(error.code === 'login_failed' ? t`This is not the operator’s token.` : error.message);
 			if (how.code) by('sign-in-why').append(' ', press(t`Try the link again`, (button) => act(button, () => signIn(how))));
 		}
 	}
 }
+
+const consent = (now, then) => ask(t`Sign in as ${then}?`, h('p', t`You wrote here as ${now}. From now on you would write as ${then}. Go on only if you asked for it.`), t`Sign in as ${then}`, true);
 
 function showSignIn(why) {
 	leave();
@@ -103,16 +117,24 @@ function leave() {
 	by('view').replaceChildren();
 }
 
-async function enter(session) {
+/** Asks first where the tab was somebody else’s. The last call counts. */
+async function enter(session, refused) {
+	const mine = ++shown;
+	const { node_id: node, who } = session;
+	const [at, last] = stored('tab', LAST, []);
+	if (at === node && last !== who && !await consent(last, who)) return mine === shown && refused();
+	keep('tab', LAST, [node, who]);
 	await learn(session.language || navigator.language);
+	if (mine !== shown) return;
 	app.session = session;
+	ended = '';
 	ownedBy(session);
 	by('sign-in').hidden = true;
 	by('shell').hidden = false;
-	by('who').textContent = session.who;
+	by('who').textContent = who;
 	by('version').textContent = `agentsup ${session.version}, ${session.role}`;
-	by('stop-all').hidden = !app.may('steer');
-	fill(by('views'), Object.keys(VIEWS).slice(0, -1).map(navItem));
+	by('stop-all').hidden = by('open-setup').hidden = !app.may('steer');
+	fill(by('views'), Object.keys(VIEWS).slice(0, -2).map(navItem));
 	changes.start();
 	changes.listen(look);
 	look(new Set(['gap']));
@@ -127,7 +149,7 @@ function navItem(name) {
 function readHash() {
 	const [path, search] = location.hash.replace(/^#\/?/, '').split('?');
 	const [name, ...parts] = path.split('/').map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
-	const isKnown = name in VIEWS && (name !== 'log' || app.may('steer'));
+	const isKnown = name in VIEWS && (!['log', 'setup'].includes(name) || app.may('steer'));
 	return { name: isKnown ? name : 'chat', parts: isKnown ? parts.filter(Boolean) : [], params: new URLSearchParams(search) };
 }
 
@@ -201,7 +223,7 @@ async function look(kinds) {
 
 async function lookAtAgents() {
 	({ agents } = await get('/agents'));
-	for (const told of [...listeners]) told(agents);
+	for (const work of [...listeners]) work(agents);
 }
 
 async function lookAtStatus() {
@@ -230,11 +252,11 @@ function showLink() {
 		setTimeout(showLink, 2100);
 	}
 	const banner = by('banner');
-	let told = '';
-	if (!isUp && performance.now() - lostSince > 2000) told = t`No connection to the daemon. What you write is kept.`;
-	else if (isUp && status?.state === 'draining') told = t`The daemon is shutting down and takes no new work.`;
-	else if (isUp && status?.config_error && app.session.is_operator) told = t`The configuration has an error: ${status.config_error}`;
-	tell(banner, told);
+	let notice = '';
+	if (!isUp && performance.now() - lostSince > 2000) notice = t`No connection to the daemon. What you write is kept.`;
+	else if (isUp && status?.state === 'draining') notice = t`The daemon is shutting down and takes no new work.`;
+	else if (isUp && status?.config_error && app.session.is_operator) notice = t`The configuration has an error: ${status.config_error}`;
+	tell(banner, notice);
 }
 
 changes.onLink = (isUp) => {
@@ -261,25 +283,28 @@ async function newLink() {
 		people.map(({ name, role }) => h('option', { value: name }, `${name} (${role})`)));
 	const made = h('div', { role: 'status' });
 	const make = press(t`Make a link`, (button) => act(button, async () => {
-		const link = await post('/web/links', { person: whom.value || null });
+		const link = await post('/web/links', { person: whom.value || null, qr: true });
 		const url = h('input', { readonly: true, value: link.url, 'aria-label': t`The link`, onfocus: () => url.select() });
 		const copy = navigator.clipboard && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(link.url), t`Copied.`));
-		const isNear = /^(localhost|127\.|\[::1\])/.test(location.hostname);
+		const picture = URL.createObjectURL(new Blob([link.qr], { type: 'image/svg+xml' }));
+		const drawn = h('img.qr', { src: picture, alt: t`The link as a QR code, for a camera`, onload: () => URL.revokeObjectURL(picture) });
 		made.replaceChildren(
 			h('p', t`Open this link on the other device. It works once, until `, timeOf(link.expires_at), '.'),
 			h('p.row', url, copy),
-			isNear ? soft(t`This address leads to this computer only.`) : '',
+			link.doubts.includes('here') ? '' : drawn,
+			...link.warnings.map((each) => h('p', soft(each))),
 		);
 	}), { class: 'primary' });
 	await ask(t`Link for another device`, h('div', h('label', { for: 'link-for' }, t`Who will use it`), h('p.row', whom, make), made));
 }
 
-async function signOut(path) {
-	const { session } = app;
+async function signOut(path, { session } = app) {
+	if (app.session) keep('tab', LAST, null);
 	app.session = null;
 	for (const composer of app.composers.values()) composer.abort();
 	leave();
 	await post(path, undefined, { quiet: true }).catch(() => {});
+	keepSecret('');
 	forget(session);
 	showSignIn(t`You are signed out.`);
 }
@@ -288,6 +313,7 @@ function wire() {
 	by('skip').addEventListener('click', (event) => { event.preventDefault(); by('view').focus(); });
 	const chosen = (id, work) => by(id).addEventListener('click', () => { by('account').hidePopover(); work(); });
 	chosen('stop-all', stopAll);
+	chosen('open-setup', () => app.go('#/setup'));
 	chosen('new-link', newLink);
 	chosen('sign-out', () => signOut('/web/logout'));
 	chosen('sign-out-all', () => signOut('/web/logout_everywhere'));
@@ -300,11 +326,8 @@ function wire() {
 		if (code) signIn({ code });
 		else show();
 	});
-	onSignedOut(async () => {
-		// What asked may have had an older session than ours.
-		const isOut = await get('/web/session', { quiet: true }).then(() => false, (error) => error.status === 401);
-		if (isOut && app.session) showSignIn(t`You were signed out. Sign in again; what you had typed is kept.`);
-	});
+	onSignedOut(() => { if (app.session) resume(); });
+	addEventListener('storage', ({ key }) => { if (!key || key === SECRET) resume(); });
 }
 
 wire();

@@ -3,7 +3,7 @@
 import { act, changes, get, post, query } from './api.js';
 import { Composer } from './compose.js';
 import { ask, closeDialog, fill, h, press, soft, t, tell, timeOf } from './dom.js';
-import { keep, kept } from './kept.js';
+import { keep, stored } from './storage.js';
 import { ChatSocket, keyOf, sendRest } from './socket.js';
 import { Talk } from './talk.js';
 
@@ -12,18 +12,18 @@ const path = (agent) => `#/chat/${encodeURIComponent(agent)}`;
 const stateOf = ({ status, running }) => (running ? t`at work` : t([status]));
 
 export async function chat(view, route, app) {
-	const unread = new Map(Object.entries(kept('tab', 'unread', {})));
+	const unread = new Map(Object.entries(stored('tab', 'unread', {})));
 	const rows = new Map();
 	const list = h('ul.agents');
 	const pick = h('select', { 'aria-label': t`Agent`, onchange: () => app.go(path(pick.value)) });
 	const title = h('h1');
 	const state = h('p.soft');
-	const heard = h('div.unseen', { role: 'status' });
+	const live = h('div.unseen', { role: 'status' });
 	const place = h('div.place', { data: { drop: t`Drop the files to send them` } });
 	view.replaceChildren(
 		h('nav.side', { 'aria-label': t`Agents` }, list),
 		h('section.talk', { 'aria-label': t`Chat` },
-			h('header.head', h('div.whom', title, pick, state), press(t`Sessions`, showSessions)), place, heard),
+			h('header.head', h('div.whom', title, pick, state), press(t`Sessions`, showSessions)), place, live),
 	);
 	let open = null;
 
@@ -85,7 +85,7 @@ export async function chat(view, route, app) {
 		};
 		const talk = new Talk({
 			app, agent, conversation,
-			onHeard: (text) => { heard.textContent = text.slice(0, 400); },
+			onLive: (text) => { live.textContent = text.slice(0, 400); },
 			onRunning: (id) => { running = id; composer.stop.hidden = !id; },
 			onSaid: (text, id) => say(text, [], id),
 		});
@@ -157,7 +157,7 @@ export async function chat(view, route, app) {
 
 	function moved({ parts }) {
 		const names = app.session.agents.concat(app.agents().map(({ name }) => name));
-		const last = kept('browser', 'agent', '');
+		const last = stored('browser', 'agent', '');
 		const agent = parts[0] ?? (names.includes(last) ? last : names[0]);
 		const conversation = parts[1] ?? app.session.conversation;
 		if (!agent) {

@@ -2,7 +2,7 @@
 
 import { ApiError, call, query } from './api.js';
 import { bytes, h, icon, press, soft, t, toast } from './dom.js';
-import { keep, kept } from './kept.js';
+import { keep, stored } from './storage.js';
 
 const MOST_FILES = 10;
 const isFine = matchMedia('(pointer: fine)');
@@ -34,8 +34,8 @@ export class Composer {
 			this.list, this.chips, h('div.writing-line',
 				press(icon('clip'), () => this.pick.click(), { class: 'quiet round', 'aria-label': t`Attach files` }),
 				this.pick, this.text, this.stop, this.send));
-		this.text.value = kept('browser', this.#key, '');
-		for (const done of kept('tab', this.#key, [])) this.#chip({ ...done, done });
+		this.text.value = stored('browser', this.#key, '');
+		for (const done of stored('tab', this.#key, [])) this.#chip({ ...done, done });
 		this.#ready();
 		queueMicrotask(() => this.#grow());
 	}
@@ -155,8 +155,8 @@ export class Composer {
 
 	#chip(file) {
 		this.#files.push(file);
-		file.told = soft(file.size ? bytes(file.size) : '');
-		file.li = h('li', icon('file'), h('span', file.name), file.told, press('×', () => {
+		file.status = soft(file.size ? bytes(file.size) : '');
+		file.li = h('li', icon('file'), h('span', file.name), file.status, press('×', () => {
 			this.#files = this.#files.filter((each) => each !== file);
 			file.abort?.abort();
 			this.#showChips();
@@ -174,15 +174,15 @@ export class Composer {
 	#upload(given) {
 		const file = this.#chip({ name: given.name || 'picture.png', size: given.size, abort: new AbortController() });
 		const load = async () => {
-			file.told.replaceChildren(t`uploading…`);
+			file.status.replaceChildren(t`uploading…`);
 			try {
 				const path = query('/web/uploads', { agent: this.agent, name: file.name });
-				const { path: at, name } = await call('POST', path, given, { raw: true, signal: file.abort.signal });
+				const { path: at, name } = await call('POST', path, given, { signal: file.abort.signal });
 				file.done = { path: at, name };
-				file.told.replaceChildren(bytes(file.size));
+				file.status.replaceChildren(bytes(file.size));
 			} catch (error) {
 				if (file.abort.signal.aborted || !(error instanceof ApiError)) return;
-				file.told.replaceChildren(h('span.bad', error.message), ' ', press(t`Try again`, load, { class: 'quiet' }));
+				file.status.replaceChildren(h('span.bad', error.message), ' ', press(t`Try again`, load, { class: 'quiet' }));
 			}
 			this.#ready();
 		};

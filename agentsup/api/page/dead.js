@@ -3,7 +3,7 @@
 import { post, query } from './api.js';
 import { ask, h, t, toast } from './dom.js';
 import { itemOf, listed } from './items.js';
-import { agentChoice, board, count, deed, keyed } from './viewing.js';
+import { agentChoice, board, count, action, keyed } from './viewing.js';
 
 const countOf = (each) => count(each.length, t`message`, t`messages`);
 
@@ -12,8 +12,8 @@ export async function dead(view, { params }, app) {
 	let pages = 1;
 	let shown = [];
 	const list = h('ul.items');
-	const nothing = h('p.empty', { hidden: true }, t`No dead letters. What can’t be answered after several attempts is kept here.`);
-	const further = deed(t`More`, () => { pages += 1; return frame.look(true); });
+	const nothing = h('p.empty', { hidden: true }, t`No failed messages. What can’t be answered after several attempts is kept here.`);
+	const further = action(t`More`, () => { pages += 1; return frame.look(true); });
 	further.hidden = true;
 
 	const does = (message, verb) => post(`/${verb === 'replay' ? 'messages' : 'dead'}/${message.id}/${verb}`);
@@ -30,7 +30,7 @@ export async function dead(view, { params }, app) {
 	}
 	function controls(read) {
 		const one = (words, verb, done, kind = '') => ({
-			node: deed(words, async () => {
+			node: action(words, async () => {
 				if (verb === 'drop' && !await dropping(t`this message`)) return;
 				await does(read(), verb);
 				toast(done);
@@ -46,10 +46,10 @@ export async function dead(view, { params }, app) {
 	}
 
 	const together = h('div.actions', { hidden: true },
-		deed(t`Requeue all shown`, () => all('requeue', t`Back in the queue`)),
-		deed(t`Drop all shown`, () => all('drop', t`Dropped`), '', 'danger'));
+		action(t`Requeue all shown`, () => all('requeue', t`Back in the queue`)),
+		action(t`Drop all shown`, () => all('drop', t`Dropped`), '', 'danger'));
 	const frame = board(view, {
-		title: t`Dead letters`,
+		title: t`Failed messages`,
 		tools: agentChoice(app, agent, (value) => {
 			agent = value;
 			pages = 1;

@@ -54,17 +54,16 @@ const ICONS = {
 	file: 'M7 3h7l4 4v14H7zm7 0v4h4',
 };
 
-/** A sign for the eye only: its button or link has the name. */
-export function icon(name) {
-	const space = 'http://www.w3.org/2000/svg';
-	const drawn = document.createElementNS(space, 'svg');
-	drawn.setAttribute('viewBox', '0 0 24 24');
-	drawn.setAttribute('aria-hidden', 'true');
-	const path = document.createElementNS(space, 'path');
-	path.setAttribute('d', ICONS[name]);
-	drawn.append(path);
-	return drawn;
+/** An element of a drawing. */
+export function svg(tag, fields, ...children) {
+	const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+	for (const [name, value] of Object.entries(fields)) made.setAttribute(name, value);
+	made.append(...children);
+	return made;
 }
+
+/** A sign for the eye only: its button or link has the name. */
+export const icon = (name) => svg('svg', { viewBox: '0 0 24 24', 'aria-hidden': 'true' }, svg('path', { d: ICONS[name] }));
 
 export const press = (label, work, props) => h('button', { type: 'button', onclick: (event) => work(event.currentTarget), ...props }, label);
 
@@ -131,7 +130,8 @@ export function ask(title, body, yes, isDanger = false) {
 			dialog.onclose = null;
 			resolve(isYes);
 		};
-		dialog.onclose = () => settle(dialog.returnValue === 'yes');
+		// The event comes late: it may be that of the dialog before, when this one is open already.
+		dialog.onclose = () => dialog.open || settle(dialog.returnValue === 'yes');
 	});
 }
 

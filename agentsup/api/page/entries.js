@@ -1,16 +1,31 @@
 // What stands in a conversation, as elements.
 
-import { act, get, post } from './api.js';
+import { act, blobOf, get, post } from './api.js';
 import { blocksOf, Preview } from './blocks.js';
 import { ask, h, icon, press, soft, t, timeOf } from './dom.js';
 
 const isPicture = (name) => /\.(png|jpe?g|gif|webp)$/i.test(name);
 
+const near = new IntersectionObserver((seen) => {
+	for (const { isIntersecting, target } of seen) if (isIntersecting) target.dispatchEvent(new Event('near'));
+}, { rootMargin: '400px' });
+
+/** No address alone opens it: a picture is fetched once it is near, another file to be saved. */
 function fileLink(url, name) {
-	const link = h('a.file', { href: url, download: name }, icon('file'), h('span', name));
-	if (!isPicture(name)) return link;
-	const plain = [...link.children];
-	link.replaceChildren(h('img', { src: url, alt: name, loading: 'lazy', onerror: () => link.replaceChildren(...plain) }));
+	const use = async (work) => {
+		const href = URL.createObjectURL(await blobOf(url));
+		await work(href);
+		setTimeout(() => URL.revokeObjectURL(href), 60_000);
+	};
+	const show = async (src) => {
+		const picture = h('img', { src, alt: name });
+		await picture.decode();
+		link.replaceChildren(picture);
+	};
+	const save = (href) => h('a', { href, download: name }).click();
+	const onnear = () => { near.unobserve(link); use(show).catch(() => {}); };
+	const link = press([icon('file'), h('span', name)], (button) => act(button, () => use(save)), { class: 'file', onnear });
+	if (isPicture(name)) near.observe(link);
 	return link;
 }
 
@@ -29,7 +44,7 @@ export class Mine {
 		this.who = who;
 		this.words = h('div.words', text);
 		this.files = h('div.files');
-		this.told = h('span.state');
+		this.status = h('span.state');
 		this.meta = h('p.meta');
 		this.li = entry(isCommand ? 'mine command' : 'mine', h('div.bubble', this.words, this.files), this.meta);
 		this.attach(files);
@@ -43,22 +58,22 @@ export class Mine {
 	}
 
 	at(ms) {
-		this.meta.replaceChildren(h('b', this.who), ' ', ms ? timeOf(ms) : '', this.edited ?? '', this.told);
+		this.meta.replaceChildren(h('b', this.who), ' ', ms ? timeOf(ms) : '', this.edited ?? '', this.status);
 	}
 
 	edit(text) {
 		this.text = text;
 		this.words.textContent = text;
 		this.edited = h('span.tag', t`edited`);
-		this.told.before(this.edited);
+		this.status.before(this.edited);
 	}
 
 	/** `offers`: [label, what to do]. */
 	show(text, offers = [], isBad = false) {
 		if (text === this.state) return;
 		this.state = text;
-		this.told.classList.toggle('bad', isBad);
-		this.told.replaceChildren(text, ...offers.map(([label, work]) => press(label, work, { class: 'quiet' })));
+		this.status.classList.toggle('bad', isBad);
+		this.status.replaceChildren(text, ...offers.map(([label, work]) => press(label, work, { class: 'quiet' })));
 	}
 }
 
@@ -80,7 +95,12 @@ export function notice({ at, data }, agent, say) {
 		button.disabled = true;
 		say(`/again ${data.again}`);
 	});
-	return entry(isBad ? 'notice bad' : 'notice', words(data.text ?? ''), again, h('p.meta', timeOf(at), repeat(data)));
+	const offers = say && data.offers?.map(([label, command]) => press(label, (button) => {
+		for (const each of button.parentElement.children) each.disabled = true;
+		say(command, `offer:${data.outbox_id}`);
+	}));
+	const row = offers && h('div.row', offers);
+	return entry(isBad ? 'notice bad' : 'notice', words(data.text ?? ''), again, row, h('p.meta', timeOf(at), repeat(data)));
 }
 
 /** The answer of a command; a press says `command`, under an id that counts once. */
@@ -117,7 +137,17 @@ function approval(app, id, answers, { call, digest, whole: all, is_cut: isCut })
 			h('p', t`This agent may then run whatever it wants, in every conversation, without asking, until somebody takes it back.`), t`Every command`, true);
 		if (option !== 'any' || confirm) await post(`/questions/${id}/answer`, { answer: option, args: option === 'deny' ? null : args, digest, confirm });
 	});
-	const button = ([option, label]) => press(label, (pressed) => give(option, pressed));
+	/** A pattern is given with its end: what it covers stands above the answers that say until when. */
+	const until = (pattern) => {
+		const ends = [['run', t`this run`], ['today', t`today`], ['30d', t`30 days`], ['revoked', t`until revoked`]];
+		allowing.replaceChildren(
+			h('p', h('code', pattern), ' ', pattern.endsWith(' *') ? t`“*” stands for plain words that stay in the workspace: no operators, redirections or variables.` : t`This line exactly, no word more.`,
+				' ', t`Only in this agent's workspace, for the same person's work. Until when?`),
+			...ends.map(([end, label]) => press(`${pattern} · ${label}`, (pressed) => give(`pattern:${end}:${pattern}`, pressed))),
+			press(t`Back`, offer, { class: 'quiet' }));
+		allowing.querySelector('button').focus();
+	};
+	const button = ([option, label]) => press(label, (pressed) => (option.startsWith('pattern:') ? until(option.slice(8)) : give(option, pressed)));
 	const edit = press(t`Edit`, (pressed) => act(pressed, async () => {
 		const text = JSON.stringify((await fetched()).args, null, 2).replace(UNSEEN, escaped);
 		editor = h('textarea.args', { rows: Math.min(12, text.split('\n').length), 'aria-label': t`Arguments, as JSON`, spellcheck: 'false' }, text);
@@ -175,12 +205,12 @@ export class Question {
 		if (this.ways.tagName === 'FORM') this.ways.hidden = true;
 		for (const each of this.ways.querySelectorAll('.args')) each.remove();
 		for (const each of [this.until, this.hint]) if (each) each.hidden = true;
-		const told = {
+		const words = {
 			answered: who ? t`Answered by ${who}: ${given}` : t`Answered: ${given}`,
 			expired: who ? t`${who} left it unanswered.` : t`The time was over before somebody answered.`,
 			cancelled: t`No longer asked: its work was stopped.`,
 		};
-		this.end.textContent = told[this.state] ?? t`This question is closed.`;
+		this.end.textContent = words[this.state] ?? t`This question is closed.`;
 		this.end.hidden = false;
 	}
 }
@@ -221,13 +251,13 @@ export class Live {
 	step({ name, state }) {
 		let at = this.running.findIndex((each) => each.name === name);
 		if (state === 'started' || at < 0) {
-			const told = soft();
-			const item = h('li', h('code', name), ' ', told);
+			const label = soft();
+			const item = h('li', h('code', name), ' ', label);
 			this.steps.append(item);
-			at = this.running.push({ name, told, item }) - 1;
+			at = this.running.push({ name, label, item }) - 1;
 		}
-		const { told, item } = this.running[at];
-		told.textContent = STEPS[state] ?? state;
+		const { label, item } = this.running[at];
+		label.textContent = STEPS[state] ?? state;
 		item.className = state;
 		if (state !== 'started') this.running.splice(at, 1);
 	}

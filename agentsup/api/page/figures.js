@@ -1,7 +1,7 @@
 // Turns, how long they took, and their cost.
 
 import { get, query } from './api.js';
-import { duration, h, soft, t } from './dom.js';
+import { duration, h, soft, svg, t } from './dom.js';
 import { board, choice, count, redraw, table } from './viewing.js';
 
 const SPANS = [['6', t`6 hours`], ['24', t`24 hours`], ['72', t`3 days`], ['168', t`7 days`], ['720', t`30 days`]];
@@ -13,34 +13,27 @@ const { lang } = document.documentElement;
 const date = new Intl.DateTimeFormat(lang, { weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
 const number = new Intl.NumberFormat(lang, { notation: 'compact', maximumFractionDigits: 1 });
 
-function drawing(tag, fields, ...children) {
-	const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-	for (const [name, value] of Object.entries(fields)) made.setAttribute(name, value);
-	made.append(...children);
-	return made;
-}
-
 function bars({ agent, by_hour: spans }, { since, until }, top) {
 	const width = (until - since) / spans.length;
 	const at = (index) => date.format(since + index * width);
 	const most = Math.max(...spans);
 	const all = spans.reduce((sum, each) => sum + each, 0);
-	const told = all ? t`${count(all, t`turn`, t`turns`)}, at most ${most} in ${width === 3_600_000 ? t`an hour` : duration(width / 1000)}` : t`no turns`;
+	const summary = all ? t`${count(all, t`turn`, t`turns`)}, at most ${most} in ${width === 3_600_000 ? t`an hour` : duration(width / 1000)}` : t`no turns`;
 	const rects = spans.map((value, index) => {
 		const height = value ? Math.max(2, (value / top) * HIGH) : 0.7;
-		return drawing('rect', { x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height, class: value ? 'on' : '' },
-			drawing('title', {}, `${at(index)}: ${value}`));
+		return svg('rect', { x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height, class: value ? 'on' : '' },
+			svg('title', {}, `${at(index)}: ${value}`));
 	});
 	return h('figure.card.bars',
-		h('figcaption', h('strong', agent), soft(told)),
-		drawing('svg', {
+		h('figcaption', h('strong', agent), soft(summary)),
+		svg('svg', {
 			viewBox: `0 0 ${spans.length * WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img',
-			'aria-label': `${agent}: ${all ? t`${told}, from ${at(spans.indexOf(most))}` : told}`,
+			'aria-label': `${agent}: ${all ? t`${summary}, from ${at(spans.indexOf(most))}` : summary}`,
 		}, ...rects),
 		h('p.soft', { 'aria-hidden': 'true' }, h('span', at(0)), h('span', t`now`)));
 }
 
-const COLUMNS = [t`Agent`, t`Turns`, t`Failed`, t`Cancelled`, t`Half began within`, t`Half ended within`, t`95 % within`, t`Tokens in`, t`Tokens out`, t`Cost`];
+const COLUMNS = [t`Agent`, t`Turns`, t`Failed`, t`Cancelled`, t`Median wait`, t`Median duration`, t`95 % within`, t`Tokens in`, t`Tokens out`, t`Cost`];
 
 function line(name, each) {
 	const tokens = (value) => (value ? number.format(value) : '–');
@@ -56,7 +49,7 @@ function numbers(all) {
 	const total = {};
 	for (const name of ['turns', 'failed', 'cancelled', 'input_tokens', 'output_tokens', 'unpriced']) total[name] = all.reduce((sum, each) => sum + each[name], 0);
 	total.usd = all.some((each) => each.usd !== null) ? all.reduce((sum, each) => sum + (each.usd ?? 0), 0) : null;
-	return table(t`Figures by agent`, COLUMNS, h('tbody', all.map((each) => line(each.agent, each))),
+	return table(t`Statistics by agent`, COLUMNS, h('tbody', all.map((each) => line(each.agent, each))),
 		all.length > 1 && h('tfoot', line(t`All`, total)));
 }
 
@@ -66,7 +59,7 @@ export async function figures(view, { params }, app) {
 	const note = h('p.soft');
 	const charts = h('div.cards');
 	const frame = board(view, {
-		title: t`Figures`,
+		title: t`Statistics`,
 		tools: choice(t`Span`, SPANS, hours, (value) => {
 			hours = value;
 			app.note(query('#/figures', { hours }));

@@ -1,4 +1,4 @@
-// Messages as rows, for work and dead letters.
+// Messages as rows, for work and failed messages.
 
 import { get, query } from './api.js';
 import { duration, h, t, timeOf } from './dom.js';
@@ -26,10 +26,10 @@ const hasFailed = ({ state, outcome }) => state === 'dead' || outcome === 'faile
 
 function head(message) {
 	const { state, position, eta_s: eta, not_before: notBefore } = message;
-	const told = state === 'done' && hasFailed(message) ? ['dead', t`failed`] : [state, WORDS[state]];
+	const shown = state === 'done' && hasFailed(message) ? ['dead', t`failed`] : [state, WORDS[state]];
 	const ahead = position ? t`${position} before it` : t`next`;
 	return [
-		tag(...told),
+		tag(...shown),
 		h('strong', message.agent),
 		message.sender && h('span', t`from ${message.sender}`),
 		message.priority !== 'normal' && h('span', t`${t([message.priority])} priority`),

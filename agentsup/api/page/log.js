@@ -2,7 +2,7 @@
 
 import { get, query } from './api.js';
 import { h, soft, t } from './dom.js';
-import { agentChoice, board, choice, deed, keyed } from './viewing.js';
+import { agentChoice, board, choice, action, keyed } from './viewing.js';
 
 const LEVELS = ['debug', 'info', 'warning', 'error', 'critical'];
 const LEAST = [['debug', t`All`], ['info', t`Info and above`], ['warning', t`Warnings and errors`], ['error', t`Errors`]];
@@ -61,7 +61,7 @@ export async function log(view, { parts, params }, app) {
 			}),
 			find,
 			h('label.check', follow, t`Follow`),
-			navigator.clipboard && deed(t`Copy`, () => navigator.clipboard.writeText(shown().map(whole).join('\n')), t`Copied.`),
+			navigator.clipboard && action(t`Copy`, () => navigator.clipboard.writeText(shown().map(whole).join('\n')), t`Copied.`),
 		],
 		kinds: ['agent.', 'message.', 'question.', 'stop.', 'config.'],
 		everyMs: POLL_MS,

@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { newId, t, toast } from './dom.js';
-import { keep, kept, keysOf } from './kept.js';
+import { keep, stored, keysOf, secret } from './storage.js';
 
 const SILENCE_MS = 25_000;
 const PONG_MS = 5_000;
@@ -54,7 +54,7 @@ export class ChatSocket {
 	#watch = 0;
 	#over = new AbortController();
 	#isWelcome = false;
-	#trouble = null;
+	#problem = null;
 	#key;
 	/** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
 	unsent;
@@ -62,7 +62,7 @@ export class ChatSocket {
 	constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
 		Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
 		this.#key = keyOf(agent, conversation);
-		this.unsent = kept('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
+		this.unsent = stored('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
 		const { signal } = this.#over;
 		for (const type of ['online', 'offline']) addEventListener(type, () => this.#hurry(), { signal });
 		document.addEventListener('visibilitychange', () => this.#hurry(), { signal });
@@ -122,8 +122,8 @@ export class ChatSocket {
 
 	#connect() {
 		clearTimeout(this.#timer);
-		this.#trouble = null;
-		const socket = new WebSocket(`${location.origin.replace('http', 'ws')}/ws`);
+		this.#problem = null;
+		const socket = new WebSocket(`${location.origin.replace('http', 'ws')}/ws`, ['agentsup', `bearer.${secret}`]);
 		this.#socket = socket;
 		let isOpen = false;
 		socket.onopen = () => {
@@ -160,7 +160,7 @@ export class ChatSocket {
 		} else if (frame.type === 'error' && frame.id) {
 			this.#refused(frame);
 			return;
-		} else if (frame.type === 'error') this.#trouble = frame.problem;
+		} else if (frame.type === 'error') this.#problem = frame.problem;
 		this.onFrame(frame);
 	}
 
@@ -206,7 +206,7 @@ export class ChatSocket {
 		}
 		this.#keep();
 		const isRefused = code === 4400 || code === 4429;
-		this.onLink(false, isRefused ? this.#trouble?.detail ?? '' : '');
+		this.onLink(false, isRefused ? this.#problem?.detail ?? '' : '');
 		if (this.#over.signal.aborted) return;
 		const base = code === 4408 ? 0 : Math.min(LONGEST_MS, 250 * 2 ** this.#tries);
 		this.#tries += 1;

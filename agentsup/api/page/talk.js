@@ -28,8 +28,8 @@ export class Talk {
 	#isHere = false;
 	#isNew = false;
 
-	constructor({ app, agent, conversation, onHeard, onRunning, onSaid }) {
-		Object.assign(this, { app, agent, conversation, onHeard, onRunning, onSaid });
+	constructor({ app, agent, conversation, onLive, onRunning, onSaid }) {
+		Object.assign(this, { app, agent, conversation, onLive, onRunning, onSaid });
 		this.list = h('ol');
 		this.earlier = press(t`Earlier messages`, () => this.#loadEarlier(), { class: 'quiet earlier', hidden: true });
 		this.empty = h('p.empty', { hidden: true }, t`Nothing was said yet.`);
@@ -177,7 +177,7 @@ export class Talk {
 			this.#put(said.mine.li, {});
 		}
 		this.#put(li, {});
-		this.#heard(frame.text);
+		this.#speak(frame.text);
 	}
 
 	async #press({ command, confirm, once, label }, button, onceId) {
@@ -263,7 +263,7 @@ export class Talk {
 			const isTalk = isEnd && data.kind !== 'notice' && data.of_work === undefined;
 			this.#put(li, isTalk ? event : { ...event, session_id: '' }, list);
 		}
-		if (isNow) this.#heard(data.text ?? data.name ?? '');
+		if (isNow) this.#speak(data.text ?? data.name ?? '');
 	}
 
 	#addQuestion(asked, list) {
@@ -323,9 +323,9 @@ export class Talk {
 		if (li.nextElementSibling) divide(li.nextElementSibling);
 	}
 
-	#heard(text) {
+	#speak(text) {
 		this.#isNew = !this.#isStuck;
-		this.onHeard(text);
+		this.onLive(text);
 	}
 
 	#forgo(id) {

@@ -135,7 +135,7 @@ export function keyed(parent, keyOf, make) {
 	};
 }
 
-export const deed = (words, work, done, kind) => press(words, (button) => act(button, work, done), { class: kind });
+export const action = (words, work, done, kind) => press(words, (button) => act(button, work, done), { class: kind });
 
 /** A labelled select; `options` are `[value, words]`. */
 export function choice(label, options, value, chosen) {

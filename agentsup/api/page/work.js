@@ -3,7 +3,7 @@
 import { act, get, post, query } from './api.js';
 import { ask, h, t } from './dom.js';
 import { isOpen, itemOf, listed } from './items.js';
-import { agentChoice, board, choice, count, deed, keyed } from './viewing.js';
+import { agentChoice, board, choice, count, action, keyed } from './viewing.js';
 
 const SHOWS = [['', t`Open`], ['done', t`Done`], ['dead', t`Given up`], ['cancelled', t`Cancelled`], ['all', t`Everything`]];
 const PRIORITIES = ['critical', 'high', 'normal', 'low'].map((each) => [each, t([each])]);
@@ -26,7 +26,7 @@ export async function work(view, { params }, app) {
 	let pages = 1;
 	const list = h('ul.items');
 	const nothing = h('p.empty', { hidden: true });
-	const further = deed(t`More`, () => { pages += 1; return frame.look(true); });
+	const further = action(t`More`, () => { pages += 1; return frame.look(true); });
 	further.hidden = true;
 
 	function chosen() {
@@ -39,12 +39,12 @@ export async function work(view, { params }, app) {
 			await post(`/messages/${read().id}/${verb}`, body);
 			await frame.look();
 		};
-		const cancel = deed(t`Cancel`, async () => {
+		const cancel = action(t`Cancel`, async () => {
 			const isLeft = read().state === 'leased' && !await ask(t`Cancel this?`, t`It is being answered; the answer will be broken off.`, t`Cancel it`, true);
 			if (!isLeft) await does('cancel');
 		});
 		const level = choice(t`Priority`, PRIORITIES, read().priority, (priority, select) => act(select, () => does('reprioritize', { priority })));
-		const again = deed(t`Replay`, () => does('replay'), t`It runs once more, as a new message.`);
+		const again = action(t`Replay`, () => does('replay'), t`It runs once more, as a new message.`);
 		const steers = app.may('steer');
 		return [
 			{ node: cancel, when: (message) => isOpen(message) && app.may('talk') && !message.private },

@@ -1,29 +1,35 @@
-"""A conversation of the page beyond its socket: what was said earlier, and its sessions."""
+"""The earlier events and the sessions of a conversation of the page."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from agentsup.api import bodies, privacy, shapes
-from agentsup.api.access import Access
-from agentsup.api.route import Call, Route, reply
-from agentsup.api.web.shown import asked, shown
-from agentsup.channels.inbox import HISTORY
-from agentsup.mailbox import naming, sessions
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.mailbox.sessions import Session
-from agentsup.model.message import State
+from agentsup.agents.memory import ChatForm, ExportedSession, chat_export
+from agentsup.api.documents import bodies
+from agentsup.api.documents.events import shown
+from agentsup.api.documents.questions import asked
+from agentsup.api.documents.web import HistoryDocument, SessionChanged, SessionList, SessionShown
+from agentsup.api.http import privacy
+from agentsup.api.http.access import Access
+from agentsup.api.http.route import Call, get, post
+from agentsup.channels.core.receiving import HISTORY
+from agentsup.mailbox.mail import DirectoryEntry
+from agentsup.mailbox.messages import ConversationSession, keys, sessions
+from agentsup.model.errors import TooLarge
+from agentsup.model.message import MessageState
 from agentsup.model.question import QuestionState
+from agentsup.store import Reader
 
 _SESSIONS = 200
 _QUESTIONS = 500
+_MAX_EXPORT: Final = 32 * 1024 * 1024
 
 
-async def history(call: Call) -> web.Response:
-    """Earlier events of a conversation."""
-    query: bodies.HistoryQuery = call.query
+@get("/web/history", access=Access.LOOK, refusals=(404, 410))
+async def history(call: Call, query: bodies.HistoryQuery) -> HistoryDocument:
+    """Earlier events of a conversation in the page."""
     entry = _entered(call, query.agent, query.conversation)
     found = await call.deps.events.tail(
         agent_id=entry.agent_id,
@@ -34,39 +40,69 @@ async def history(call: Call) -> web.Response:
         session_id=query.session or "",
     )
     page = found[-query.limit :]
-    return reply(
-        {
-            "events": await shown(page, call.language),
-            "more": len(found) > query.limit,
-        }
-    )
+    events = await shown(page, call.deps.web.blocks, call.language)
+    return HistoryDocument.model_construct(events=events, more=len(found) > query.limit)
 
 
-async def session_list(call: Call) -> web.Response:
-    """The sessions of an agent, and which one a conversation is in."""
-    query: bodies.PlaceQuery = call.query
+@get("/web/sessions", access=Access.LOOK, refusals=(404, 410))
+async def session_list(call: Call, query: bodies.ConversationQuery) -> SessionList:
+    """Sessions of an agent, and which one a conversation is in."""
     entry = _entered(call, query.agent, query.conversation)
     current = await current_session(call, entry, privacy.CHANNEL, query.conversation)
-    own = naming.chat_key(privacy.CHANNEL, naming.own_conversation(call.by))
-    found = await call.deps.web.database.read(
+    own = keys.chat_key(privacy.CHANNEL, keys.own_conversation(call.by))
+    found = await call.deps.database.read(
         lambda reader: sessions.list_of(
             reader,
             entry.agent_id,
-            place="" if call.by.is_operator else own,
+            within="" if call.by.is_operator else own,
             limit=_SESSIONS,
         ),
         name="web.sessions",
     )
-    return reply({"current": current, "sessions": [_session(one, current) for one in found]})
+    listed = [SessionShown.of(one, current) for one in found]
+    return SessionList.model_construct(current=current, sessions=listed)
 
 
-async def new_session(call: Call) -> web.Response:
-    """Begin a fresh session; the earlier one stays."""
-    body: bodies.NewSessionBody = call.body
+@get("/web/export", "application/octet-stream", access=Access.LOOK, refusals=(404, 410, 413))
+async def export(call: Call, query: bodies.ExportQuery) -> web.Response:
+    """All sessions of a conversation of the page as one file, Markdown or JSON."""
+    entry = _entered(call, query.agent, query.conversation)
+    key, now = keys.chat_key(privacy.CHANNEL, query.conversation), call.deps.clock.now_ms()
+    form = ChatForm(query.format)
+
+    def read(reader: Reader) -> bytes:
+        found = sessions.list_of(reader, entry.agent_id, key=key, limit=_SESSIONS)
+        exported = [
+            ExportedSession(each, entry.name, privacy.CHANNEL, query.conversation)
+            for each in reversed(found)
+        ]
+        text = bytearray()
+        for piece in chat_export.pieces(reader, exported, form, at_ms=now):
+            text += piece.encode("utf-8", "replace")
+            if len(text) > _MAX_EXPORT:
+                raise TooLarge(
+                    f"this conversation has more than {_MAX_EXPORT >> 20} MB; an operator can write "
+                    "it with `agentsup export chats`",
+                    limit=_MAX_EXPORT,
+                )
+        return bytes(text)
+
+    body = await call.deps.database.read(read, name="web.export")
+    disposition = f'attachment; filename="chat.{form.value}"'
+    return web.Response(
+        body=body,
+        content_type="application/octet-stream",
+        headers={hdrs.CONTENT_DISPOSITION: disposition, hdrs.CACHE_CONTROL: "private, no-store"},
+    )
+
+
+@post("/web/sessions", access=Access.TALK, refusals=(404, 410))
+async def new_session(call: Call, body: bodies.NewSessionBody) -> SessionChanged:
+    """Begin a fresh session in a conversation."""
     entry = _entered(call, body.agent, body.conversation)
     now, entropy = call.deps.clock.now_ms(), call.deps.entropy
-    key = naming.chat_key(privacy.CHANNEL, body.conversation)
-    session_id = await call.deps.web.database.write(
+    key = keys.chat_key(privacy.CHANNEL, body.conversation)
+    session_id = await call.deps.database.write(
         lambda tx: sessions.new_tx(
             tx, entry.agent_id, key, at=now, entropy=entropy, title=body.title
         ),
@@ -75,20 +111,19 @@ async def new_session(call: Call) -> web.Response:
     return await _changed(call, entry, session_id)
 
 
-async def switch_session(call: Call) -> web.Response:
-    """Go on with another session."""
-    body: bodies.SwitchSessionBody = call.body
+@post("/web/sessions/switch", access=Access.TALK, refusals=(404, 410))
+async def switch_session(call: Call, body: bodies.SwitchSessionBody) -> SessionChanged:
+    """Go on with another session in a conversation."""
     entry = _entered(call, body.agent, body.conversation)
     wanted = await _find(call, entry, body.session)
-    if not _may_use(call, wanted):
-        privacy.check_sees(call.by, *naming.chat_of_key(wanted.key))
-    key = naming.chat_key(privacy.CHANNEL, body.conversation)
+    privacy.check_sees(call.by, *keys.chat_of_key(wanted.key))
+    key = keys.chat_key(privacy.CHANNEL, body.conversation)
     await call.deps.mailbox.point(entry.agent_id, key, wanted.session_id)
     return await _changed(call, entry, wanted.session_id)
 
 
 async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict[str, Any]:
-    """What the page is told of a conversation when it enters, beside what was said."""
+    """What the page gets when it opens a conversation, besides the history."""
     deps = call.deps
     found = []
     for question in await deps.mailbox.questions(QuestionState.OPEN, limit=_QUESTIONS):
@@ -96,12 +131,12 @@ async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict
             message = await deps.mailbox.get(question.message_id)
             to = message.deliver_to
             is_here = (to.channel, to.conversation) == (privacy.CHANNEL, conversation)
-            # A turn that waits for leave in the middle of a call is at work meanwhile.
-            if is_here and message.state in (State.PARKED, State.LEASED):
+            # A turn that waits for an approval inside a tool call keeps its lease meanwhile.
+            if is_here and message.state in (MessageState.PARKED, MessageState.LEASED):
                 found.append(question)
     offered = deps.web.offered(entry.agent_id, call.language)
     return {
-        "questions": await asked(found, deps.directory, call.language),
+        "questions": await asked(found, deps.directory, call.language, deps.web.blocks),
         "commands": [
             {"name": one.name, "usage": one.usage, "help": one.help, "operator": one.operator}
             for one in offered
@@ -115,7 +150,7 @@ async def current_session(
     call: Call, entry: DirectoryEntry, channel: str, conversation: str
 ) -> str:
     """The session that a conversation is in, or empty."""
-    key = naming.chat_key(channel, conversation)
+    key = keys.chat_key(channel, conversation)
     return await call.deps.mailbox.current_session(entry.agent_id, key) or ""
 
 
@@ -125,72 +160,14 @@ def _entered(call: Call, agent: str, conversation: str) -> DirectoryEntry:
     return entry
 
 
-def _may_use(call: Call, session: Session) -> bool:
-    return naming.may_enter(call.by, *naming.chat_of_key(session.key))
-
-
-async def _find(call: Call, entry: DirectoryEntry, session_id: str) -> Session:
-    return await call.deps.web.database.read(
+async def _find(call: Call, entry: DirectoryEntry, session_id: str) -> ConversationSession:
+    return await call.deps.database.read(
         lambda reader: sessions.find(reader, session_id, agent_id=entry.agent_id),
         name="web.session",
     )
 
 
-async def _changed(call: Call, entry: DirectoryEntry, session_id: str) -> web.Response:
+async def _changed(call: Call, entry: DirectoryEntry, session_id: str) -> SessionChanged:
     found = await _find(call, entry, session_id)
-    return reply({"success": True, "session": _session(found, session_id)})
-
-
-def _session(session: Session, current: str) -> dict[str, Any]:
-    return {
-        "id": session.session_id,
-        "title": session.title,
-        "key": session.key,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "is_current": session.session_id == current,
-    }
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/web/history",
-        history,
-        "Earlier events of a conversation in the page",
-        {200: shapes.History},
-        access=Access.LOOK,
-        query=bodies.HistoryQuery,
-        refusals=(404, 410),
-    ),
-    Route(
-        "GET",
-        "/web/sessions",
-        session_list,
-        "Sessions of an agent, and which one a conversation is in",
-        {200: shapes.SessionList},
-        access=Access.LOOK,
-        query=bodies.PlaceQuery,
-        refusals=(404, 410),
-    ),
-    Route(
-        "POST",
-        "/web/sessions",
-        new_session,
-        "Begin a fresh session in a conversation",
-        {200: shapes.SessionChanged},
-        access=Access.TALK,
-        body=bodies.NewSessionBody,
-        refusals=(404, 410),
-    ),
-    Route(
-        "POST",
-        "/web/sessions/switch",
-        switch_session,
-        "Go on with another session in a conversation",
-        {200: shapes.SessionChanged},
-        access=Access.TALK,
-        body=bodies.SwitchSessionBody,
-        refusals=(404, 410),
-    ),
-)
+    shown_now = SessionShown.of(found, session_id)
+    return SessionChanged.model_construct(success=True, session=shown_now)

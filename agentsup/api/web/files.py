@@ -1,37 +1,48 @@
-"""Files between people and agents: in to the workspace's inbox, out by the part that sent them.
+"""Files between people and agents: uploads to the workspace's inbox, and downloads.
 
-Nobody names a path to read: what is asked for is a delivered part or a file of one's own message,
-and what is opened must lie in the agent's workspace.
+No request names a path to read. It names a delivered part or a file of a message, and the file must
+lie in the agent's workspace.
 """
 
 from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from agentsup.api import bodies, privacy, shapes
-from agentsup.api.access import Access
-from agentsup.api.route import Call, Route, reply
-from agentsup.api.web.sweeps import OWNER
-from agentsup.channels.received import FOLDER, Landing
-from agentsup.channels.upload import UploadFile, inside, open_upload
-from agentsup.kit.planted import Folder
-from agentsup.kit.pool import NoAnswer
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
+from agentsup.api.documents import bodies
+from agentsup.api.documents.web import Uploaded
+from agentsup.api.http import privacy
+from agentsup.api.http.access import Access
+from agentsup.api.http.dependencies import MIB
+from agentsup.api.http.route import Call, get, post
+from agentsup.api.http.upload_sweeps import OWNER
+from agentsup.channels.core.files import FOLDER, InboxFolder, UploadFile, inside, open_upload
+from agentsup.kit.planted import GuardedFolder, PathEscapes
+from agentsup.kit.pool import PoolTimeout
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.mail import DirectoryEntry
+from agentsup.model.errors import (
+    BadRequest,
+    Gone,
+    NotFound,
+    QuotaExceeded,
+    StoreUnavailable,
+    TooLarge,
+)
 from agentsup.model.message import Message, Part
-from agentsup.store.database import Tx
+from agentsup.store import Tx
 
 CHUNK: Final = 256 * 1024
-_KEPT_MS: Final = 7 * 86_400_000
-"""An upload that nobody has sent for so long can't be sent any more."""
+_UPLOAD_LIFE_MS: Final = 7 * 86_400_000
+"""An upload that no message has sent within this time can't be sent any more."""
 _SHOWN: Final = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -39,15 +50,22 @@ _SHOWN: Final = {
     "gif": "image/gif",
     "webp": "image/webp",
 }
-"""Types that a page may show in place; everything else is bytes to save."""
+"""Types that a page may show inline; every other type is served as bytes to save."""
 
 
 # -- in --------------------------------------------------------------------------------------------
 
 
-async def upload(call: Call) -> web.Response:
-    """Take one file into the inbox of an agent's workspace."""
-    query: bodies.UploadQuery = call.query
+@post(
+    "/web/uploads",
+    201,
+    access=Access.TALK,
+    takes_bytes=True,
+    takes_work=True,
+    refusals=(404, 410, 413, 429),
+)
+async def upload(call: Call, query: bodies.UploadQuery) -> Uploaded:
+    """Take a file into an agent's inbox; the body is the file."""
     limit = call.deps.limits.upload_bytes
     if (call.request.content_length or 0) > limit:
         raise _too_large(limit)
@@ -57,10 +75,11 @@ async def upload(call: Call) -> web.Response:
     with call.admit("uploads"):
         await call.api.sweeps.over(entry.name)
         try:
+            limit = min(limit, await _room(call, entry, run))
             now_ms = call.deps.clock.now_ms()
             token = call.deps.entropy.token()
-            make = partial(Landing, workspace, owner=OWNER, token=token)
-            landing = await run(make, undo=Landing.close)
+            make = partial(InboxFolder, workspace, owner=OWNER, token=token)
+            landing = await run(make, undo=InboxFolder.close)
             try:
                 size = await _receive(call, landing.out, limit, entry.name)
                 to = await run(partial(landing.keep, query.name, now_ms=now_ms))
@@ -73,21 +92,62 @@ async def upload(call: Call) -> web.Response:
             raise StoreUnavailable(f"the file can't be kept in the workspace: {why}") from error
     path = f"{FOLDER}/{to.name}"
     await _note(call, entry.agent_id, path)
-    return reply({"path": path, "name": query.name, "size": size}, 201)
+    return Uploaded.model_construct(path=path, name=query.name, size=size)
+
+
+async def _room(call: Call, entry: DirectoryEntry, run: Callable[..., Awaitable[Any]]) -> int:
+    """How many bytes more this person may put into the agent's inbox. Raises ``QuotaExceeded``.
+
+    Files that were uploaded within seven days count, as long as they are in the inbox.
+    """
+    limits, uploader = call.deps.limits, _uploader(call)
+    since = call.deps.clock.now_ms() - _UPLOAD_LIFE_MS
+    rows = await call.deps.database.read(
+        lambda reader: reader.all(
+            "SELECT path FROM web_uploads WHERE agent_id = ? AND uploader = ? AND at >= ?"
+            " ORDER BY at DESC LIMIT ?",
+            (entry.agent_id, uploader, since, 2 * limits.stored_uploads),
+        ),
+        name="web.uploads_kept",
+    )
+    sizes = partial(_sizes, call.deps.web.workspace(entry.name), [str(row[0]) for row in rows])
+    sizes_stored: list[int] = await run(sizes)
+    left = limits.stored_upload_bytes - sum(sizes_stored)
+    if len(sizes_stored) >= limits.stored_uploads or left < max(
+        1, call.request.content_length or 0
+    ):
+        raise QuotaExceeded(
+            f"{len(sizes_stored)} files of yours with {sum(sizes_stored) // MIB} MB lie in the folder"
+            f" {FOLDER!r} of {entry.name}, which keeps {limits.stored_uploads} with"
+            f" {limits.stored_upload_bytes // MIB} MB for each person. Have the agent remove those"
+            " that are not needed; what is older than seven days does not count",
+            files=len(sizes_stored),
+            bytes=sum(sizes_stored),
+        )
+    return left
+
+
+def _sizes(workspace: Path, paths: Sequence[str]) -> list[int]:
+    """The sizes of those files that exist. Blocks."""
+    folder, found = GuardedFolder(workspace), []
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError, PathEscapes):
+            found.append(folder.stat(path).st_size)
+    return found
 
 
 async def _note(call: Call, agent_id: str, path: str) -> None:
-    """Remember whose it is: what others have put there is not this person's to send or read."""
+    """Store who uploaded the file: a person may not send files that others put in the inbox."""
     now = call.deps.clock.now_ms()
 
     def step(tx: Tx) -> None:
-        tx.execute("DELETE FROM web_uploads WHERE at < ?", (now - _KEPT_MS,))
+        tx.execute("DELETE FROM web_uploads WHERE at < ?", (now - _UPLOAD_LIFE_MS,))
         tx.execute(
             "INSERT OR REPLACE INTO web_uploads (agent_id, path, uploader, at) VALUES (?, ?, ?, ?)",
             (agent_id, path, _uploader(call), now),
         )
 
-    await call.deps.web.database.write(step, name="web.upload")
+    await call.deps.database.write(step, name="web.upload")
 
 
 def _uploader(call: Call) -> str:
@@ -96,7 +156,10 @@ def _uploader(call: Call) -> str:
 
 
 async def _receive(call: Call, out: IO[bytes], limit: int, agent: str) -> int:
-    """Write the body to `out`; refuses what comes too slowly or is too large."""
+    """Write the body to ``out`` and return its size.
+
+    Raises ``BadRequest`` if the body stalls, ``TooLarge`` if it is over ``limit`` bytes.
+    """
     size = 0
     while piece := await _next_piece(call):
         size += len(piece)
@@ -116,7 +179,7 @@ async def _next_piece(call: Call) -> bytes:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the file is over the limit of {limit // 1_048_576} MB", limit=limit)
+    return TooLarge(f"the file is over the limit of {limit // MIB} MB", limit=limit)
 
 
 async def attached(
@@ -124,13 +187,13 @@ async def attached(
 ) -> tuple[Part, ...]:
     """Files that this person has uploaded, given as (path, name), as parts of a message.
 
-    Raises `BadRequest`.
+    Raises ``BadRequest`` for any other file, ``StoreUnavailable`` if the workspace does not answer.
     """
     if not files:
         return ()
     agent, uploader = entry.name, _uploader(call)
     workspace = call.deps.web.workspace(agent)
-    own = await call.deps.web.database.read(
+    own = await call.deps.database.read(
         lambda reader: {
             row["path"]
             for row in reader.all(
@@ -151,13 +214,13 @@ async def attached(
 
     try:
         return await call.deps.web.files.run(check, key=agent)
-    except NoAnswer as error:
+    except PoolTimeout as error:
         raise StoreUnavailable(f"the workspace of {agent} does not answer: {error}") from None
 
 
 def _is_file(workspace: Path, path: str) -> bool:
     try:
-        return stat.S_ISREG(Folder(workspace).stat(path).st_mode)
+        return stat.S_ISREG(GuardedFolder(workspace).stat(path).st_mode)
     except OSError:
         return False
 
@@ -165,28 +228,25 @@ def _is_file(workspace: Path, path: str) -> bool:
 # -- out -------------------------------------------------------------------------------------------
 
 
+@get("/web/files/{outbox_id}", "application/octet-stream", access=Access.LOOK, refusals=(404, 410))
 async def delivered(call: Call) -> web.StreamResponse:
-    """A file that an agent has sent."""
+    """A file that an agent has sent, by its `outbox_id`."""
     number = call.named("outbox_id")
-    row = None
+    part = None
     if number.isascii() and number.isdigit() and len(number) < 19:
-        row = await call.deps.web.database.read(
-            lambda reader: reader.one(
-                "SELECT agent_id, channel, conversation,"
-                " body ->> 'path' AS path, body ->> 'name' AS name"
-                " FROM outbox WHERE outbox_id = ? AND kind = 'file' AND state = 'delivered'",
-                (int(number),),
-            ),
-            name="web.file",
+        part = await call.deps.database.read(
+            lambda reader: outbox.delivered_file(reader, int(number)), name="web.file"
         )
-    if row is None:
+    if part is None:
         raise NotFound(f"no file was sent under the number {number[:40]}")
-    privacy.check_sees(call.by, row["channel"], row["conversation"])
-    return await _send(call, row["agent_id"], str(row["path"]), str(row["name"] or ""))
+    privacy.check_sees(call.by, part.channel, part.conversation)
+    path, name = part.body.get("path"), part.body.get("name") or ""
+    return await _send(call, part.agent_id, str(path), str(name))
 
 
+@get("/web/sent/{id}/{number}", "application/octet-stream", access=Access.LOOK, refusals=(404, 410))
 async def sent(call: Call) -> web.StreamResponse:
-    """A file of a person's message."""
+    """A file of a person's message, counted from 0."""
     message: Message = await call.deps.mailbox.get(call.named("id"))
     if not privacy.is_own(call.by, message):
         to = message.deliver_to
@@ -221,19 +281,18 @@ async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamRe
             if not piece:
                 raise ConnectionError("the file became shorter while it was sent")
             left -= len(piece)
-            async with asyncio.timeout(call.deps.limits.stall_s):
-                await response.write(piece)
+            await call.write(response, piece)
         await response.write_eof()
         return response
     except TimeoutError:
-        # Whoever still wants it asks again; the place is not held for a reader that takes nothing.
+        # The client can ask again; a reader that takes nothing must not keep the file open.
         raise ConnectionError("the reader of the file takes nothing any more") from None
     finally:
         handle.close()  # a descriptor that was only read: nothing is written back
 
 
 def _open(call: Call, entry: DirectoryEntry, path: str) -> tuple[IO[bytes], int]:
-    """Open a file of the workspace; no link is followed. Blocks. Raises `OSError`."""
+    """Open a file of the workspace; no link is followed. Blocks. Raises ``OSError``."""
     workspace = call.deps.web.workspace(entry.name)
     below = inside(workspace, path)
     handle = open_upload(UploadFile(workspace / below, below, workspace=workspace))
@@ -250,37 +309,3 @@ def _headers(name: str) -> dict[str, str]:
         "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
         hdrs.CACHE_CONTROL: "private, no-store",
     }
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/web/uploads",
-        upload,
-        "Take a file into an agent's inbox; the body is the file",
-        {201: shapes.Uploaded},
-        access=Access.TALK,
-        query=bodies.UploadQuery,
-        takes_bytes=True,
-        takes_work=True,
-        refusals=(404, 410, 413, 429),
-    ),
-    Route(
-        "GET",
-        "/web/files/{outbox_id}",
-        delivered,
-        "A file that an agent has sent, by its `outbox_id`",
-        {200: "application/octet-stream"},
-        access=Access.LOOK,
-        refusals=(404, 410),
-    ),
-    Route(
-        "GET",
-        "/web/sent/{id}/{number}",
-        sent,
-        "A file of a person's message, counted from 0",
-        {200: "application/octet-stream"},
-        access=Access.LOOK,
-        refusals=(404, 410),
-    ),
-)

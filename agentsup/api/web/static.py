@@ -1,6 +1,6 @@
 """The page itself: a few files that ship with the package, by their exact names.
 
-Nothing of a request's path reaches the disk: a name is looked up among those that were found.
+No part of a request's path is used as a path: its name is looked up among the files of the package.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from agentsup.api import shapes
-from agentsup.api.access import Access
-from agentsup.api.route import Call, Route, reply
+from agentsup.api.documents.web import PageWords
+from agentsup.api.http.access import Access
+from agentsup.api.http.route import Call, get
 from agentsup.catalogue import page_words
 from agentsup.model.errors import NotFound
 
@@ -61,23 +61,38 @@ def page_files() -> dict[str, PageFile]:
     return found
 
 
+@get(
+    "/", {200: "text/html", 304: "text/html", 307: "text/html"}, access=Access.OPEN, refusals=(404,)
+)
 async def index(call: Call) -> web.Response:
-    """The page."""
+    """The web page."""
     return await _serve(call, INDEX)
 
 
+@get(
+    "/page/{name}",
+    dict.fromkeys((200, 304, 307), "application/octet-stream"),
+    access=Access.OPEN,
+    refusals=(404,),
+)
 async def asset(call: Call) -> web.Response:
-    """A style, script or picture of the page."""
+    """A file of the web page."""
     return await _serve(call, call.named("name"))
 
 
-async def spoken(call: Call) -> web.Response:
-    """What the page says in a language, by the English wording; nothing for one without words."""
+@get("/web/words/{language}", access=Access.OPEN)
+async def spoken(call: Call) -> PageWords:
+    """The page's words in a language, such as `de-AT`, by the English ones."""
     code, found = await asyncio.to_thread(page_words, call.named("language")[:20])
-    return reply({"language": code, "words": dict(found)})
+    return PageWords.model_construct(language=code, words=dict(found))
 
 
 async def _serve(call: Call, name: str) -> web.Response:
+    rules = call.api.rules
+    if not rules.page_allowed(call.request.headers[hdrs.HOST]):
+        # The browser keeps the fragment of a link, which holds the code, across the redirect.
+        there = f"http://{rules.own}{call.request.path}"
+        return web.Response(status=307, headers={hdrs.LOCATION: there})
     found = (await asyncio.to_thread(page_files)).get(name)
     if found is None:
         raise NotFound(f"the page has no file {name!r}")
@@ -91,33 +106,3 @@ async def _serve(call: Call, name: str) -> web.Response:
     if found.etag in [each.strip().removeprefix("W/") for each in given.split(",")]:
         return web.Response(status=304, headers=headers)
     return web.Response(body=found.data, headers={**headers, hdrs.CONTENT_TYPE: found.media})
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/",
-        index,
-        "The web page",
-        {200: "text/html", 304: "text/html"},
-        access=Access.OPEN,
-        refusals=(404,),
-    ),
-    Route(
-        "GET",
-        "/web/words/{language}",
-        spoken,
-        "The page's words in a language, such as `de-AT`, by the English ones",
-        {200: shapes.PageWords},
-        access=Access.OPEN,
-    ),
-    Route(
-        "GET",
-        "/page/{name}",
-        asset,
-        "A file of the web page",
-        {200: "application/octet-stream", 304: "application/octet-stream"},
-        access=Access.OPEN,
-        refusals=(404,),
-    ),
-)

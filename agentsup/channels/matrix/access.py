@@ -8,96 +8,71 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
-from agentsup.channels.matrix.event import Event, EventKind
+from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
+from agentsup.channels.matrix.event import RoomEvent, RoomEventKind
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal
-
-__all__ = ["People", "Reason", "Room", "Verdict", "may", "may_enter", "named", "remedy"]
 
 People = Callable[[AgentSpec, str], Principal | None]
 """The person behind a Matrix user id for this agent, or None for a stranger."""
 
 _FOR_PEOPLE = frozenset(
     {
-        EventKind.MESSAGE,
-        EventKind.EDITED,
-        EventKind.REACTION,
-        EventKind.REDACTION,
-        EventKind.ENCRYPTED,
+        RoomEventKind.MESSAGE,
+        RoomEventKind.EDITED,
+        RoomEventKind.REACTION,
+        RoomEventKind.REDACTION,
+        RoomEventKind.ENCRYPTED,
     }
 )
-_WRITTEN = frozenset({EventKind.MESSAGE, EventKind.EDITED})
-_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is known of a room: who is in it, with the names they go by, the bot included."""
+    """A room and its members with their display names, the bot included."""
 
     room_id: str
     members: dict[str, str] = field(default_factory=dict)
 
     def is_private(self, me: str, sender: str) -> bool:
-        """Whether nobody but that person is there with the bot."""
+        """Whether ``sender`` is alone in the room with the bot ``me``."""
         return not self.members.keys() - {me, sender}
 
 
-class Reason(StrEnum):
-    """Why an event is let through or not."""
+def may(event: RoomEvent, spec: AgentSpec, people: People, room: Room, me: str) -> AccessVerdict:
+    """Decide whether the agent handles this event, and for which principal.
 
-    ALLOWED = "allowed"
-    STRANGER = "stranger"
-    ROOM = "room"
-    """The room is not one of the agent's, and others are in it."""
-    NOT_ADDRESSED = "not addressed"
-    NO_PERSON = "no person"
-    """The bot itself, or a program."""
-    NOT_FOR_US = "not for us"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """``principal`` is set if, and only if, the event is allowed."""
-
-    reason: Reason
-    principal: Principal | None = None
-
-    @property
-    def allowed(self) -> bool:
-        return self.principal is not None
-
-
-def may(event: Event, spec: AgentSpec, people: People, room: Room, me: str) -> Verdict:
-    """Whether the agent listens to this event, and in whose name it then acts.
-
-    A room where one of its people is alone with the bot is open. Another one must be allowed, the
-    person too, and where the agent answers to mentions only the text must be for it. A stop needs no
-    name: whoever wants work to end must not be told how to ask for it. What is encrypted does not
-    tell whom it is for.
+    The sender must be a person of the agent. A room in which that person is alone with the bot is
+    open; any other room must be allowed. If the agent answers to mentions only, a text there must
+    be for it. A stop needs no mention: nobody who wants work to end must be told how to ask. An
+    encrypted event does not show whom it is for.
     """
     if event.kind not in _FOR_PEOPLE:
-        return Verdict(Reason.NOT_FOR_US)
+        return AccessVerdict(AccessReason.NOT_FOR_US)
     if event.sender == me or event.is_notice:
-        return Verdict(Reason.NO_PERSON)
+        return AccessVerdict(AccessReason.NO_PERSON)
     is_private = room.is_private(me, event.sender)
     if not is_private and event.room_id not in spec.matrix.allowed_rooms:
-        return Verdict(Reason.ROOM)
+        return AccessVerdict(AccessReason.ROOM)
     principal = people(spec, event.sender)
     if principal is None:
-        return Verdict(Reason.STRANGER)
-    if not is_private and event.kind in _WRITTEN:
+        return AccessVerdict(AccessReason.STRANGER)
+    if not is_private and event.is_message:
         is_ours = event.quoted is not None and event.quoted.is_ours
         is_meant = event.addressed or is_ours or event.is_stop
         if spec.group_mention_only and not is_meant:
-            return Verdict(Reason.NOT_ADDRESSED)
-    return Verdict(Reason.ALLOWED, principal)
+            return AccessVerdict(AccessReason.NOT_ADDRESSED)
+    return AccessVerdict(AccessReason.ALLOWED, principal)
 
 
-def would_answer(event: Event, spec: AgentSpec, people: People, room: Room | None, me: str) -> bool:
-    """Whether a text that nobody has read yet is for the agent, as far as that is known: what it
-    refers to, and perhaps who is in the room, was not asked for."""
+def would_answer(
+    event: RoomEvent, spec: AgentSpec, people: People, room: Room | None, me: str
+) -> bool:
+    """Whether a text that was not handled yet is for the agent, by what is known without a request.
+
+    A text that refers to an event counts as addressed, and an unknown ``room`` as allowed.
+    """
     if room is None:
         return True
     is_related = bool(event.reply_to or event.thread_id)  # to what we said, perhaps
@@ -105,36 +80,25 @@ def would_answer(event: Event, spec: AgentSpec, people: People, room: Room | Non
     return may(event, spec, people, room, me).allowed
 
 
-def may_enter(event: Event, spec: AgentSpec, people: People) -> bool:
+def may_enter(event: RoomEvent, spec: AgentSpec, people: People) -> bool:
     """Whether to accept an invitation: from one of its people, or into one of its rooms."""
     return event.room_id in spec.matrix.allowed_rooms or people(spec, event.sender) is not None
 
 
-def named(principal: Principal, shown: str) -> Principal:
-    """The person with the name that the platform shows, where no other is known.
-
-    The name is for reading; rights hang on the subject.
-    """
-    shown = " ".join(shown.split())[:_NAME_CHARS]
-    if not shown or principal.name not in ("", principal.subject):
-        return principal
-    return replace(principal, name=shown)
-
-
-def remedy(event: Event, reason: Reason, agent_name: str) -> str:
-    """What an operator reads about an event that was refused; empty where nothing is amiss."""
+def remedy(event: RoomEvent, reason: AccessReason, agent_name: str) -> str:
+    """Return the text for the operator about a refused event; empty if none is needed."""
     allow = (
         f"to allow this person, add {event.sender} to matrix.allowed_users of {agent_name}, or to "
         "[people.NAME] matrix"
     )
-    if event.kind is EventKind.INVITE:
+    if event.kind is RoomEventKind.INVITE:
         return (
             f"{event.sender} invited {agent_name} to the Matrix room {event.room_id} and was "
             f"refused; {allow}, or add the room to matrix.allowed_rooms; then invite again"
         )
-    if reason is Reason.STRANGER:
+    if reason is AccessReason.STRANGER:
         return f"{event.sender} is not known to {agent_name} and got no answer; {allow}"
-    if reason is Reason.ROOM:
+    if reason is AccessReason.ROOM:
         return (
             f"the Matrix room {event.room_id} is not one of {agent_name}, and others than "
             f"{event.sender} are in it; to allow it, add {event.room_id} to matrix.allowed_rooms "

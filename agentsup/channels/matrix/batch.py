@@ -1,29 +1,17 @@
-"""One answer to a sync, taken apart. Pure.
+"""Parses one answer to a sync. Pure.
 
-A piece that makes no sense is left out by itself and counted; it must not cost the others.
+A malformed piece is left out and counted; it does not affect the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.channels.core.receiving.raw import Json, maybe_list, maybe_of, maybe_text
+from agentsup.channels.matrix.address import is_event_id, is_room_id
 from agentsup.channels.matrix.event import INVITE
-from agentsup.channels.matrix.place import is_event_id, is_room_id
-
-__all__ = [
-    "FILTER",
-    "MESSAGES_FILTER",
-    "Batch",
-    "JoinedRoom",
-    "is_membership",
-    "read_batch",
-    "since_entry",
-    "usable",
-]
-
-Json = Mapping[str, Any]
 
 _TYPES = (
     "m.room.message",
@@ -47,18 +35,18 @@ FILTER: Json = {
         "timeline": {"types": list(_TYPES), "limit": 50},
     },
 }
-"""What a sync is asked for. A timeline with more than this is continued by older messages."""
+"""The filter of a sync. For a timeline with more events than this, older messages are fetched."""
 MESSAGES_FILTER: Json = {"types": list(_TYPES)}
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedRoom:
-    """What happened in a room that we are in, oldest first."""
+    """The events of a room that the bot is in, oldest first."""
 
     room_id: str
     timeline: tuple[Json, ...]
     is_limited: bool = False
-    """There is more between the last sync and this timeline."""
+    """Whether there are more events between the last sync and this timeline."""
     prev_batch: str = ""
     is_encrypted: bool = False
 
@@ -68,7 +56,7 @@ class JoinedRoom:
 
     @property
     def may_have_other_members(self) -> bool:
-        """Whether somebody came, went or took another name, or may have in what was left out."""
+        """Whether the members or their names changed, or may have in events that were left out."""
         return self.is_limited or any(each.get("type") == "m.room.member" for each in self.timeline)
 
 
@@ -79,55 +67,56 @@ class Batch:
     next_batch: str
     joined: tuple[JoinedRoom, ...] = ()
     invited: Mapping[str, Json] = field(default_factory=dict)
-    """By room: the invitation as an event of ours."""
+    """By room: the invitation as an event of the type ``INVITE``."""
     left: tuple[str, ...] = ()
     faults: int = 0
-    """Pieces without sense."""
+    """The number of malformed pieces."""
 
 
 def read_batch(answer: Json, me: str) -> Batch:
-    """Take an answer to a sync of the user ``me`` apart. Raises ``ValueError`` without a token."""
+    """Parse an answer to a sync of the user ``me``. Raises ``ValueError`` if it has no token."""
     next_batch = answer.get("next_batch")
     if not isinstance(next_batch, str) or not next_batch:
         raise ValueError("an answer to a sync without next_batch")
-    rooms = _object(answer, "rooms")
+    rooms = maybe_of(answer, "rooms")
     joined, faults = [], 0
-    for room_id, room in _object(rooms, "join").items():
+    for room_id, room in maybe_of(rooms, "join").items():
         if not isinstance(room, Mapping) or not is_room_id(room_id):
             faults += 1
             continue
-        events = list(_events(room, "timeline"))
-        timeline = tuple(each for each in events if usable(each))
-        faults += len(events) - len(timeline)
-        about = _object(room, "timeline")
-        prev_batch = about.get("prev_batch")
-        joined.append(
-            JoinedRoom(
-                room_id,
-                timeline,
-                is_limited=about.get("limited") is True,
-                prev_batch=prev_batch if isinstance(prev_batch, str) else "",
-                is_encrypted=any(
-                    isinstance(each, Mapping)
-                    and each.get("type") == "m.room.encryption"
-                    and each.get("state_key") == ""
-                    for each in (*_events(room, "state"), *timeline)
-                ),
-            )
-        )
+        one = _joined(room_id, room)
+        joined.append(one)
+        faults += len(_events(room, "timeline")) - len(one.timeline)
     invited = {}
-    for room_id, room in _object(rooms, "invite").items():
+    for room_id, room in maybe_of(rooms, "invite").items():
         invitation = _invitation(room, me, next_batch) if is_room_id(room_id) else None
         if invitation is None:
             faults += 1
         else:
             invited[room_id] = invitation
-    left = tuple(room_id for room_id in _object(rooms, "leave") if is_room_id(room_id))
+    left = tuple(room_id for room_id in maybe_of(rooms, "leave") if is_room_id(room_id))
     return Batch(next_batch, tuple(joined), invited, left, faults)
 
 
+def _joined(room_id: str, room: Json) -> JoinedRoom:
+    timeline = tuple(each for each in _events(room, "timeline") if usable(each))
+    about = maybe_of(room, "timeline")
+    return JoinedRoom(
+        room_id,
+        timeline,
+        is_limited=about.get("limited") is True,
+        prev_batch=maybe_text(about, "prev_batch"),
+        is_encrypted=any(
+            isinstance(each, Mapping)
+            and each.get("type") == "m.room.encryption"
+            and each.get("state_key") == ""
+            for each in (*_events(room, "state"), *timeline)
+        ),
+    )
+
+
 def usable(event: object) -> bool:
-    """Whether it has what it is kept by, and does not pass for one of ours."""
+    """Whether the event has the fields that storing needs, and no type of our own."""
     return (
         isinstance(event, Mapping)
         and all(
@@ -140,21 +129,21 @@ def usable(event: object) -> bool:
 
 
 def since_entry(events: tuple[Json, ...], me: str) -> tuple[Json, ...] | None:
-    """The events after our latest invitation among them, or after our entry; None without either.
+    """Return the events after the bot's latest invitation, or join, among them; None without.
 
-    What was said before is others' history; what was said after it may wait for our answer.
+    Earlier events are not for the bot; later ones may wait for its answer.
     """
     entered: int | None = None
     for index in range(len(events) - 1, -1, -1):
         event = events[index]
         if event.get("type") != "m.room.member" or event.get("state_key") != me:
             continue
-        membership = _object(event, "content").get("membership")
+        membership = maybe_of(event, "content").get("membership")
         if membership == "invite":
             return events[index + 1 :]
         if membership == "join":
-            before = _object(_object(event, "unsigned"), "prev_content")
-            if before.get("membership") != "join":  # else we took another name
+            before = maybe_of(maybe_of(event, "unsigned"), "prev_content")
+            if before.get("membership") != "join":  # else the bot changed its name
                 entered = index
         elif entered is not None:
             break
@@ -162,10 +151,10 @@ def since_entry(events: tuple[Json, ...], me: str) -> tuple[Json, ...] | None:
 
 
 def _invitation(room: object, me: str, next_batch: str) -> Json | None:
-    """Invitations have no event id that lasts; the token names this one.
+    """Return an invitation as an event, or None. It has no lasting id, so the token gives one.
 
-    What stands before the invitation itself, which is the last, comes from the inviter's server and
-    may name anybody.
+    The invitation itself is the last matching event. What is before it comes from the inviter's
+    server and may name anybody.
     """
     if not isinstance(room, Mapping):
         return None
@@ -183,20 +172,14 @@ def _invitation(room: object, me: str, next_batch: str) -> Json | None:
 
 
 def is_membership(event: object, who: str, what: str) -> bool:
-    """Whether the event says that ``who`` is in that relation to the room: join, invite, leave."""
+    """Whether the event sets the membership of ``who`` to ``what``: join, invite or leave."""
     return (
         isinstance(event, Mapping)
         and event.get("type") == "m.room.member"
         and event.get("state_key") == who
-        and _object(event, "content").get("membership") == what
+        and maybe_of(event, "content").get("membership") == what
     )
 
 
-def _events(room: Json, name: str) -> Iterator[Any]:
-    events = _object(room, name).get("events")
-    return iter(events if isinstance(events, list) else ())
-
-
-def _object(body: Json, name: str) -> Json:
-    value = body.get(name)
-    return value if isinstance(value, Mapping) else {}
+def _events(room: Json, name: str) -> list[Any]:
+    return maybe_list(maybe_of(room, name), "events")

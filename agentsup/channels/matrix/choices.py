@@ -9,19 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.catalogue import words
-from agentsup.channels import cards
+from agentsup.channels.core.sending import cards
 from agentsup.channels.matrix.render import Piece
-
-__all__ = [
-    "Choice",
-    "by_emoji",
-    "by_text",
-    "choices_of",
-    "emojis",
-    "from_json",
-    "listed",
-    "to_json",
-]
 
 _KEYCAPS = (*(f"{n}\ufe0f\u20e3" for n in range(1, 10)), "🔟")
 _YES_NO = ("👍", "👎")
@@ -30,7 +19,7 @@ _SKIN_TONES = dict.fromkeys(range(0x1F3FB, 0x1F400))
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ListedChoice:
     """One button. ``data`` says what it does; one with a ``url`` is a link and has no number."""
 
     label: str
@@ -38,11 +27,13 @@ class Choice:
     url: str = ""
 
 
-def choices_of(kind: str, body: Mapping[str, Any], *, language: str = "") -> tuple[Choice, ...]:
-    """What a part of the outbox offers, in the order of its numbers."""
+def choices_of(
+    kind: str, body: Mapping[str, Any], *, language: str = ""
+) -> tuple[ListedChoice, ...]:
+    """Return the choices that a part of the outbox offers, in the order of their numbers."""
     say = words(language)
     found = [
-        Choice(
+        ListedChoice(
             str(button.get("label") or ""),
             str(button.get("data") or ""),
             str(button.get("url") or ""),
@@ -53,18 +44,18 @@ def choices_of(kind: str, body: Mapping[str, Any], *, language: str = "") -> tup
     question_id = str(body.get("question_id") or "")
     if kind == "question" and question_id:
         found += (
-            Choice(str(option), f"{cards.QUESTION}{question_id}:{meaning}")
+            ListedChoice(str(option), f"{cards.QUESTION}{question_id}:{meaning}")
             for option, meaning in cards.offered(body)
         )
     if "again" in body:
-        found.append(Choice(say("button.again"), f"{cards.AGAIN}{body['again']}"))
+        found.append(ListedChoice(say("button.again"), f"{cards.AGAIN}{body['again']}"))
     if body.get("cancel"):
-        found.append(Choice(say("button.cancel"), f"{cards.CANCEL}{body['cancel']}"))
+        found.append(ListedChoice(say("button.cancel"), f"{cards.CANCEL}{body['cancel']}"))
     return tuple(found)
 
 
-def listed(choices: Sequence[Choice], *, language: str = "") -> Piece:
-    """The choices as the lines below a text, and how to press one."""
+def listed(choices: Sequence[ListedChoice], *, language: str = "") -> Piece:
+    """Return the lines below a text that list the choices and say how to press one."""
     say = words(language)
     lines = [f"{number}. {_line(each.label)}" for number, each in enumerate(_pressable(choices), 1)]
     links = [f"{_line(each.label)}: {each.url}" for each in choices if each.url]
@@ -87,11 +78,11 @@ def _line(label: str) -> str:
     return line if len(line) <= _MAX_LABEL_CHARS else line[: _MAX_LABEL_CHARS - 1] + "…"
 
 
-def _pressable(choices: Sequence[Choice]) -> list[Choice]:
+def _pressable(choices: Sequence[ListedChoice]) -> list[ListedChoice]:
     return [each for each in choices if each.data]
 
 
-def emojis(choices: Sequence[Choice]) -> tuple[str, ...]:
+def emojis(choices: Sequence[ListedChoice]) -> tuple[str, ...]:
     """The reactions that the bot sets for people to press; the eleventh choice has its number only."""
     labels = [each.label for each in _pressable(choices)]
     if len(labels) == 2 and [cards.option_of_emoji(labels, each) for each in _YES_NO] == labels:
@@ -99,7 +90,7 @@ def emojis(choices: Sequence[Choice]) -> tuple[str, ...]:
     return _KEYCAPS[: len(labels)]
 
 
-def by_emoji(choices: Sequence[Choice], emoji: str) -> Choice | None:
+def by_emoji(choices: Sequence[ListedChoice], emoji: str) -> ListedChoice | None:
     """The choice that a reaction means: by its number, or as a clear yes or no."""
     found = _pressable(choices)
     bare = emoji.translate(_SKIN_TONES).replace("\ufe0f", "")
@@ -111,7 +102,7 @@ def by_emoji(choices: Sequence[Choice], emoji: str) -> Choice | None:
     return None if option is None else found[labels.index(option)]
 
 
-def by_text(choices: Sequence[Choice], text: str) -> Choice | None:
+def by_text(choices: Sequence[ListedChoice], text: str) -> ListedChoice | None:
     """The choice that a typed text means: its number, or its words."""
     found = _pressable(choices)
     labels = [each.label for each in found]
@@ -119,11 +110,11 @@ def by_text(choices: Sequence[Choice], text: str) -> Choice | None:
     return None if option is None else found[labels.index(option)]
 
 
-def to_json(choices: Sequence[Choice]) -> list[dict[str, str]]:
-    """For the store: only what can be pressed, in the order of the numbers."""
+def to_json(choices: Sequence[ListedChoice]) -> list[dict[str, str]]:
+    """Return what is stored: the choices that can be pressed, in the order of the numbers."""
     return [{"label": each.label, "data": each.data} for each in _pressable(choices)]
 
 
-def from_json(value: Sequence[Mapping[str, str]]) -> tuple[Choice, ...]:
+def from_json(value: Sequence[Mapping[str, str]]) -> tuple[ListedChoice, ...]:
     """The reverse of ``to_json``."""
-    return tuple(Choice(each["label"], each["data"]) for each in value)
+    return tuple(ListedChoice(each["label"], each["data"]) for each in value)

@@ -1,36 +1,36 @@
-"""What an event refers to: the message that it replies to, the thread it is in, what it edits.
+"""Finds what an event refers to: the message that it replies to, its thread, what it edits.
 
-An edit tells its new words only. Where it belongs and whom it is for is said by the message that it
-edits, so an edit in a thread stays in its session, and one of a message for the bot is for the bot.
+An edit has only the new text. Its thread and its addressee are those of the message that it edits,
+so an edit in a thread stays in its session, and one of a message for the bot is for the bot.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from agentsup.channels.matrix import kept
+from agentsup.channels.core.errors import PlatformError, TokenRefused
+from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.raw import Malformed
+from agentsup.channels.core.receiving.texts import Quoted
 from agentsup.channels.matrix.access import Room
-from agentsup.channels.matrix.desk import SayDeps
-from agentsup.channels.matrix.errors import MatrixError, TokenRefused
-from agentsup.channels.matrix.event import Event, EventKind, Malformed, Me, Quoted, read
-from agentsup.channels.matrix.kept import CHANNEL
-from agentsup.channels.matrix.place import Place
-from agentsup.channels.matrix.rooms import Rooms
+from agentsup.channels.matrix.address import RoomAddress
+from agentsup.channels.matrix.event import BotUser, RoomEvent, RoomEventKind, read
+from agentsup.channels.matrix.receive_context import ReceiveDependencies
+from agentsup.channels.matrix.received import CHANNEL
+from agentsup.channels.matrix.rooms import RoomMembers
+from agentsup.mailbox.delivery import is_known_conversation
 
-__all__ = ["Context", "as_first_said"]
-
-_MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
 _COURTESY_S = 10.0
-"""So long a quotation is waited for where nothing hangs on it."""
+"""How long to wait for a quotation on which no decision depends."""
 
 
-def as_first_said(edit: Event, raw: str, me: Me) -> Event:
-    """The edit with what it inherits from the event ``raw`` that it edits."""
+def as_first_said(edit: RoomEvent, raw: str, me: BotUser) -> RoomEvent:
+    """Return the edit with what it inherits from the event ``raw`` that it edits."""
     try:
-        first = read(kept.load(raw), edit.room_id, me)
+        first = read(stored.load(raw), edit.room_id, me)
     except (Malformed, ValueError):
         return edit
-    if first.kind is not EventKind.MESSAGE or first.sender != edit.sender:
+    if first.kind is not RoomEventKind.MESSAGE or first.sender != edit.sender:
         return edit
     return replace(
         edit,
@@ -43,26 +43,26 @@ def as_first_said(edit: Event, raw: str, me: Me) -> Event:
 class Context:
     """Completes the events of one bot."""
 
-    def __init__(self, deps: SayDeps, rooms: Rooms) -> None:
+    def __init__(self, deps: ReceiveDependencies, rooms: RoomMembers) -> None:
         self._deps = deps
         self._rooms = rooms
 
-    def may_take_long(self, event: Event) -> bool:
+    def may_take_long(self, event: RoomEvent) -> bool:
         """Whether the homeserver may have to be asked; never for a stop, which needs nothing."""
         if event.is_stop:
             return False
-        is_related = event.kind is EventKind.EDITED or event.reply_to or event.thread_id
-        return event.kind in _MESSAGES and bool(is_related)
+        is_related = event.kind is RoomEventKind.EDITED or event.reply_to or event.thread_id
+        return event.is_message and bool(is_related)
 
-    async def of(self, event: Event, room: Room) -> Event:
-        """The event with what it refers to; a thread that the bot talks in is for the bot.
+    async def of(self, event: RoomEvent, room: Room) -> RoomEvent:
+        """Return the event with what it refers to; a thread that the bot talks in is for the bot.
 
-        Raises a ``MatrixError`` where the homeserver is there but does not tell what decides
-        whether, or as what, the event counts.
+        Raises a ``PlatformError`` if a reachable homeserver does not return what is needed to decide
+        whether, or how, the event is handled.
         """
-        if event.kind not in _MESSAGES or event.is_stop:
+        if not event.is_message or event.is_stop:
             return event
-        if event.kind is EventKind.EDITED:
+        if event.kind is RoomEventKind.EDITED:
             raw = await self._original(event)
             if raw is not None:
                 event = as_first_said(event, raw, self._deps.me)
@@ -72,40 +72,37 @@ class Context:
         is_ours = event.quoted is not None and event.quoted.is_ours
         if event.addressed or is_ours or event.thread_id is None or is_private:
             return event
-        if await self.talks_in(event.place):
+        if await self.talks_in(event.address):
             return replace(event, addressed=True)
         root = await self._rooms.quoted(room, event.thread_id)
         return replace(event, addressed=root is not None and root.is_ours)
 
-    async def _original(self, event: Event) -> str | None:
+    async def _original(self, event: RoomEvent) -> str | None:
         deps = self._deps
         raw = await deps.database.read(
-            lambda reader: kept.raw_of(reader, deps.owner, event.room_id, event.target_id),
-            name="matrix.original",
+            stored.raw_of, deps.owner, event.room_id, event.target_id, name="matrix.original"
         )
         if raw is not None:
             return raw
         found = await self._rooms.event(event.room_id, event.target_id)
-        return None if found is None else kept.written(found)
+        return None if found is None else stored.written(found)
 
-    async def _quoted(self, event: Event, room: Room, is_private: bool) -> Quoted | None:
+    async def _quoted(self, event: RoomEvent, room: Room, is_private: bool) -> Quoted | None:
         if not is_private and not event.addressed:
             return await self._rooms.quoted(room, event.reply_to)
         try:
             return await self._rooms.quoted(room, event.reply_to, patience_s=_COURTESY_S)
         except TokenRefused:
             raise
-        except MatrixError:
+        except PlatformError:
             return None
 
-    async def talks_in(self, place: Place) -> bool:
+    async def talks_in(self, address: RoomAddress) -> bool:
         """Whether the bot was ever spoken to there."""
-        found = await self._deps.database.read(
-            lambda reader: reader.scalar(
-                "SELECT 1 FROM conversations"
-                " WHERE agent_id = ? AND channel = ? AND conversation = ?",
-                (self._deps.agent_id, CHANNEL, place.conversation),
-            ),
+        return await self._deps.database.read(
+            is_known_conversation,
+            self._deps.agent_id,
+            CHANNEL,
+            address.conversation,
             name="matrix.talks_in",
         )
-        return found is not None

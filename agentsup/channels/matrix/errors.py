@@ -1,168 +1,98 @@
-"""What can become of a call to a homeserver. The type decides what happens next.
+"""The errors of a homeserver: a table from its codes to the types of ``core.errors``.
 
-A request that surely had no effect (`NotSent`, every refusal) may be made again. One whose fate is
-unknown (`FateUnknown`) may too where it carries a transaction id: the server shows it once.
+A request with an unknown outcome may be made again if it carries a transaction id: the server
+shows it once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, Final
 
-from agentsup.model.errors import AgentsupError
-
-__all__ = [
-    "Dropped",
-    "Encrypted",
-    "FateUnknown",
-    "MatrixError",
-    "NotAllowed",
-    "NotSent",
-    "RateLimited",
-    "Refused",
-    "RoomGone",
-    "TokenRefused",
-    "TooLong",
-    "Unkept",
-    "error_of",
-]
+from agentsup.channels.core.errors import (
+    ChatGone,
+    NotAllowed,
+    OutcomeUnknown,
+    PlatformError,
+    RateLimited,
+    RequestRefused,
+    TokenRefused,
+)
 
 _DEFAULT_WAIT_S = 5.0
 _MAX_WAIT_S = 3600.0
 _SHOWN_CHARS = 300
 
 
-class MatrixError(AgentsupError):
-    """Root of what a call to a homeserver may raise."""
-
-    code: ClassVar[str] = "matrix"
-    status: ClassVar[int] = 502
-
-
-class RateLimited(MatrixError):
-    """429: nothing was done; not before ``retry_after_s`` again."""
-
-    code = "matrix_rate_limited"
-    status = 429
-
-    def __init__(
-        self, retry_after_s: float, message: str = "the homeserver asks for a pause"
-    ) -> None:
-        super().__init__(f"{message} of {retry_after_s:.1f} s", retry_after_s=retry_after_s)
-        self.retry_after_s = retry_after_s
-
-
-class TokenRefused(MatrixError):
-    """The access token, or the password, or the account is not accepted: nothing will succeed
-    until that is changed. ``soft``: only the session has ended, signing in again helps."""
-
-    code = "matrix_token_refused"
-
-    def __init__(self, message: str, *, soft: bool = False) -> None:
-        super().__init__(message)
-        self.soft = soft
-
-
-class Refused(MatrixError):
-    """Another refusal (4xx); nothing was done. ``errcode`` and ``description`` as answered."""
-
-    code = "matrix_refused"
-
-    def __init__(self, http_status: int, errcode: str, description: str) -> None:
-        super().__init__(f"{errcode or http_status}: {description}", http_status=http_status)
-        self.http_status = http_status
-        self.errcode = errcode
-        self.description = description
-
-
-class NotAllowed(Refused):
-    """403: not in this room, or too little power in it."""
-
-    code = "matrix_not_allowed"
-
-
-class RoomGone(NotAllowed):
-    """We are not in the room, or it does not exist."""
-
-    code = "matrix_room_gone"
-
-
-class Encrypted(Refused):
-    """The room is encrypted; ours, as nothing is sent there in clear."""
+class Encrypted(RequestRefused):
+    """The room is encrypted. Raised by the bot itself, which can only send clear text."""
 
     code = "matrix_encrypted"
 
     def __init__(self, room_id: str) -> None:
-        super().__init__(0, "encrypted", f"the room {room_id} is encrypted, nothing is sent there")
+        super().__init__(0, f"the room {room_id} is encrypted, nothing is sent there", "encrypted")
 
 
-class TooLong(Refused):
+class EventTooLarge(RequestRefused):
     """The event or file is larger than the server takes."""
 
     code = "matrix_too_long"
 
 
-class NotSent(MatrixError):
-    """The request surely did not reach the server."""
-
-    code = "matrix_not_sent"
-    status = 503
-
-
-class FateUnknown(MatrixError):
-    """The request may or may not have had its effect: 5xx, cut, no answer in time, no sense."""
-
-    code = "matrix_fate_unknown"
-
-
-class Unkept(MatrixError):
-    """The session can't be kept on the disk, so it is not begun: a restart would lose it, and with
-    it the device by which the homeserver knows what was sent."""
+class SessionNotStored(PlatformError):
+    """The session can't be stored on disk, so it is not used. A restart would lose it, and with it
+    the device whose transaction ids the homeserver knows."""
 
     code = "matrix_session_not_kept"
     status = 503
 
 
-class Dropped(MatrixError):
-    """Something droppable (typing, a reaction, an edit of a stream) gave way; never sent."""
+_REFUSALS: Final[tuple[tuple[int, str, str, type[RequestRefused]], ...]] = (
+    (0, "M_TOO_LARGE", "", EventTooLarge),
+    (0, "M_FORBIDDEN", "not in room", ChatGone),
+    (0, "M_FORBIDDEN", "", NotAllowed),
+    (403, "", "not in room", ChatGone),
+    (403, "", "", NotAllowed),
+    (404, "M_NOT_FOUND", "", ChatGone),
+    (404, "M_UNKNOWN", "", ChatGone),
+)
+"""HTTP status, errcode, a part of the description in lower case, and the type; 0 and empty stand
+for any. The first line that fits counts."""
 
-    code = "matrix_dropped"
 
-
-def error_of(status: int, body: bytes, *, retry_after: str = "") -> MatrixError:
-    """The error that an answer other than success stands for.
+def error_of(status: int, body: bytes, *, retry_after: str = "") -> PlatformError:
+    """Return the error for an answer other than success.
 
     ``status`` is the HTTP status, ``body`` the answer, ``retry_after`` the header of that name. A
-    homeserver answers with a JSON object that has an ``errcode``; anything else came from something
-    in between.
+    homeserver answers with a JSON object that has an ``errcode``; anything else came from a proxy.
     """
     answer = _answer(body)
     errcode = str(answer.get("errcode") or "")
     description = " ".join(str(answer.get("error") or "").split())[:_SHOWN_CHARS]
     if status == 429 or errcode == "M_LIMIT_EXCEEDED":
-        return RateLimited(_wait_s(answer, retry_after))
+        return RateLimited(_wait_s(answer, retry_after), "the homeserver asks for a pause")
     if status == 413:
-        # Also from whatever stands before the homeserver, which says it in HTML or not at all.
-        return TooLong(status, errcode, description or "it is larger than the server takes")
+        # Also from a proxy before the homeserver, whose answer is HTML or empty.
+        return EventTooLarge(status, description or "it is larger than the server takes", errcode)
     if not errcode or status >= 500 or status < 400:
         if not errcode and 300 <= status < 500:
             hint = "no homeserver answers there; matrix.homeserver is the address of its API"
-            return FateUnknown(f"HTTP {status}, {hint}", http_status=status)
-        return FateUnknown(f"HTTP {status} {errcode}".rstrip(), http_status=status)
+            return OutcomeUnknown(f"HTTP {status}, {hint}", http_status=status)
+        return OutcomeUnknown(f"HTTP {status} {errcode}".rstrip(), http_status=status)
     if errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"):
         return TokenRefused(
             f"the homeserver does not accept the access token ({errcode}: {description})",
             soft=errcode == "M_UNKNOWN_TOKEN",
         )
-    if errcode == "M_TOO_LARGE":
-        return TooLong(status, errcode, description)
-    if errcode == "M_FORBIDDEN" or status == 403:
-        kind = RoomGone if "not in room" in description.lower() else NotAllowed
-        return kind(status, errcode, description)
-    if status == 404 and errcode in ("M_NOT_FOUND", "M_UNKNOWN"):
-        return RoomGone(status, errcode, description)
-    return Refused(status, errcode, description)
+    return _kind_of(status, errcode, description.lower())(status, description, errcode)
+
+
+def _kind_of(status: int, errcode: str, text: str) -> type[RequestRefused]:
+    for number, name, part, kind in _REFUSALS:
+        if number in (0, status) and name in ("", errcode) and part in text:
+            return kind
+    return RequestRefused
 
 
 def _answer(body: bytes) -> Mapping[str, Any]:
@@ -174,9 +104,9 @@ def _answer(body: bytes) -> Mapping[str, Any]:
 
 
 def _wait_s(answer: Mapping[str, Any], retry_after: str) -> float:
-    told = answer.get("retry_after_ms")
-    if isinstance(told, int | float) and not isinstance(told, bool) and told > 0:
-        return float(min(told / 1000, _MAX_WAIT_S))
+    given = answer.get("retry_after_ms")
+    if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
+        return float(min(given / 1000, _MAX_WAIT_S))
     try:
         wait_s = float(retry_after)
     except ValueError:

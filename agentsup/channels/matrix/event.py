@@ -1,8 +1,8 @@
-"""One event of a room, read: who did what, and where. Pure.
+"""Reads one event of a room: who did what, and where. Pure.
 
-Only what is used is looked at, and each event by itself, so that one that makes no sense
-(`Malformed`) spoils nothing but itself, and a new kind of event is merely not for us. Of a text
-only the plain body counts: HTML from others is never looked at.
+Only fields that are used are read, and each event by itself. So a faulty event (``Malformed``)
+affects no other, and a new kind of event is ignored. Of a text only the plain body counts: HTML
+from others is never read.
 """
 
 from __future__ import annotations
@@ -13,44 +13,36 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from agentsup.channels.matrix.place import Place, is_event_id
-from agentsup.channels.stops import is_stop
-
-__all__ = [
-    "DOUBTFUL",
-    "GAP",
-    "INVITE",
-    "Attachment",
-    "Event",
-    "EventKind",
-    "Malformed",
-    "Me",
-    "Quoted",
-    "read",
-]
-
-Json = Mapping[str, Any]
+from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.receiving.raw import (
+    Json,
+    Malformed,
+    int_or_none,
+    is_int,
+    maybe_of,
+    object_of,
+    text_of,
+)
+from agentsup.channels.core.receiving.stop_scope import is_stop
+from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.matrix.address import RoomAddress, is_event_id
 
 INVITE = "agentsup.invite"
-"""Not the platform's: an invitation, which comes without an event."""
+"""A type of our own: an invitation, for which the platform has no event."""
 GAP = "agentsup.gap"
-"""Not the platform's: older messages of a room were not read."""
+"""A type of our own: older messages of a room were not read."""
 DOUBTFUL = "agentsup.doubtful"
-"""Not the platform's: beside an event of which nobody can say that it was not handled before."""
+"""A field of our own: marks an event that may have been handled before."""
 
 
-class Malformed(ValueError):
-    """The event lacks what an event of its kind must have; says what."""
-
-
-class EventKind(StrEnum):
+class RoomEventKind(StrEnum):
     MESSAGE = "message"
     EDITED = "edited"
     REACTION = "reaction"
     REDACTION = "redaction"
     """A message, or a reaction, was taken back."""
     ENCRYPTED = "encrypted"
-    """Something that we can't read, or the switch that makes a room so."""
+    """An encrypted event, or the state event that makes a room encrypted."""
     INVITE = "invite"
     MOVED = "moved"
     """The room was replaced by another one."""
@@ -59,63 +51,43 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class BotUser:
     """The bot itself."""
 
     user_id: str
     name: str = ""
-    """The name it goes by, or empty."""
+    """Its display name, or empty."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What people may call it, longest first."""
+        """The names that people may call it by, longest first."""
         local = self.user_id[1:].partition(":")[0]
         found = {self.name.strip(), self.user_id, local} - {""}
         return tuple(sorted(found, key=lambda name: (-len(name), name)))
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
-    """A file on the homeserver. ``size`` in bytes, None where it is not told."""
+class RoomEvent:
+    """The content of an event. ``at`` is wall ms of the sender's homeserver."""
 
-    kind: str
-    mxc: str
-    name: str
-    size: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """The message that was replied to. ``is_ours``: the bot wrote it."""
-
-    event_id: str
-    is_ours: bool
-    who: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What an event tells. ``at`` is wall ms of the sender's homeserver."""
-
-    kind: EventKind
+    kind: RoomEventKind
     room_id: str
     event_id: str
     sender: str = ""
     at: int | None = None
     text: str = ""
-    """Without what addresses the bot."""
+    """The text without the name that addresses the bot."""
     addressed: bool = False
-    """It is meant for this bot by name; that it replies to the bot is found out elsewhere."""
+    """Whether it names this bot. Replies to the bot are found in ``context``."""
     is_notice: bool = False
-    """Written by a program for people; programs never answer one, lest two of them talk for ever."""
+    """Whether a program wrote it. Programs never answer one, so that two don't talk for ever."""
     thread_id: str | None = None
     reply_to: str = ""
     """The event that it replies to, or empty."""
     quoted: Quoted | None = None
     attachments: tuple[Attachment, ...] = ()
     notes: tuple[str, ...] = ()
-    """Content that is no text and no file, in words: a place, a file that we can't read."""
+    """Other content, in words: a location, or a file that we can't read."""
     target_id: str = ""
     """The event that is edited, reacted to or taken back."""
     emoji: str = ""
@@ -128,12 +100,22 @@ class Event:
     @property
     def is_stop(self) -> bool:
         """Whether the text is a command that ends what runs."""
-        return self.kind is EventKind.MESSAGE and is_stop(self.text)
+        return self.kind is RoomEventKind.MESSAGE and is_stop(self.text)
 
     @property
-    def place(self) -> Place:
-        """Where it happened."""
-        return Place(self.room_id, self.thread_id)
+    def address(self) -> RoomAddress:
+        """The room and thread of the event."""
+        return RoomAddress(self.room_id, self.thread_id)
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether it gives an earlier message another text."""
+        return self.kind is RoomEventKind.EDITED
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message or an edit of one."""
+        return self.kind in (RoomEventKind.MESSAGE, RoomEventKind.EDITED)
 
     @property
     def has_content(self) -> bool:
@@ -141,98 +123,98 @@ class Event:
         return bool(self.text.strip() or self.attachments or self.notes)
 
 
-def read(raw: Json, room_id: str, me: Me) -> Event:
-    """What ``raw`` tells to the bot ``me``. Raises ``Malformed``."""
-    reader = _READERS.get(_text(raw, "type"))
+def read(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    """Read the event ``raw`` for the bot ``me``. Raises ``Malformed``."""
+    reader = _READERS.get(text_of(raw, "type"))
     if reader is None:
-        return Event(EventKind.OTHER, room_id, _text(raw, "event_id"))
+        return RoomEvent(RoomEventKind.OTHER, room_id, text_of(raw, "event_id"))
     event = reader(raw, room_id, me)
     return replace(event, is_doubtful=True) if raw.get(DOUBTFUL) is True else event
 
 
-def _message(raw: Json, room_id: str, me: Me) -> Event:
-    content = _object(raw, "content")
+def _message(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    content = object_of(raw, "content")
     if not content:  # it was taken back before we saw it
-        return Event(EventKind.OTHER, **_where(raw, room_id))
-    relates = _maybe(content, "m.relates_to")
+        return RoomEvent(RoomEventKind.OTHER, **_where(raw, room_id))
+    relates = maybe_of(content, "m.relates_to")
     if relates.get("rel_type") == "m.replace":
         target_id = _event_id(relates, "event_id")
         if not target_id:
             raise Malformed("an edit that does not say of what")
-        return Event(
-            EventKind.EDITED,
+        return RoomEvent(
+            RoomEventKind.EDITED,
             **_where(raw, room_id),
-            **_said(_object(content, "m.new_content"), me),
+            **_said(object_of(content, "m.new_content"), me),
             target_id=target_id,
         )
-    return Event(
-        EventKind.MESSAGE,
+    return RoomEvent(
+        RoomEventKind.MESSAGE,
         **_where(raw, room_id),
         **_related(relates),
         **_said(content, me, is_reply="m.in_reply_to" in relates),
     )
 
 
-def _sticker(raw: Json, room_id: str, me: Me) -> Event:
-    content = _object(raw, "content")
+def _sticker(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    content = object_of(raw, "content")
     if not content:
-        return Event(EventKind.OTHER, **_where(raw, room_id))
+        return RoomEvent(RoomEventKind.OTHER, **_where(raw, room_id))
     file, note = _file("sticker", content)
-    return Event(
-        EventKind.MESSAGE,
+    return RoomEvent(
+        RoomEventKind.MESSAGE,
         **_where(raw, room_id),
-        **_related(_maybe(content, "m.relates_to")),
+        **_related(maybe_of(content, "m.relates_to")),
         attachments=(file,) if file else (),
         notes=(note,) if note else (),
     )
 
 
-def _reaction(raw: Json, room_id: str, me: Me) -> Event:
-    relates = _maybe(_object(raw, "content"), "m.relates_to")
-    target_id, key = _event_id(relates, "event_id"), _text(relates, "key")
+def _reaction(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    relates = maybe_of(object_of(raw, "content"), "m.relates_to")
+    target_id, key = _event_id(relates, "event_id"), text_of(relates, "key")
     if not target_id or not key:  # it was taken back already
-        return Event(EventKind.OTHER, **_where(raw, room_id))
-    return Event(EventKind.REACTION, **_where(raw, room_id), target_id=target_id, emoji=key)
+        return RoomEvent(RoomEventKind.OTHER, **_where(raw, room_id))
+    return RoomEvent(RoomEventKind.REACTION, **_where(raw, room_id), target_id=target_id, emoji=key)
 
 
-def _redaction(raw: Json, room_id: str, me: Me) -> Event:
+def _redaction(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
     # Rooms of version 11 and later name it in the content.
-    target_id = _event_id(raw, "redacts") or _event_id(_maybe(raw, "content"), "redacts")
+    target_id = _event_id(raw, "redacts") or _event_id(maybe_of(raw, "content"), "redacts")
     if not target_id:
         raise Malformed("a redaction that does not say of what")
-    return Event(EventKind.REDACTION, **_where(raw, room_id), target_id=target_id)
+    return RoomEvent(RoomEventKind.REDACTION, **_where(raw, room_id), target_id=target_id)
 
 
-def _encrypted(raw: Json, room_id: str, me: Me) -> Event:
-    relates = _maybe(_maybe(raw, "content"), "m.relates_to")
-    return Event(EventKind.ENCRYPTED, **_where(raw, room_id), **_related(relates))
+def _encrypted(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    relates = maybe_of(maybe_of(raw, "content"), "m.relates_to")
+    return RoomEvent(RoomEventKind.ENCRYPTED, **_where(raw, room_id), **_related(relates))
 
 
-def _encryption(raw: Json, room_id: str, me: Me) -> Event:
-    # The switch is a state; anybody could send a mere event of that name.
+def _encryption(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    # Only a state event switches encryption on; anybody could send another event of that type.
     if raw.get("state_key") != "":
-        return Event(EventKind.OTHER, **_where(raw, room_id))
+        return RoomEvent(RoomEventKind.OTHER, **_where(raw, room_id))
     return _encrypted(raw, room_id, me)
 
 
-def _invite(raw: Json, room_id: str, me: Me) -> Event:
-    return Event(EventKind.INVITE, **_where(raw, room_id))
+def _invite(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    return RoomEvent(RoomEventKind.INVITE, **_where(raw, room_id))
 
 
-def _moved(raw: Json, room_id: str, me: Me) -> Event:
+def _moved(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
     if raw.get("state_key") != "":
-        return Event(EventKind.OTHER, **_where(raw, room_id))
-    content = _object(raw, "content")
-    return Event(
-        EventKind.MOVED, **_where(raw, room_id), moved_to=_text(content, "replacement_room")
+        return RoomEvent(RoomEventKind.OTHER, **_where(raw, room_id))
+    content = object_of(raw, "content")
+    return RoomEvent(
+        RoomEventKind.MOVED, **_where(raw, room_id), moved_to=text_of(content, "replacement_room")
     )
 
 
-def _gap(raw: Json, room_id: str, me: Me) -> Event:
-    return Event(EventKind.GAP, room_id, _text(raw, "event_id"))
+def _gap(raw: Json, room_id: str, me: BotUser) -> RoomEvent:
+    return RoomEvent(RoomEventKind.GAP, room_id, text_of(raw, "event_id"))
 
 
-_READERS: Mapping[str, Callable[[Json, str, Me], Event]] = {
+_READERS: Mapping[str, Callable[[Json, str, BotUser], RoomEvent]] = {
     "m.room.message": _message,
     "m.sticker": _sticker,
     "m.reaction": _reaction,
@@ -250,8 +232,8 @@ _READERS: Mapping[str, Callable[[Json, str, Me], Event]] = {
 
 def _where(raw: Json, room_id: str) -> dict[str, Any]:
     sender, event_id, at = (
-        _text(raw, "sender"),
-        _text(raw, "event_id"),
+        text_of(raw, "sender"),
+        text_of(raw, "event_id"),
         raw.get("origin_server_ts"),
     )
     if not sender or not event_id:
@@ -260,14 +242,14 @@ def _where(raw: Json, room_id: str) -> dict[str, Any]:
         "room_id": room_id,
         "event_id": event_id,
         "sender": sender,
-        "at": at if isinstance(at, int) and not isinstance(at, bool) else None,
+        "at": int_or_none(at),
     }
 
 
 def _related(relates: Json) -> dict[str, Any]:
-    """The thread, and what is replied to; in a thread most replies are for old clients only."""
+    """Return thread and replied-to event; in a thread most replies are for old clients only."""
     thread_id = _event_id(relates, "event_id") if relates.get("rel_type") == "m.thread" else ""
-    reply_to = _event_id(_maybe(relates, "m.in_reply_to"), "event_id")
+    reply_to = _event_id(maybe_of(relates, "m.in_reply_to"), "event_id")
     if thread_id and relates.get("is_falling_back") is True:
         reply_to = ""
     return {"thread_id": thread_id or None, "reply_to": reply_to}
@@ -277,9 +259,9 @@ _FILES = {"m.image": "image", "m.file": "file", "m.audio": "audio", "m.video": "
 _ENDINGS = {"image": "image.png", "audio": "audio.ogg", "video": "video.mp4", "sticker": "sticker"}
 
 
-def _said(content: Json, me: Me, *, is_reply: bool = False) -> dict[str, Any]:
-    kind = _text(content, "msgtype")
-    body = _text(content, "body")
+def _said(content: Json, me: BotUser, *, is_reply: bool = False) -> dict[str, Any]:
+    kind = text_of(content, "msgtype")
+    body = text_of(content, "body")
     if is_reply:
         body = _without_quote(body)
     found: dict[str, Any] = {"is_notice": kind == "m.notice"}
@@ -288,10 +270,10 @@ def _said(content: Json, me: Me, *, is_reply: bool = False) -> dict[str, Any]:
         found["attachments"] = (file,) if file else ()
         found["notes"] = (note,) if note else ()
         # A body beside the name of the file is a caption.
-        name = _text(content, "filename")
+        name = text_of(content, "filename")
         body = body if name and body != name else ""
     elif kind == "m.location":
-        found["notes"] = (f"[place: {_text(content, 'geo_uri')} {body}]",)
+        found["notes"] = (f"[place: {text_of(content, 'geo_uri')} {body}]",)
         body = ""
     elif kind == "m.emote":
         body = f"* {body}"
@@ -303,23 +285,22 @@ def _said(content: Json, me: Me, *, is_reply: bool = False) -> dict[str, Any]:
 
 
 def _file(kind: str, content: Json) -> tuple[Attachment | None, str]:
-    name = _text(content, "filename") or _text(content, "body") or _ENDINGS.get(kind, "file")
+    name = text_of(content, "filename") or text_of(content, "body") or _ENDINGS.get(kind, "file")
     if isinstance(content.get("file"), Mapping):
         return None, f"[{name}: an encrypted {kind}, which can't be read here]"
-    mxc, size = _text(content, "url"), _maybe(content, "info").get("size")
+    mxc, size = text_of(content, "url"), maybe_of(content, "info").get("size")
     if not mxc:
         raise Malformed(f"{kind}: a file without an address")
-    is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 0
-    return Attachment(kind, mxc, name, size if is_size else None), ""
+    return Attachment(kind, mxc, name, size if is_int(size) and size >= 0 else None), ""
 
 
-def _mentioned(content: Json, me: Me) -> bool:
-    listed = _maybe(content, "m.mentions").get("user_ids")
+def _mentioned(content: Json, me: BotUser) -> bool:
+    listed = maybe_of(content, "m.mentions").get("user_ids")
     return isinstance(listed, list) and me.user_id in listed
 
 
-def _named(body: str, me: Me) -> bool:
-    """Whether the name it goes by stands in the text as a word, or its id after an @."""
+def _named(body: str, me: BotUser) -> bool:
+    """Whether the text has the bot's display name as a word, or its id after an @."""
     local = me.user_id[1:].partition(":")[0]
     marks = [rf"@{re.escape(local)}", re.escape(me.name.strip())]
     return any(
@@ -327,8 +308,8 @@ def _named(body: str, me: Me) -> bool:
     )
 
 
-def _without_address(body: str, me: Me, mentioned: bool) -> tuple[str, bool]:
-    """The text without the bot's name at its beginning, and whether it stood there.
+def _without_address(body: str, me: BotUser, mentioned: bool) -> tuple[str, bool]:
+    """Return the text without the bot's name at its beginning, and whether it was there.
 
     A bare name counts only with a colon or comma after it: "Bob: hi" calls Bob, and "Bob is ill"
     is about him, unless the client says that he is meant.
@@ -354,29 +335,7 @@ def _without_quote(body: str) -> str:
     return "\n".join(lines)
 
 
-# -- JSON of unknown shape -------------------------------------------------------------------------
-
-
-def _text(body: Json, name: str) -> str:
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise Malformed(f"{name} is no text")
-    return value
-
-
 def _event_id(body: Json, name: str) -> str:
-    """The id that stands there; empty for what can be none."""
-    value = _text(body, name)
+    """Return the event id in that field; empty if it can't be one."""
+    value = text_of(body, name)
     return value if is_event_id(value) else ""
-
-
-def _object(body: Json, name: str) -> Json:
-    value = body.get(name)
-    if not isinstance(value, Mapping):
-        raise Malformed(f"{name} is missing or no object")
-    return value
-
-
-def _maybe(body: Json, name: str) -> Json:
-    value = body.get(name)
-    return value if isinstance(value, Mapping) else {}

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
-from agentsup.channels.answer.clean import scrub
-from agentsup.model.answer import Block, Code, Span, Status, Style, Table, Text
-
-__all__ = ["OPENABLE", "html_of"]
+from agentsup.channels.text.clean import scrub
+from agentsup.model.answer import Block, CodeBlock, Style, Table, TextBlock, TextSpan
 
 OPENABLE = re.compile(r"(?:https?|ftp)://[^\s/?#]|mailto:[^\s@]+@|magnet:\?", re.IGNORECASE)
 """Targets that clients may open; any other link is shown as its text."""
@@ -42,19 +40,15 @@ _INDENT = re.compile(r"(?m)^[ \t]+")
 
 
 def html_of(block: Block) -> str:
-    """One block; empty for what is no text (files, buttons)."""
+    """One block."""
     match block:
-        case Text():
+        case TextBlock():
             return _text(block)
-        case Code(text, language):
+        case CodeBlock(text, language):
             name = f' class="language-{language}"' if _LANGUAGE.fullmatch(language) else ""
             return f"<pre><code{name}>{_escaped(text)}\n</code></pre>"
         case Table():
             return _table(block)
-        case Status(_, text):
-            return f"<p>{_lines(text.strip())}</p>" if text.strip() else ""
-        case _:
-            return ""
 
 
 def _escaped(text: str) -> str:
@@ -63,14 +57,14 @@ def _escaped(text: str) -> str:
 
 def _lines(text: str) -> str:
     """Running text: line ends and the indentation of lines are kept, which HTML would not do."""
-    kept = _INDENT.sub(lambda found: _NBSP * len(found[0].expandtabs(4)), text)
-    return _escaped(kept).replace("\n", "<br>")
+    indented = _INDENT.sub(lambda found: _NBSP * len(found[0].expandtabs(4)), text)
+    return _escaped(indented).replace("\n", "<br>")
 
 
 # -- text ------------------------------------------------------------------------------------------
 
 
-def _text(text: Text) -> str:
+def _text(text: TextBlock) -> str:
     if not text.text.strip():
         return ""
     if text.heading:
@@ -87,7 +81,7 @@ def _text(text: Text) -> str:
     return "".join(parts)
 
 
-def _joined(spans: Iterable[Span]) -> list[tuple[int, int]]:
+def _joined(spans: Iterable[TextSpan]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for span in sorted(spans, key=lambda one: (one.start, one.end)):
         if joined and span.start <= joined[-1][1]:
@@ -97,7 +91,7 @@ def _joined(spans: Iterable[Span]) -> list[tuple[int, int]]:
     return joined
 
 
-def _paragraph(text: Text, start: int, end: int, tag: str) -> list[str]:
+def _paragraph(text: TextBlock, start: int, end: int, tag: str) -> list[str]:
     """The stretch as an element of its own, without the line ends around it."""
     part = text.text[start:end]
     end = start + len(part.rstrip())
@@ -105,27 +99,27 @@ def _paragraph(text: Text, start: int, end: int, tag: str) -> list[str]:
     if start >= end:
         return []
     within = tuple(
-        Span(max(s.start, start) - start, min(s.end, end) - start, s.style, s.arg)
+        TextSpan(max(s.start, start) - start, min(s.end, end) - start, s.style, s.arg)
         for s in text.spans
         if s.start < end and s.end > start
     )
     return [f"<{tag}>{_styled(text.text[start:end], within)}</{tag}>"]
 
 
-def _styled(text: str, spans: Sequence[Span]) -> str:
+def _styled(text: str, spans: Sequence[TextSpan]) -> str:
     """Text with its spans as properly nested tags, however the spans overlap."""
     wanted = [
         (span, opening)
         for span in spans
         if span.start < span.end and (opening := _opening(span)) is not None
     ]
-    places = sorted({0, len(text), *(p for s, _ in wanted for p in (s.start, s.end))})
+    positions = sorted({0, len(text), *(p for s, _ in wanted for p in (s.start, s.end))})
     parts: list[str] = []
     opened: list[tuple[Style, str]] = []
     coming = sorted(wanted, key=lambda one: one[0].start)
-    running: list[tuple[Span, tuple[Style, str]]] = []
+    running: list[tuple[TextSpan, tuple[Style, str]]] = []
     at = 0
-    for start, end in pairwise(places):
+    for start, end in pairwise(positions):
         while at < len(coming) and coming[at][0].start <= start:
             running.append(coming[at])
             at += 1
@@ -155,7 +149,7 @@ def _stack(openings: Iterable[tuple[Style, str]]) -> list[tuple[Style, str]]:
     return [(style, found[style]) for style in _ORDER if style in found]
 
 
-def _opening(span: Span) -> tuple[Style, str] | None:
+def _opening(span: TextSpan) -> tuple[Style, str] | None:
     match span.style:
         case Style.LINK:
             if not OPENABLE.match(span.arg):
@@ -186,18 +180,18 @@ def _table(table: Table) -> str:
     return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
-def _row(cells: Sequence[Text], count: int, tag: str) -> str:
+def _row(cells: Sequence[TextBlock], count: int, tag: str) -> str:
     shown = [f"<{tag}>{_styled(cell.text.strip(), _inner(cell))}</{tag}>" for cell in cells]
     shown += [f"<{tag}></{tag}>"] * (count - len(cells))
     return f"<tr>{''.join(shown)}</tr>"
 
 
-def _inner(cell: Text) -> tuple[Span, ...]:
+def _inner(cell: TextBlock) -> tuple[TextSpan, ...]:
     """The spans of a cell's text once it is stripped."""
     stripped = cell.text.strip()
     lead = len(cell.text) - len(cell.text.lstrip())
     moved = (
-        Span(max(0, s.start - lead), min(len(stripped), s.end - lead), s.style, s.arg)
+        TextSpan(max(0, s.start - lead), min(len(stripped), s.end - lead), s.style, s.arg)
         for s in cell.spans
     )
     return tuple(span for span in moved if span.start < span.end)

@@ -1,9 +1,9 @@
-"""The one door to matrix-nio: imported in a thread, and only when a bot is wanted.
+"""The only module that imports matrix-nio: in a thread, and only when there is a bot.
 
-Of the library we use what it knows of the protocol: paths, parameters and bodies of requests. These
-lie in a module of their own, which is loaded alone. The rest costs thirteen MiB and a third of a
-second, and is what we must not have: a client that sleeps and repeats by itself, throws raw events
-away, and turns encryption on where it finds a library for it.
+Only the library's builders of requests (paths, parameters and bodies) are used. They are in a
+module of their own, which is loaded alone. The rest costs 13 MiB and a third of a second, and must
+not be used: a client that sleeps and retries by itself, discards raw events, and turns encryption
+on if it finds a library for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Library", "load"]
-
 _NAME = "agentsup.channels.matrix._nio_api"
-"""What the module is called here; as ``nio.api`` it would bring its package with it."""
+"""The name of the module here; importing it as ``nio.api`` would import the whole package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +28,9 @@ class Library:
 
 
 async def load() -> Library:
-    """Import the library without holding up the loop; at once if it has been imported before.
+    """Import the library without blocking the event loop; at once if it was imported before.
 
-    Raises ``ImportError`` where it isn't installed, or is not as we know it.
+    Raises ``ImportError`` if it isn't installed, or has another layout than expected.
     """
     return await asyncio.to_thread(_load)
 

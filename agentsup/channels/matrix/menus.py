@@ -3,71 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 from agentsup.catalogue import words
-from agentsup.channels import buttons
-from agentsup.channels.matrix import offers
-from agentsup.channels.matrix.choices import Choice, by_emoji, by_text, emojis
-from agentsup.channels.matrix.offers import Offer
-from agentsup.channels.matrix.outgoing import Outgoing
-from agentsup.channels.matrix.place import Place, parse
-from agentsup.channels.matrix.screen import CHANNEL, MatrixPress, MatrixScreen
-from agentsup.channels.matrix.upkeep import Outbound
-from agentsup.channels.presses import Presses
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.agent import AgentSpec
-from agentsup.model.control import Commands
+from agentsup.channels.core.pressing.presses import Presses
+from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.receiving.messages import BotServices
+from agentsup.channels.core.sending import buttons
+from agentsup.channels.matrix import choice_cards
+from agentsup.channels.matrix.address import RoomAddress, parse
+from agentsup.channels.matrix.choice_cards import ChoiceCard
+from agentsup.channels.matrix.choices import ListedChoice, by_emoji, by_text, emojis
+from agentsup.channels.matrix.outgoing import OutgoingEvent
+from agentsup.channels.matrix.screen import MatrixPress, MatrixPressDisplay
+from agentsup.channels.matrix.sender import Sender
+from agentsup.kit.tasks import is_set_within
+from agentsup.mailbox.delivery import shown_parts
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole, Principal
-from agentsup.store.database import Database, Reader
-
-__all__ = ["Menus"]
+from agentsup.store import Reader
 
 _FRESH_MS = 600_000
 _FRESH_MAX = 20
 _COMING_S = 25.0
-"""So long presses wait, all together, for what they may press to be on record: a sending whose answer
-is lost goes again after 20 s."""
+"""How long presses in a room wait, all together, until the card that they may press is stored: a
+delivery whose answer was lost is repeated after 20 s."""
 _AWAITED_MAX = 1000
 
 
 class Menus(Presses[MatrixPress]):
-    """The choices of one agent's bot."""
+    """Handles the presses on choices of one agent's bot."""
 
-    def __init__(
-        self,
-        *,
-        agent_id: str,
-        database: Database,
-        mailbox: Mailbox,
-        commands: Commands,
-        clock: Clock,
-        entropy: Entropy,
-        sender: Outbound,
-        spec: Callable[[], AgentSpec],
-    ) -> None:
+    def __init__(self, deps: BotServices, sender: Sender) -> None:
         self._came = asyncio.Event()
-        """Set, and replaced by another, when something to press comes on record."""
+        """Set, and replaced by another, when a card is stored."""
         self._awaited: dict[str, tuple[int, float]] = {}
         """By room: the part that presses wait for, and until when, by the loop's clock."""
-        self._shown = MatrixScreen(
-            agent_id=agent_id, database=database, clock=clock, entropy=entropy, sender=sender
-        )
-        super().__init__(
-            channel=CHANNEL,
-            agent_id=agent_id,
-            database=database,
-            mailbox=mailbox,
-            commands=commands,
-            clock=clock,
-            spec=spec,
-            screen=self._shown,
-            shows=self._shown,
-        )
+        self._shown = MatrixPressDisplay(deps, sender)
+        super().__init__(deps, self._shown)
 
     async def run(self, draining: asyncio.Event) -> None:
         """Show how questions ended until ``draining``; one per bot's life."""
@@ -78,36 +51,31 @@ class Menus(Presses[MatrixPress]):
             await self._shown.close()
 
     async def _go_on(self) -> None:
-        """Set the reactions that an earlier life may not have come to; those that are there stay."""
-        since = self._clock.now_ms() - _FRESH_MS
+        """Set the reactions that an earlier life may not have set; repeating one is harmless."""
+        since = self._deps.clock.now_ms() - _FRESH_MS
         try:
-            left = await self._database.read(
-                lambda reader: offers.fresh(reader, self._agent_id, since, _FRESH_MAX),
-                name="matrix.fresh",
+            left = await self._deps.database.read(
+                choice_cards.fresh, self._deps.agent_id, since, _FRESH_MAX, name="matrix.fresh"
             )
         except (StoreUnavailable, Overloaded):
-            return  # the numbers do as well
+            return  # people can use the numbers
         for offer in left:
             self._shown.set_reactions(offer.conversation, offer.event_id, emojis(offer.choices))
 
-    async def offered(self, place: Place, event_id: str, piece: Outgoing) -> None:
-        """An event with choices was sent: keep what they stand for and set the reactions.
+    async def offered(self, address: RoomAddress, event_id: str, piece: OutgoingEvent) -> None:
+        """Store the card of an event with choices that was sent, and set the reactions.
 
         May be repeated. Raises ``StoreUnavailable`` or ``Overloaded``.
         """
-        offer = Offer(
-            event_id, place.conversation, piece.choices, piece.above, self._clock.now_ms()
+        offer = ChoiceCard(
+            event_id, address.conversation, piece.choices, piece.above, self._deps.clock.now_ms()
         )
-        await self._database.write(
-            partial(offers.put_tx, agent_id=self._agent_id, offer=offer), name="matrix.offered"
+        await self._deps.database.write(
+            choice_cards.put_tx, self._deps.agent_id, offer, name="matrix.offered"
         )
         self._came.set()
         self._came = asyncio.Event()
-        self._shown.set_reactions(place.conversation, event_id, emojis(piece.choices))
-
-    async def end_note(self, conversation: str, platform_id: str, text: str) -> bool:
-        """A note says ``text`` from now on and offers nothing any more (`waiting.Notes`)."""
-        return await self._shown.end_note(conversation, platform_id, text)
+        self._shown.set_reactions(address.conversation, event_id, emojis(piece.choices))
 
     # -- presses -----------------------------------------------------------------------------------
 
@@ -122,9 +90,9 @@ class Menus(Presses[MatrixPress]):
         *,
         is_private: bool = False,
     ) -> bool:
-        """A reaction set under an event: True if it pressed something, or is answered honestly.
+        """Handle a reaction to an event; True if it was a press, also a refused one.
 
-        ``principal`` None is somebody who may not write there. May be repeated with the same
+        ``principal`` None is a person who may not write there. May be repeated with the same
         ``press_id``.
         """
         offer = await self._offer(room_id, event_id)
@@ -138,103 +106,91 @@ class Menus(Presses[MatrixPress]):
         await self._pressed(offer, choice, principal, press_id, language, is_private)
         return True
 
-    async def _offer(self, room_id: str, event_id: str) -> Offer | None:
-        """What is offered at an event. People can be quicker than the note of what they press, so
-        while something is being sent there it is waited for, once for all of them: what is
-        pressed may be anything, and a sending that fails takes long."""
+    async def _offer(self, room_id: str, event_id: str) -> ChoiceCard | None:
+        """Return the card of an event.
 
-        def look(reader: Reader) -> tuple[Offer | None, int]:
-            found = offers.find(reader, self._agent_id, event_id)
-            return found, 0 if found else offers.coming(reader, self._agent_id, room_id)
+        A press can come before the card is stored, so while a part with choices is being sent into
+        the room, this waits for it. The time limit is shared by all presses that wait for the part:
+        a reaction may be to any event, and a delivery that fails takes long.
+        """
+        bot = (self._deps.agent_id, self._channel)
+
+        def look(reader: Reader) -> tuple[ChoiceCard | None, int]:
+            found = choice_cards.find(reader, self._deps.agent_id, event_id)
+            # People may see a part already whose card is not stored yet.
+            return found, 0 if found else shown_parts.newest_choices_begun(reader, *bot, room_id)
 
         while True:
             came = self._came
-            offer, coming = await self._database.read(look, name="matrix.offer")
+            offer, coming = await self._deps.database.read(look, name="matrix.offer")
             if not coming:
                 return offer
-            left_s = self._until(room_id, coming) - self._clock.monotonic()
+            left_s = self._until(room_id, coming) - self._deps.clock.monotonic()
             if left_s <= 0:
                 return None
-            try:
-                async with asyncio.timeout(left_s):
-                    await came.wait()
-            except TimeoutError:
-                continue
+            await is_set_within(came, left_s)
 
     def _until(self, room_id: str, coming: int) -> float:
         awaited, until = self._awaited.get(room_id, (0, 0.0))
         if awaited < coming:
-            until = self._clock.monotonic() + _COMING_S
+            until = self._deps.clock.monotonic() + _COMING_S
             if len(self._awaited) >= _AWAITED_MAX:
                 del self._awaited[next(iter(self._awaited))]
             self._awaited[room_id] = (coming, until)
         return until
 
-    async def on_text(
-        self,
-        conversation: str,
-        text: str,
-        reply_to: str | None,
-        principal: Principal,
-        press_id: str,
-        language: str = "",
-        *,
-        quoted: str = "",
-        is_private: bool = False,
-    ) -> str | None:
-        """A typed text that is no command: None if it is neither an answer nor a press.
-
-        Else it was taken, or the text returned says why not; the inbox must not get it.
-        ``reply_to`` is the event it replies to; ``quoted`` what that says, if we wrote it.
-        """
-        if principal.role < PersonRole.USER:
+    async def on_text(self, typed: TypedText) -> str | None:
+        """As ``Presses.on_text``, but the text may also be the number or the words of a choice."""
+        if typed.principal.role < PersonRole.USER:
             return None
-        language = language or principal.language
-        number = text.strip().removesuffix(".")
-        is_bare = reply_to is None and number.isdecimal()
-        text = number if is_bare else text
+        number = typed.text.strip().removesuffix(".")
+        is_bare = typed.reply_to is None and number.isdecimal()
+        typed = replace(
+            typed,
+            text=number if is_bare else typed.text,
+            language=typed.language or typed.principal.language,
+        )
+        said = await self._chosen(typed, is_bare=is_bare)
+        return await super().on_text(typed) if said is None else said
 
-        def look(reader: Reader) -> tuple[bool, Offer | None]:
+    async def _chosen(self, typed: TypedText, *, is_bare: bool) -> str | None:
+        """Take the text as the number or the words of a choice; None if it is none of a menu.
+
+        ``is_bare``: it is a number that replies to nothing, so it means the newest menu.
+        """
+        conversation, press_id, reply_to = typed.conversation, typed.press_id, typed.reply_to
+
+        def look(reader: Reader) -> tuple[bool, ChoiceCard | None]:
             if buttons.handled(reader, f"{press_id}#pressed") is not None:
                 return True, None
             if reply_to is not None:
-                return False, offers.find(reader, self._agent_id, reply_to)
+                return False, choice_cards.find(reader, self._deps.agent_id, reply_to)
             if not is_bare:
                 return False, None
-            now = self._clock.now_ms()
-            return False, offers.said_last(reader, self._agent_id, conversation, now)
+            now = self._deps.clock.now_ms()
+            return False, choice_cards.newest_open(reader, self._deps.agent_id, conversation, now)
 
-        was_pressed, offer = await self._database.read(look, name="matrix.offers")
+        was_pressed, offer = await self._deps.database.read(look, name="matrix.offers")
         if was_pressed:
             return ""
-        if offer is None and reply_to is not None and quoted:
+        if offer is None and reply_to is not None and typed.quoted:
             offer = await self._offer(parse(conversation).room_id, reply_to)
-        if offer is not None and offer.conversation == conversation:
-            choice = by_text(offer.choices, text)
-            is_menu = not any(each.data.startswith("q:") for each in offer.choices)
-            if choice is not None and is_menu:
-                if is_bare and await self._asked.is_open_in(conversation):
-                    return words(language)("choice.several")
-                await self._pressed(offer, choice, principal, press_id, language, is_private)
-                return ""
-        said = await self._asked.text(
-            conversation,
-            text,
-            reply_to,
-            principal,
-            press_id,
-            language,
-            quoted=quoted,
-            is_private=is_private,
-        )
-        if said is None:
+        if offer is None or offer.conversation != conversation:
             return None
-        return said.text
+        choice = by_text(offer.choices, typed.text)
+        if choice is None or any(each.data.startswith("q:") for each in offer.choices):
+            return None
+        if is_bare and await self._asked.is_open_in(conversation):
+            return words(typed.language)("choice.several")
+        await self._pressed(
+            offer, choice, typed.principal, press_id, typed.language, typed.is_private
+        )
+        return ""
 
     async def _pressed(
         self,
-        offer: Offer,
-        choice: Choice,
+        offer: ChoiceCard,
+        choice: ListedChoice,
         principal: Principal | None,
         press_id: str,
         language: str,
@@ -250,7 +206,7 @@ class Menus(Presses[MatrixPress]):
             is_shared=not is_private,
         )
         await self.on_press(press, principal)
-        at = self._clock.now_ms()
-        await self._database.write(
-            lambda tx: buttons.note_tx(tx, f"{press_id}#pressed", "", at), name="matrix.pressed"
+        at = self._deps.clock.now_ms()
+        await self._deps.database.write(
+            buttons.note_tx, f"{press_id}#pressed", "", at, name="matrix.pressed"
         )

@@ -1,92 +1,56 @@
-"""From a part of the outbox to the events that are sent for it, always the same ones.
+"""Makes the events that are sent for a part of the outbox, always the same ones.
 
-Which pieces a part has must not depend on anything but the part and the settings: after a crash the
-delivery goes on at a piece's number, and a piece that goes again must be the one that went.
+The pieces of a part must depend on nothing but the part and the settings: after a crash the
+delivery continues at a piece's number, and a piece that is sent again must be the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import mimetypes
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import tzinfo
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from agentsup.catalogue import Words, words
-from agentsup.channels import cards
-from agentsup.channels.answer.long import as_file
-from agentsup.channels.attachment import attached, unreadable
-from agentsup.channels.matrix.choices import Choice, choices_of, listed
-from agentsup.channels.matrix.place import Place
+from agentsup.catalogue import LocalizedTexts
+from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.sending.pieces import PieceMaker, not_sent
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.matrix.address import RoomAddress
+from agentsup.channels.matrix.choices import ListedChoice, choices_of, listed
 from agentsup.channels.matrix.render import (
     CAPABILITIES,
-    ON_LOOP_MAX_CHARS,
     Piece,
     render,
     render_plain,
 )
-from agentsup.channels.upload import UploadFile
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.channel import OutboxPart
-
-__all__ = [
-    "MARK",
-    "MESSAGE",
-    "REPLACES",
-    "MatrixSettings",
-    "Outgoing",
-    "could_not_send",
-    "edit_of",
-    "new_of",
-    "pieces_of",
-    "reply_of",
-    "txn_of",
-]
 
 MESSAGE = "m.room.message"
 REPLACES = "replaces"
-"""In a part's body: the event, ours, in whose place its beginning is put while that is there."""
+"""In a part's body: the bot's event whose content its first piece replaces, if it still exists."""
 MARK = "!"
-"""Clients keep a command that begins with a slash for themselves."""
+"""The first character of commands: clients handle those with a slash themselves."""
 _FALLBACK_CHARS = 200
 _CHANGING = frozenset({"cancel", "in_place"})
-"""What may be taken out of a part's body, or put in, while it is under way."""
+"""What may be removed from a part's body, or added to it, during its delivery."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixSettings:
-    """What may change while the bot runs."""
-
-    workspace: Path
-    """Files are sent from here only."""
-    files: BoundedPool = field(
-        default_factory=lambda: BoundedPool("files"), compare=False, kw_only=True
-    )
-    """Where work on the workspace is done."""
-    long_as_file_pieces: int = 0
-    """An answer of more than so many screens goes as a file with a summary; 0: never."""
-    timezone: tzinfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingEvent:
     """One event: a text, or a file. ``choices`` stand below the text already."""
 
     piece: Piece
     file: UploadFile | None = None
     mime: str = ""
     is_notice: bool = False
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ListedChoice, ...] = ()
     above: str = ""
-    """The body without the choices; kept where there are some."""
+    """The body without the choices, if there are any."""
     is_needed: bool = False
-    """What stands below it is said of it: nothing may take its place."""
+    """Whether the text below is about this file, so that nothing may be sent in its place."""
 
     @property
     def size(self) -> int:
@@ -96,7 +60,7 @@ class Outgoing:
 
     def content(self, *, mxc: str = "", size: int = 0) -> dict[str, Any]:
         """The content of a new ``m.room.message``; a file has been uploaded to ``mxc``."""
-        # Without this, words of an answer could ring for everybody they seem to name.
+        # Without this, words of an answer could notify everybody they seem to name.
         content: dict[str, Any] = {"m.mentions": {}}
         if self.file is None:
             kind = "m.notice" if self.is_notice else "m.text"
@@ -110,26 +74,31 @@ class Outgoing:
         }
 
 
-def new_of(content: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """The content as it is sent to ``place``; in a thread also for clients that know none."""
-    if place.thread_id is None:
+def content_of(piece: Piece) -> dict[str, Any]:
+    """Return a piece as the content of a message that mentions nobody."""
+    return {"msgtype": "m.text", "m.mentions": {}, **piece.fields()}
+
+
+def new_of(content: Mapping[str, Any], address: RoomAddress) -> dict[str, Any]:
+    """Return the content as sent to ``address``; in a thread with a fallback for older clients."""
+    if address.thread_id is None:
         return dict(content)
     relation = {
         "rel_type": "m.thread",
-        "event_id": place.thread_id,
+        "event_id": address.thread_id,
         "is_falling_back": True,
-        "m.in_reply_to": {"event_id": place.thread_id},
+        "m.in_reply_to": {"event_id": address.thread_id},
     }
     return {**content, "m.relates_to": relation}
 
 
 def reply_of(content: Mapping[str, Any], event_id: str) -> dict[str, Any]:
-    """The content as an answer to that event."""
+    """Return the content as a reply to that event."""
     return {**content, "m.relates_to": {"m.in_reply_to": {"event_id": event_id}}}
 
 
 def edit_of(content: Mapping[str, Any], event_id: str) -> dict[str, Any]:
-    """The content of an event that puts ``content`` in the place of an earlier one's.
+    """Return the content of an event that replaces the content of an earlier one.
 
     Clients that know no edits show the beginning of it as a message.
     """
@@ -146,97 +115,61 @@ def edit_of(content: Mapping[str, Any], event_id: str) -> dict[str, Any]:
 
 
 def txn_of(part: OutboxPart) -> str:
-    """The transaction id of the piece at ``part.progress``.
+    """Return the transaction id of the piece at ``part.progress``.
 
-    It is the same after a restart, and another for every other part, also where a store was
-    restored from a backup and counts its parts anew.
+    It is the same after a restart and differs for every other part, also if a store was restored
+    from a backup and gives the same numbers to new parts.
     """
     body = {key: value for key, value in part.body.items() if key not in _CHANGING}
-    told = json.dumps([part.agent_id, part.message_id, part.kind, body], sort_keys=True)
-    digest = hashlib.blake2s(told.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    identity = json.dumps([part.agent_id, part.message_id, part.kind, body], sort_keys=True)
+    digest = hashlib.blake2s(identity.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return f"ag-{part.outbox_id}-{part.progress}-{digest}"
 
 
-async def pieces_of(part: OutboxPart, settings: MatrixSettings) -> tuple[Outgoing, ...]:
-    """What is sent for a part, at least one piece; long texts are rendered in a thread."""
-    kind, body = part.kind, part.body
-    language = str(body.get("language") or "")
-    say = words(language)
-    text = cards.text_of(kind, body, timezone=settings.timezone, language=language, mark=MARK)
-    if "repeat_of" in body:
-        text = f"{say('part.repeat')}\n\n{text}"
-    if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
-        found = await _in_pool(part, text, settings, say)
-    else:
-        found = _pieces(part, text, settings, say)
-    choices = choices_of(kind, body, language=language)
+def short(text: str) -> str:
+    """Return a short digest of a text, for transaction ids."""
+    return hashlib.blake2s(text.encode(), digest_size=9).hexdigest()
+
+
+class _EventMaker(PieceMaker[OutgoingEvent]):
+    """A text and a file are separate events: not every client shows the caption of a file."""
+
+    max_file_bytes = CAPABILITIES.max_file_bytes
+    mark = MARK
+
+    def texts(self, text: str, *, is_plain: bool = False) -> list[OutgoingEvent]:
+        return [*map(OutgoingEvent, render_plain(text) if is_plain else render(text))]
+
+    def note(self, text: str) -> OutgoingEvent:
+        return OutgoingEvent(Piece(text))
+
+    def file(self, file: UploadFile, *, is_needed: bool = False) -> OutgoingEvent:
+        mime = mimetypes.guess_type(file.name, strict=False)[0] or "application/octet-stream"
+        return OutgoingEvent(Piece(""), file, mime, is_needed=is_needed)
+
+
+async def pieces_of(part: OutboxPart, settings: DeliverySettings) -> tuple[OutgoingEvent, ...]:
+    """Return the pieces of a part, at least one; long texts are rendered in a thread."""
+    maker = _EventMaker(part, settings)
+    found = await maker.made()
+    choices = choices_of(part.kind, part.body, language=maker.language)
     if choices:
-        found[-1:] = _with_choices(found[-1], choices, language)
-    # People are not rung for notices; what they are asked is none.
-    is_notice = kind == "notice" and not any(each.data for each in choices)
+        found[-1:] = _with_choices(found[-1], choices, maker.language)
+    # Clients do not notify people of notices, so a question is not sent as one.
+    is_notice = part.kind == "notice" and not any(each.data for each in choices)
     return tuple(replace(one, is_notice=is_notice) for one in found)
 
 
-def _with_choices(last: Outgoing, choices: tuple[Choice, ...], language: str) -> list[Outgoing]:
+def _with_choices(
+    last: OutgoingEvent, choices: tuple[ListedChoice, ...], language: str
+) -> list[OutgoingEvent]:
     below = listed(choices, language=language)
     if last.file is not None:
-        return [last, Outgoing(below, choices=choices)]
+        return [last, OutgoingEvent(below, choices=choices)]
     piece = last.piece.followed_by(below)
     return [replace(last, piece=piece, choices=choices, above=last.piece.body)]
 
 
-def could_not_send(file: UploadFile, why: str, say: Words) -> Outgoing:
-    """What is sent in place of a file."""
-    return Outgoing(Piece(say("file.not_sent", name=file.name, why=why)))
-
-
-async def _in_pool(
-    part: OutboxPart, text: str, settings: MatrixSettings, say: Words
-) -> list[Outgoing]:
-    """``_pieces``; a workspace that does not answer costs the part its file, not its words."""
-    if not part.body.get("path"):
-        return await asyncio.to_thread(_pieces, part, text, settings, say)
-    step = partial(_pieces, part, text, settings, say)
-    try:
-        return await settings.files.run(step, key=settings.workspace.parent.name)
-    except OSError as error:
-        name = str(part.body.get("name") or Path(str(part.body["path"])).name)
-        lost = could_not_send(UploadFile(None, name), unreadable(error, say), say)
-        return [*(Outgoing(piece) for piece in render(text)), lost]
-
-
-def _pieces(part: OutboxPart, text: str, settings: MatrixSettings, say: Words) -> list[Outgoing]:
-    body = part.body
-    if body.get("path"):
-        return _with_file(body, text, settings, say)
-    if part.kind == "answer" and not body.get("plain"):
-        long = as_file(text, settings.long_as_file_pieces)
-        if long is not None:
-            upload = UploadFile(None, long.name, long.data)
-            return [Outgoing(Piece(long.summary)), _sent(upload)]
-    file = cards.attached_text(body)
-    found = render_plain(text) if cards.is_plain(part.kind, body) else render(text)
-    texts = [Outgoing(piece) for piece in found or (Piece(say("part.empty")),)]
-    return texts if file is None else [replace(_sent(file), is_needed=True), *texts]
-
-
-def _with_file(
-    body: Mapping[str, Any], text: str, settings: MatrixSettings, say: Words
-) -> list[Outgoing]:
-    """The text and below it the file: not every client shows a text that belongs to a file."""
-    file, why = attached(
-        str(body["path"]),
-        str(body.get("name") or ""),
-        settings.workspace,
-        max_bytes=CAPABILITIES.max_file_bytes,
-        say=say,
-        files=settings.files,
-    )
-    texts = [Outgoing(piece) for piece in render(text)]
-    return [*texts, could_not_send(file, why, say) if why else _sent(file)]
-
-
-def _sent(file: UploadFile) -> Outgoing:
-    """A file by itself, with its type, as far as its name tells it."""
-    mime = mimetypes.guess_type(file.name, strict=False)[0] or "application/octet-stream"
-    return Outgoing(Piece(""), file, mime)
+def could_not_send(file: UploadFile, why: str, say: LocalizedTexts) -> OutgoingEvent:
+    """Return the piece that is sent in place of a file."""
+    return OutgoingEvent(Piece(not_sent(file, why, say)))

@@ -1,7 +1,7 @@
 """Answers as Matrix shows them: a plain body and our own HTML, each within the size of an event.
 
-Everything here is pure; the same answer gives the same pieces after a restart, so that a piece that
-goes again with the same transaction id is the same piece (P2).
+Everything here is pure. The same answer gives the same pieces after a restart, so that a piece that
+is sent again with the same transaction id has the same content (P2).
 """
 
 from __future__ import annotations
@@ -11,69 +11,44 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentsup.channels.answer import tables
-from agentsup.channels.answer.clean import clean, is_blank
-from agentsup.channels.answer.layout import lay_out
-from agentsup.channels.answer.markdown import parse
-from agentsup.channels.answer.plain import plain
-from agentsup.channels.answer.split import MIN_LIMIT, passages
 from agentsup.channels.matrix.html import html_of
+from agentsup.channels.text import tables
+from agentsup.channels.text.clean import clean, is_blank
+from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.plain import plain
+from agentsup.channels.text.split import MIN_LIMIT, passages
 from agentsup.model.answer import (
-    Answer,
+    AnswerBlocks,
     Block,
     Capabilities,
-    Code,
-    Markup,
-    Status,
+    CodeBlock,
     Style,
     Table,
-    Text,
+    TextBlock,
     TextUnit,
 )
 
-__all__ = [
-    "CAPABILITIES",
-    "ON_LOOP_MAX_CHARS",
-    "PIECE_BYTES",
-    "Piece",
-    "render",
-    "render_answer",
-    "render_partial",
-    "render_plain",
-    "weight",
-    "with_line",
-]
-
 PIECE_BYTES = 40_000
-"""Of JSON, body and HTML together: with relations, choices and the server's own part surely below
-the 65,536 bytes of an event."""
-ON_LOOP_MAX_CHARS = 1_000
-"""Texts up to here take a few ms; longer ones belong in a thread."""
+"""Most bytes of JSON, body and HTML together: with relations, choices and the server's own fields
+surely below the 65,536 bytes of an event."""
 CAPABILITIES = Capabilities(
     text_limit=PIECE_BYTES,
-    text_unit=TextUnit.BYTES,
     caption_limit=4_000,
-    markup=Markup.HTML,
-    edits=True,
-    min_edit_interval_ms=1_000,
-    buttons=False,
-    drafts=False,
-    reactions=True,
-    threads=True,
-    typing=True,
-    files=True,
     max_file_bytes=50 * 1024 * 1024,
 )
 
 _BODY_COLUMNS = 80
 _MAX_URL_CHARS = 2_048
 _CUT = "…"
+_HEADINGS_MAX = 4
+"""Most headings in a row that move to the next message together with the text below them."""
 _GAP = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One message. ``html`` is empty where the body says it all as it stands."""
+    """One message. ``html`` is empty if the body needs no markup."""
 
     body: str
     html: str = ""
@@ -86,7 +61,7 @@ class Piece:
         return fields
 
     def followed_by(self, other: Piece) -> Piece:
-        """This piece and below it another, as one message."""
+        """Return this piece with another below it, as one message."""
         if not self.body:
             return other
         html = ""
@@ -98,14 +73,14 @@ class Piece:
 
 
 def render(text: str, *, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
-    """An engine's Markdown as messages of at most ``limit`` bytes; none if nothing is seen.
+    """Return an engine's Markdown as messages of at most ``limit`` bytes; none if nothing is seen.
 
-    Above ``ON_LOOP_MAX_CHARS`` run it in a thread.
+    For a long one use ``channels.text.rendering``.
     """
     return render_answer(parse(text), limit=limit)
 
 
-def render_answer(answer: Answer, *, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
+def render_answer(answer: AnswerBlocks, *, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
     """Blocks as messages. Files and buttons are not text and stay out."""
     return tuple(_pieces(answer.blocks, limit))
 
@@ -114,7 +89,7 @@ def render_plain(text: str, *, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
     """A text that is shown as it is written, without any markup."""
     return tuple(
         Piece(passage.text.strip("\n"))
-        for passage in _passages(Text(clean(text).strip("\n")), limit // 2)
+        for passage in _passages(TextBlock(clean(text).strip("\n")), limit // 2)
     )
 
 
@@ -141,7 +116,7 @@ def _json_bytes(text: str) -> int:
 
 
 def _html_of_lines(body: str) -> str:
-    return html_of(Text(body))
+    return html_of(TextBlock(body))
 
 
 # -- pieces ----------------------------------------------------------------------------------------
@@ -157,19 +132,19 @@ class _Chunk:
 
 
 def _pieces(blocks: Sequence[Block], limit: int) -> Iterator[Piece]:
-    """Chunks gathered into messages; a heading is not left alone at the foot of one."""
+    """Join chunks into messages; a heading is not left at the end of one."""
     waiting: list[_Chunk] = []
     size = 0
     for block in blocks:
         for chunk in _chunks(_openable(block), limit):
             if waiting and size + chunk.size > limit:
-                kept: list[_Chunk] = []
-                while len(waiting) > 1 and waiting[-1].is_heading:
-                    kept.insert(0, waiting.pop())
-                if sum(one.size for one in kept) + chunk.size > limit:
-                    waiting, kept = waiting + kept, []
+                chunks: list[_Chunk] = []
+                while len(waiting) > 1 and waiting[-1].is_heading and len(chunks) < _HEADINGS_MAX:
+                    chunks.insert(0, waiting.pop())
+                if sum(one.size for one in chunks) + chunk.size > limit:
+                    waiting, chunks = waiting + chunks, []
                 yield _joined(waiting)
-                waiting, size = kept, sum(one.size for one in kept)
+                waiting, size = chunks, sum(one.size for one in chunks)
             waiting.append(chunk)
             size += chunk.size
     if waiting:
@@ -184,7 +159,7 @@ def _joined(chunks: Sequence[_Chunk]) -> Piece:
 
 
 def _chunks(block: Block, limit: int) -> Iterator[_Chunk]:
-    """A block as it is where it fits, else in parts that do."""
+    """Yield a block whole if it fits, else in parts that fit."""
     chunk = _chunk(block)
     if chunk is None:
         return
@@ -194,14 +169,12 @@ def _chunks(block: Block, limit: int) -> Iterator[_Chunk]:
     match block:
         case Table():
             yield from _table_chunks(block, limit)
-        case Code(text, language):
+        case CodeBlock(_, language):
             for passage in _fitting(block, limit):
-                yield from _sure(Code(passage.text, language))
-        case Text(_, _, heading):
+                yield from _sure(CodeBlock(passage.text, language))
+        case TextBlock(_, _, heading):
             for passage in _fitting(block, limit):
                 yield from _sure(replace(passage, heading=heading))
-        case Status(_, text):
-            yield from _chunks(Text(text), limit)
 
 
 def _sure(block: Block) -> Iterator[_Chunk]:
@@ -211,16 +184,16 @@ def _sure(block: Block) -> Iterator[_Chunk]:
 
 
 def _chunk(block: Block) -> _Chunk | None:
-    body = plain(Answer((block,)), width=_BODY_COLUMNS).strip("\n")
+    body = plain(AnswerBlocks((block,)), width=_BODY_COLUMNS).strip("\n")
     if is_blank(body):
         return None
     piece = Piece(body, html_of(block))
-    is_heading = isinstance(block, Text) and block.heading > 0
+    is_heading = isinstance(block, TextBlock) and block.heading > 0
     return _Chunk(piece, weight(piece) + len(_GAP) * 2, is_heading)
 
 
-def _fitting(block: Text | Code, limit: int) -> list[Text]:
-    """Passages that all fit once they are escaped: the cut becomes finer until they do."""
+def _fitting(block: TextBlock | CodeBlock, limit: int) -> list[TextBlock]:
+    """Return passages that all fit after escaping: they are made shorter until they do."""
     room = limit // 2
     while True:
         found = list(_passages(block, room))
@@ -232,26 +205,28 @@ def _fitting(block: Text | Code, limit: int) -> list[Text]:
         room = max(MIN_LIMIT, min(room * 3 // 4, room * limit // (heaviest + 1)))
 
 
-def _bare(text: Text) -> Text:
+def _bare(text: TextBlock) -> TextBlock:
     return replace(text, spans=tuple(s for s in text.spans if s.style is not Style.LINK))
 
 
-def _size_of(block: Text | Code, passage: Text) -> int:
-    if isinstance(block, Code):
-        chunk = _chunk(Code(passage.text, block.language))
+def _size_of(block: TextBlock | CodeBlock, passage: TextBlock) -> int:
+    if isinstance(block, CodeBlock):
+        chunk = _chunk(CodeBlock(passage.text, block.language))
     else:
         chunk = _chunk(replace(passage, heading=block.heading))
     return 0 if chunk is None else chunk.size
 
 
-def _passages(block: Text | Code, room: int) -> Iterator[Text]:
-    flow = lay_out(Answer((replace(block, heading=0) if isinstance(block, Text) else block,)))
+def _passages(block: TextBlock | CodeBlock, room: int) -> Iterator[TextBlock]:
+    flow = lay_out(
+        AnswerBlocks((replace(block, heading=0) if isinstance(block, TextBlock) else block,))
+    )
     for passage in passages(flow, room, TextUnit.BYTES):
-        yield Text(passage.text, passage.spans)
+        yield TextBlock(passage.text, passage.spans)
 
 
 def _table_chunks(table: Table, limit: int) -> Iterator[_Chunk]:
-    """Rows in groups, each below the header; a row too large for that as a record."""
+    """Yield groups of rows, each below the header; a row that is too large becomes a record."""
     chunk = _chunk(table)
     if chunk is None:
         return
@@ -267,9 +242,9 @@ def _table_chunks(table: Table, limit: int) -> Iterator[_Chunk]:
 
 
 def _openable(block: Block) -> Block:
-    """Without links whose target alone would fill a message."""
+    """Return the block without links whose target alone would fill a message."""
     match block:
-        case Text():
+        case TextBlock():
             return _short_links(block)
         case Table(header, rows):
             return replace(
@@ -281,7 +256,7 @@ def _openable(block: Block) -> Block:
             return block
 
 
-def _short_links(text: Text) -> Text:
+def _short_links(text: TextBlock) -> TextBlock:
     if all(len(span.arg) <= _MAX_URL_CHARS for span in text.spans):
         return text
     return replace(text, spans=tuple(s for s in text.spans if len(s.arg) <= _MAX_URL_CHARS))

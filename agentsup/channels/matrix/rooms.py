@@ -1,52 +1,38 @@
-"""Who is in a room: asked of the homeserver when it matters, and kept until somebody comes or goes.
+"""The members of rooms: requested from the homeserver when needed, and cached until they change.
 
-That nobody but one of its people is in a room decides whether the agent answers there, so it is
-never guessed: while the homeserver can't be asked, the message waits. Only a room of which a
-homeserver that is there never says it is given up, so that nobody waits behind it for ever.
+Whether a person is alone in a room with the bot decides whether the agent answers there, so it is
+never guessed: while the homeserver can't be reached, the message waits. If a reachable homeserver
+does not answer for an hour, the request fails, so that later messages do not wait for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
 
-from agentsup.channels.matrix.access import Room
-from agentsup.channels.matrix.errors import (
-    MatrixError,
+from agentsup.channels.core.errors import (
+    ChatGone,
     NotAllowed,
     NotSent,
+    PlatformError,
     RateLimited,
-    Refused,
-    RoomGone,
+    RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.matrix.event import Quoted
+from agentsup.channels.core.receiving.raw import Json, maybe_of, maybe_text
+from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.matrix.access import Room
+from agentsup.channels.matrix.client import MatrixClient
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
-
-__all__ = ["Asked", "Rooms"]
-
-Json = Mapping[str, Any]
 
 _REMEMBERED = 2000
 _PATIENCE_S = 3600.0
 
 
-class Asked(Protocol):
-    """What is needed of a client."""
+class RoomMembers:
+    """Caches the members of the rooms of one bot in one life."""
 
-    @property
-    def user_id(self) -> str: ...
-
-    async def members(self, room_id: str) -> dict[str, Any]: ...
-
-    async def event(self, room_id: str, event_id: str) -> dict[str, Any]: ...
-
-
-class Rooms:
-    """The rooms of one bot in one life."""
-
-    def __init__(self, client: Asked, clock: Clock) -> None:
+    def __init__(self, client: MatrixClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._known: dict[str, Room] = {}
@@ -54,19 +40,19 @@ class Rooms:
         """How often a room has changed, so that an older answer does not count."""
 
     def forget(self, room_id: str) -> None:
-        """Somebody came, went, or took another name."""
+        """Drop the cached members of a room: somebody came, went, or changed their name."""
         self._known.pop(room_id, None)
         self._turns[room_id] = self._turns.get(room_id, 0) + 1
 
     def known(self, room_id: str) -> Room | None:
-        """The room, if nobody has to be asked."""
+        """Return the room if its members are cached."""
         return self._known.get(room_id)
 
     async def get(self, room_id: str) -> Room | None:
-        """The room, or None if we are not in it.
+        """Return the room, or None if the bot is not in it.
 
-        Waits while nobody can say. Raises a ``MatrixError`` where the homeserver is there, but has
-        not said it for an hour.
+        Waits while the homeserver can't be reached. Raises a ``PlatformError`` if it is reachable,
+        but has not answered for an hour.
         """
         known = self._known.get(room_id)
         if known is not None:
@@ -76,7 +62,8 @@ class Rooms:
             members = await self._asked(lambda: self._client.members(room_id))
             if members is None:
                 return None
-            room = Room(room_id, {user_id: _name(each) for user_id, each in members.items()})
+            names = {who: maybe_text(each, "display_name") for who, each in members.items()}
+            room = Room(room_id, names)
             if self._turns.get(room_id, 0) != turn:
                 continue  # somebody came or went meanwhile
             while len(self._known) >= _REMEMBERED:
@@ -87,9 +74,9 @@ class Rooms:
     async def event(
         self, room_id: str, event_id: str, *, patience_s: float | None = None
     ) -> Json | None:
-        """An event as the homeserver has it, or None if there is none for us.
+        """Return an event of the homeserver, or None if the bot can't see it.
 
-        Raises a ``MatrixError`` after ``patience_s`` without an answer; None: waits as ``get``.
+        Raises a ``PlatformError`` after ``patience_s`` without an answer; None: waits as ``get``.
         """
         return await self._asked(
             lambda: self._client.event(room_id, event_id), patience_s=patience_s, any_refusal=True
@@ -98,18 +85,16 @@ class Rooms:
     async def quoted(
         self, room: Room, event_id: str, *, patience_s: float | None = None
     ) -> Quoted | None:
-        """The message that was replied to; None if there is none for us. Raises as ``event``."""
+        """Return the replied-to message, or None if the bot can't see it. Raises as ``event``."""
         event = await self.event(room.room_id, event_id, patience_s=patience_s)
         if event is None:
             return None
-        content, sender = event.get("content"), event.get("sender")
-        body = content.get("body") if isinstance(content, Mapping) else None
-        sender = sender if isinstance(sender, str) else ""
+        sender = maybe_text(event, "sender")
         return Quoted(
             event_id,
             is_ours=sender == self._client.user_id,
             who=room.members.get(sender, "") or sender,
-            text=body if isinstance(body, str) else "",
+            text=maybe_text(maybe_of(event, "content"), "body"),
         )
 
     async def _asked(
@@ -119,16 +104,19 @@ class Rooms:
         patience_s: float | None = None,
         any_refusal: bool = False,
     ) -> Json | None:
-        """The answer, or None for one that says no. What is no answer says nothing about the room:
-        it is asked again, for ``patience_s`` or an hour. Without ``patience_s`` that goes on for
-        ever while the homeserver can't be reached at all, or a refused token ends this life."""
+        """Return the answer, or None if it is a refusal.
+
+        Other errors say nothing about the room: the request is repeated, for ``patience_s`` or an
+        hour. Without ``patience_s`` it is repeated without limit while the homeserver can't be
+        reached, or while the token is refused, which ends this life.
+        """
         failures = 0
         until = self._clock.monotonic() + (_PATIENCE_S if patience_s is None else patience_s)
         while True:
             try:
                 return await ask()
-            except MatrixError as error:
-                if _is_no(error) or (any_refusal and isinstance(error, Refused)):
+            except PlatformError as error:
+                if _is_no(error) or (any_refusal and isinstance(error, RequestRefused)):
                     return None
                 failures += 1
                 wait_s = _wait_s(error, failures)
@@ -140,19 +128,14 @@ class Rooms:
                 await self._clock.sleep(wait_s)
 
 
-def _is_no(error: MatrixError) -> bool:
-    """Whether it says that we are not in the room."""
-    return isinstance(error, RoomGone) or (
-        isinstance(error, NotAllowed) and error.errcode == "M_FORBIDDEN"
+def _is_no(error: PlatformError) -> bool:
+    """Whether the error says that the bot is not in the room."""
+    return isinstance(error, ChatGone) or (
+        isinstance(error, NotAllowed) and error.name == "M_FORBIDDEN"
     )
 
 
-def _wait_s(error: MatrixError, failures: int) -> float:
+def _wait_s(error: PlatformError, failures: int) -> float:
     if isinstance(error, RateLimited):
         return error.retry_after_s
     return delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=0.5)
-
-
-def _name(member: object) -> str:
-    name = member.get("display_name") if isinstance(member, Mapping) else None
-    return name if isinstance(name, str) else ""

@@ -1,48 +1,27 @@
-"""One bot's way out: what is written to rooms passes here, and a pause that the server asks for is
-kept for the room it was asked in.
+"""Sends everything that one bot writes to rooms, and obeys the server's rate limits for each room.
 
-What people wait for is tried whatever the courtesies have used up: typing, reactions and the edits
-of a stream give way as soon as there is any pressure, and after a refusal leave the server alone
-for longer than it asked, so that an answer finds room (P3).
+Answers have priority: typing, reactions and the edits of a stream are dropped as soon as there is
+any pressure. After a rate limit these low-priority calls pause for longer than the server asked, so
+that an answer gets through (P3).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from agentsup.channels.matrix.errors import Dropped, NotSent, RateLimited
+from agentsup.channels.core.errors import LowPriorityDropped, NotSent, RateLimited
+from agentsup.channels.matrix.client import MatrixClient
 from agentsup.kit.clock import Clock
 
-__all__ = ["COURTESIES_MAX", "Caller", "Sender"]
-
-COURTESIES_MAX: Final = 6
-"""Of the calls that one account may have under way, most must be left to answers."""
-_PATIENCE = 3.0
-"""Homeservers count for each account: of what it gives back meanwhile, two parts are for answers."""
+LOW_PRIORITY_MAX: Final = 6
+"""Most parallel low-priority calls: most calls of an account must be left to answers."""
+LOW_PRIORITY_PAUSE = 3.0
+"""Low-priority calls pause this many times as long as the homeserver asked. It limits each account
+as a whole, so two thirds of the calls that it allows again are for answers."""
 _PAUSED_MAX = 1_000
 _MESSAGE = "m.room.message"
-
-
-class Caller(Protocol):
-    """What a sender needs of a client."""
-
-    async def send(
-        self,
-        room_id: str,
-        event_type: str,
-        content: Mapping[str, Any],
-        *,
-        txn_id: str,
-        timeout_s: float = 20.0,
-    ) -> str: ...
-
-    async def redact(
-        self, room_id: str, event_id: str, *, txn_id: str, reason: str = ""
-    ) -> str: ...
-
-    async def typing(self, room_id: str, is_on: bool, timeout_ms: int = 30_000) -> None: ...
 
 
 class Sender:
@@ -50,18 +29,18 @@ class Sender:
 
     def __init__(
         self,
-        client: Caller,
+        client: MatrixClient,
         clock: Clock,
         check: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """``check`` raises for a room that no message may go to; see ``clear.Clear``."""
+        """``check`` raises for a room that may get no message; see ``EncryptionGuard``."""
         self._client = client
         self._clock = clock
         self._check = check
         self._paused: dict[str, float] = {}
-        """Until when a room is left alone, by the loop's clock."""
+        """Until when nothing is sent into a room, by the loop's clock."""
         self._courtesies_at = 0.0
-        """No courtesy before."""
+        """No low-priority call before this time."""
         self._courtesies = 0
         self._is_closed = False
 
@@ -78,8 +57,9 @@ class Sender:
     ) -> str:
         """Send an event and return its id. ``in_clear``: into an encrypted room as well.
 
-        Raises ``Dropped`` for what is droppable under pressure, ``RateLimited`` while the room is
-        paused, ``NotSent`` when closed: nothing was sent then. Else what the client raises.
+        Raises ``LowPriorityDropped`` for what is droppable under pressure, ``RateLimited`` while
+        the room is paused, ``NotSent`` when closed: nothing was sent then. Else what the client
+        raises.
         """
         async with self._allowed(room_id, droppable=droppable):
             if event_type == _MESSAGE and not in_clear:
@@ -96,22 +76,22 @@ class Sender:
     async def redact(
         self, room_id: str, event_id: str, *, txn_id: str, droppable: bool = False
     ) -> None:
-        """Take an event back. Raises as ``send`` does."""
+        """Redact an event. Raises as ``send`` does."""
         async with self._allowed(room_id, droppable=droppable):
             await self._client.redact(room_id, event_id, txn_id=txn_id)
 
     async def typing(self, room_id: str, is_on: bool, timeout_ms: int) -> None:
-        """Show, or no longer, that we are typing; a courtesy. Raises as ``send`` does."""
+        """Show the bot as typing, or no longer; low priority. Raises as ``send`` does."""
         async with self._allowed(room_id, droppable=True):
             await self._client.typing(room_id, is_on, timeout_ms)
 
     def pause_s(self, room_id: str) -> float:
-        """Seconds for which courtesies have to wait there; or 0."""
+        """Return the seconds for which low-priority calls have to wait there, or 0."""
         now = self._clock.monotonic()
         return max(0.0, self._courtesies_at - now, self._paused.get(room_id, 0.0) - now)
 
     async def close(self) -> None:
-        """Nothing goes from now on; it raises ``NotSent``."""
+        """Send nothing from now on; further calls raise ``NotSent``."""
         self._is_closed = True
 
     @asynccontextmanager
@@ -119,8 +99,8 @@ class Sender:
         if self._is_closed:
             raise NotSent("this bot's sender is closed")
         pause_s = self._paused.get(room_id, 0.0) - self._clock.monotonic()
-        if droppable and (self.pause_s(room_id) > 0 or self._courtesies >= COURTESIES_MAX):
-            raise Dropped("no room for it now")
+        if droppable and (self.pause_s(room_id) > 0 or self._courtesies >= LOW_PRIORITY_MAX):
+            raise LowPriorityDropped("no room for it now")
         if pause_s > 0:
             raise RateLimited(pause_s, "this room still has a pause")
         self._courtesies += droppable
@@ -134,7 +114,7 @@ class Sender:
 
     def _refused(self, room_id: str, wait_s: float, *, droppable: bool) -> None:
         now = self._clock.monotonic()
-        self._courtesies_at = max(self._courtesies_at, now + _PATIENCE * wait_s)
+        self._courtesies_at = max(self._courtesies_at, now + LOW_PRIORITY_PAUSE * wait_s)
         if droppable:
             return  # an answer may still try
         if len(self._paused) >= _PAUSED_MAX:

@@ -1,60 +1,48 @@
 """The Telegram channel of the outbox: one part becomes pieces, each sent once.
 
-A send is blind: whether it was done can't be asked afterwards. So a piece goes again only where
-the platform has surely not taken it; where that is unknown, the outbox is told so and offers the
-part to the person instead (P2).
+A send is blind: the platform cannot be asked afterwards whether it was done. So a piece is sent
+again only if the platform has certainly not accepted it. If that is unknown, the outbox gets an
+unknown outcome and offers the part to the person instead (P2).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentsup.catalogue import Words, words
-from agentsup.channels.attachment import unreadable
-from agentsup.channels.telegram.client import TelegramClient
-from agentsup.channels.telegram.errors import (
+from agentsup.catalogue import LocalizedTexts, words
+from agentsup.channels.core.errors import (
     ChatGone,
-    ChatMigrated,
-    Dropped,
-    FateUnknown,
-    FloodWait,
-    MarkupRefused,
-    NotModified,
     NotSent,
-    PollConflict,
-    Refused,
-    TelegramError,
-    TokenRefused,
+    OutcomeUnknown,
+    PlatformError,
+    RateLimited,
+    RequestRefused,
 )
-from agentsup.channels.telegram.outgoing import (
-    Outgoing,
-    TelegramSettings,
-    could_not_send,
-    pieces_of,
-)
-from agentsup.channels.telegram.place import Place, parse
-from agentsup.channels.telegram.render import CAPABILITIES, Entity, Piece, plain, utf16_len
+from agentsup.channels.core.files.attachment import unreadable
+from agentsup.channels.core.sending.deliver import PieceChannel, delivery_for, later
+from agentsup.channels.core.sending.pieces import not_sent
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.telegram.address import ChatAddress, parse
+from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.errors import ChatMigrated, MarkupRefused, NotModified, PollConflict
+from agentsup.channels.telegram.outgoing import OutgoingCall, pieces_of
+from agentsup.channels.telegram.render import CAPABILITIES, Entity, Piece
 from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.channels.text.split import utf16_len
+from agentsup.kit.log import get_logger
 from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
 
-__all__ = ["NOT_ATTACHED", "BotHandle", "TelegramChannel", "TelegramSettings"]
+_log = get_logger(__name__)
 
-_log = logging.getLogger(__name__)
-
-NOT_ATTACHED = "the bot is not connected"
-"""The detail of a part that waits for its bot; see `mailbox.outbox.wake_tx`."""
-_ABSENT_S = 5.0
 _TEXT_TIMEOUT_S = 20.0
 _FILE_TIMEOUT_S = 560.0
-"""Of a part of kind file, for which the relay has patience; a summarised answer is small."""
+"""For a part of kind file, for which the relay waits longer; the file of a long answer is small."""
 _SMALL_FILE_TIMEOUT_S = 35.0
 _PROBE_TIMEOUT_S = 5.0
 _UNWELL_S = 30.0
-_KEPT_PARTS = 64
 _CORRECTIONS_MAX = 6
 
 
@@ -64,115 +52,99 @@ class BotHandle:
 
     client: TelegramClient
     sender: Sender
-    settings: Callable[[], TelegramSettings]
-    takeover: Callable[[str], Awaitable[int | None]] | None = None
-    """Given a message id: the id of the Telegram message in which its answer was streamed."""
+    settings: Callable[[], DeliverySettings]
+    takeover: Callable[[str], Awaitable[str | None]] | None = None
+    """Returns for a message id the id of the Telegram message in which its answer was streamed."""
     moved: Callable[[int, int], None] | None = None
-    """Told when a group has become another chat: its old and new id."""
-    in_place: Callable[[int, int | None], Awaitable[None]] | None = None
-    """Puts on record into which message a part (by its outbox id) is edited, or into none."""
+    """Called when a group has got another id, with its old and new one."""
+    store_target: Callable[[int, int | None], Awaitable[None]] | None = None
+    """Stores into which message a part (by its outbox id) is edited; None: it is sent anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a piece goes: a new message, or one that is there already."""
+    """The target of a piece: a new message at an address, or an existing one to edit."""
 
-    place: Place
+    address: ChatAddress
     edited_id: int | None = None
 
 
-class TelegramChannel:
+class TelegramChannel(PieceChannel[BotHandle, ChatAddress, OutgoingCall]):
     """Implements ``model.channel.Channel`` for all bots of a daemon."""
 
     name = "telegram"
     idempotent = False
-    in_pieces = True
 
     def __init__(self) -> None:
-        self._bots: dict[str, BotHandle] = {}
+        super().__init__()
         self._moves: dict[tuple[str, int], int] = {}
-        self._kept: dict[int, tuple[Outgoing, ...]] = {}
         self._in_doubt: set[str] = set()
 
-    def attach(self, agent_id: str, bot: BotHandle) -> None:
-        """Deliver the parts of this agent through ``bot`` from now on."""
-        self._bots[agent_id] = bot
-
-    def detach(self, agent_id: str) -> None:
-        """The agent's parts wait from now on."""
-        self._bots.pop(agent_id, None)
-
-    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
-        """Send the piece at ``part.progress`` and say what became of it."""
-        bot = self._bots.get(part.agent_id)
-        if bot is None:
-            return _later(NOT_ATTACHED, _ABSENT_S)
-        try:
-            place = self._place(part)
-        except ValueError as error:
-            return Delivery(DeliveryOutcome.REFUSED, str(error))
-        pieces = await self._pieces(part, bot, place)
-        if part.progress >= len(pieces):
-            # The last piece was begun by a process that ended; nothing is left to send.
-            self._kept.pop(part.outbox_id, None)
-            return Delivery(DeliveryOutcome.DELIVERED)
-        has_more = part.progress + 1 < len(pieces)
+    async def _deliver_piece(
+        self,
+        bot: BotHandle,
+        part: OutboxPart,
+        where: ChatAddress,
+        piece: OutgoingCall,
+        begin: Begin,
+        *,
+        more: bool,
+    ) -> Delivery:
         try:
             await self._reassure(bot, part.agent_id)
-            message_id = await self._send(bot, part, place, pieces[part.progress], begin)
-        except FateUnknown as error:
+            message_id = await self._send(bot, part, where, piece, begin)
+        except OutcomeUnknown as error:
             self._in_doubt.add(part.agent_id)
-            return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=has_more)
-        except TelegramError as error:
-            return _said(error)
-        if not has_more:
-            self._kept.pop(part.outbox_id, None)
+            return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=more)
+        except PollConflict as error:
+            # The bot's own life reports it; its parts wait until that is corrected.
+            return later(error.message, _UNWELL_S)
+        except PlatformError as error:
+            return delivery_for(error)
         ids = () if message_id is None else (str(message_id),)
-        return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=ids)
+        return Delivery(DeliveryOutcome.DELIVERED, more=more, platform_ids=ids)
 
     async def _reassure(self, bot: BotHandle, agent_id: str) -> None:
-        """After an unknown fate, send on only once the platform answers something harmless.
+        """After an unknown outcome, wait until the platform answers a harmless call.
 
-        So an outage costs one piece and not everything that is sent while it lasts, the note
-        about that piece included.
+        So an outage makes one piece unknown, and not everything that is sent during it, including
+        the note about that piece.
         """
         if agent_id not in self._in_doubt:
             return
         try:
             await bot.client.call("getMe", timeout_s=_PROBE_TIMEOUT_S)
-        except FateUnknown as error:
+        except OutcomeUnknown as error:
             raise NotSent(f"waiting for Telegram to answer again: {error.message}") from error
         self._in_doubt.discard(agent_id)
 
-    def _place(self, part: OutboxPart) -> Place:
-        place = parse(part.conversation)
-        new_chat_id = self._moves.get((part.agent_id, place.chat_id))
-        return place if new_chat_id is None else replace(place, chat_id=new_chat_id)
+    def _where(self, part: OutboxPart) -> ChatAddress:
+        address = parse(part.conversation)
+        new_chat_id = self._moves.get((part.agent_id, address.chat_id))
+        return address if new_chat_id is None else replace(address, chat_id=new_chat_id)
 
-    async def _pieces(self, part: OutboxPart, bot: BotHandle, place: Place) -> tuple[Outgoing, ...]:
-        """The pieces of a part; kept while it is under way, so that settings changed meanwhile
-        and long texts do no harm."""
-        kept = self._kept.get(part.outbox_id)
-        if kept is None:
-            kept = await pieces_of(part, bot.settings(), is_private=place.is_private)
-            if len(self._kept) >= _KEPT_PARTS:
-                del self._kept[next(iter(self._kept))]
-            if len(kept) > 1:
-                self._kept[part.outbox_id] = kept
-        return kept
+    async def _rendered(
+        self, part: OutboxPart, bot: BotHandle, where: ChatAddress
+    ) -> tuple[OutgoingCall, ...]:
+        return await pieces_of(part, bot.settings(), is_private=where.is_private)
 
     async def _send(
-        self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing, begin: Begin
+        self,
+        bot: BotHandle,
+        part: OutboxPart,
+        address: ChatAddress,
+        piece: OutgoingCall,
+        begin: Begin,
     ) -> int | None:
-        """Send one piece, corrected where the platform has refused it as it was.
+        """Send one piece, and correct it if the platform refuses it; return the message's id.
 
-        Every correction follows a refusal, so nothing is sent twice. Returns the id of the message.
+        Every correction follows a refusal, so nothing is sent twice.
         """
-        target, say = _Target(place), words(str(part.body.get("language") or ""))
+        target, say = _Target(address), words(str(part.body.get("language") or ""))
         if part.kind == "answer" and part.progress == 0:
             streamed_id = await self._streamed(bot, part)
             if part.is_edit:
-                # A process that ended had begun it: nothing else is under way into that message.
+                # A process that ended had begun this edit: no other edit of it is under way.
                 streamed_id = int(part.body["in_place"])
             target = replace(target, edited_id=None if piece.file else streamed_id)
         is_noted = part.is_edit
@@ -187,39 +159,42 @@ class TelegramChannel:
                 target = self._moved(bot, part, target, error.new_chat_id)
             except NotModified:
                 return target.edited_id
-            except FloodWait:
-                # It may be edits alone that the platform has enough of.
+            except RateLimited:
+                # Perhaps only edits are paused: then the piece is sent as a new message.
                 if target.edited_id is None or await self._streamed(bot, part) is not None:
                     raise
                 target = replace(target, edited_id=None)
-            except Refused as error:
-                if target.place.topic_id is not None and _is_of_topic(error):
-                    # Closed or deleted meanwhile: the chat around it is the next best place.
+            except ChatGone:
+                raise
+            except RequestRefused as error:
+                if target.address.topic_id is not None and _is_of_topic(error):
+                    # The topic was closed or deleted: use the chat itself.
                     piece = _from_topic(piece, say) if part.progress == 0 else piece
-                    target = _Target(replace(target.place, topic_id=None))
+                    target = _Target(replace(target.address, topic_id=None))
                 elif target.edited_id is not None and not isinstance(error, MarkupRefused):
-                    target = replace(target, edited_id=None)  # it is gone: then as a new one
+                    target = replace(target, edited_id=None)  # the message is gone: send a new one
                 else:
                     piece = _corrected(piece, error, say)
             except OSError as error:
                 piece = _without_file(piece, unreadable(error, say), say)
-        raise Refused(400, "Telegram refuses this piece in every form")
+        raise RequestRefused(400, "Telegram refuses this piece in every form")
 
     async def _note(self, bot: BotHandle, part: OutboxPart, edited_id: int | None) -> None:
-        """Put on record whether what follows is an edit, which may be repeated after a crash."""
-        if bot.in_place is None:
+        """Store whether the next call is an edit, which may be repeated after a crash."""
+        if bot.store_target is None:
             return
         try:
-            await bot.in_place(part.outbox_id, edited_id)
+            await bot.store_target(part.outbox_id, edited_id)
         except (StoreUnavailable, Overloaded) as error:
             raise NotSent(f"the store can't note it: {error.message}") from error
 
     async def _streamed(self, bot: BotHandle, part: OutboxPart) -> int | None:
-        """The message into which the answer is to be edited, if any."""
-        return None if bot.takeover is None else await bot.takeover(part.message_id)
+        """Return the message into which the answer is to be edited, if there is one."""
+        streamed_id = None if bot.takeover is None else await bot.takeover(part.message_id)
+        return None if streamed_id is None else int(streamed_id)
 
     async def _call(
-        self, bot: BotHandle, part: OutboxPart, target: _Target, piece: Outgoing, begin: Begin
+        self, bot: BotHandle, part: OutboxPart, target: _Target, piece: OutgoingCall, begin: Begin
     ) -> int | None:
         priority = SendPriority.FINAL
         if piece.markup is not None and part.kind != "answer":
@@ -227,25 +202,25 @@ class TelegramChannel:
         if target.edited_id is not None:
             try:
                 await bot.sender.send(
-                    target.place.chat_id,
+                    target.address.chat_id,
                     "editMessageText",
                     priority=priority,
                     timeout_s=_TEXT_TIMEOUT_S,
                     message_id=target.edited_id,
-                    **piece.fields(as_edit=True),
+                    **piece.fields(),
                 )
-            except FateUnknown as error:
-                # The same edit again changes nothing.
+            except OutcomeUnknown as error:
+                # Not an unknown outcome, because the same edit may be repeated.
                 raise NotSent(error.message) from error
             return target.edited_id
         result = await bot.sender.send(
-            target.place.chat_id,
+            target.address.chat_id,
             piece.method,
             priority=priority,
             timeout_s=_timeout_s(part, piece),
             files=piece.files,
             before=begin,
-            message_thread_id=target.place.topic_id,
+            message_thread_id=target.address.topic_id,
             **piece.fields(),
         )
         return _id_of(result)
@@ -253,29 +228,29 @@ class TelegramChannel:
     def _moved(
         self, bot: BotHandle, part: OutboxPart, target: _Target, new_chat_id: int
     ) -> _Target:
-        old_chat_id = target.place.chat_id
-        _log.info("the group %d of %s has become %d", old_chat_id, part.agent_id, new_chat_id)
+        old_chat_id = target.address.chat_id
+        _log.info(f"the group {old_chat_id} of {part.agent_id} has become {new_chat_id}")
         self._moves[part.agent_id, parse(part.conversation).chat_id] = new_chat_id
         if bot.moved is not None:
             bot.moved(old_chat_id, new_chat_id)
-        # What was streamed stays behind in the old chat.
-        return _Target(replace(target.place, chat_id=new_chat_id))
+        # The streamed message is in the old chat, so it is not edited.
+        return _Target(replace(target.address, chat_id=new_chat_id))
 
 
-def _timeout_s(part: OutboxPart, piece: Outgoing) -> float:
+def _timeout_s(part: OutboxPart, piece: OutgoingCall) -> float:
     if piece.file is None:
         return _TEXT_TIMEOUT_S
     return _FILE_TIMEOUT_S if part.kind == "file" else _SMALL_FILE_TIMEOUT_S
 
 
-def _corrected(piece: Outgoing, error: Refused, say: Words) -> Outgoing:
-    """The piece without what was refused. Raises ``error`` if there is nothing to leave out."""
+def _corrected(piece: OutgoingCall, error: RequestRefused, say: LocalizedTexts) -> OutgoingCall:
+    """Return the piece without what was refused. Raises ``error`` if nothing can be left out."""
     text = error.description.lower()
     if isinstance(error, MarkupRefused) and piece.piece.entities:
-        _log.warning("Telegram refused the formatting of a piece: %s", error.description)
-        return replace(piece, piece=Piece(plain(piece.piece)))
+        _log.warning(f"Telegram refused the formatting of a piece: {error.description}")
+        return replace(piece, piece=Piece(piece.piece.text))
     if piece.markup is not None and any(word in text for word in ("button", "markup", "keyboard")):
-        _log.warning("Telegram refused the buttons of a piece: %s", error.description)
+        _log.warning(f"Telegram refused the buttons of a piece: {error.description}")
         return replace(piece, markup=None)
     if piece.is_photo:
         return replace(piece, is_photo=False)
@@ -284,22 +259,22 @@ def _corrected(piece: Outgoing, error: Refused, say: Words) -> Outgoing:
     raise error
 
 
-def _without_file(piece: Outgoing, why: str, say: Words) -> Outgoing:
-    """What is sent in place of a file. Raises ``Refused`` where nothing may be."""
+def _without_file(piece: OutgoingCall, why: str, say: LocalizedTexts) -> OutgoingCall:
+    """Return the text that replaces a file. Raises ``RequestRefused`` if the file is needed."""
     assert piece.file is not None
     if piece.is_needed:
-        raise Refused(400, why)
-    return could_not_send(piece.file, why, markup=piece.markup, say=say)
+        raise RequestRefused(400, why)
+    return OutgoingCall(Piece(not_sent(piece.file, why, say)), markup=piece.markup)
 
 
-def _is_of_topic(error: Refused) -> bool:
-    """Whether it is the topic that takes nothing any more."""
+def _is_of_topic(error: RequestRefused) -> bool:
+    """Whether the refusal says that the topic is closed or deleted."""
     text = error.description.lower()
     return "topic_closed" in text or "topic_deleted" in text or "thread not found" in text
 
 
-def _from_topic(piece: Outgoing, say: Words) -> Outgoing:
-    """The piece with a word on why it does not stand in its topic, if there is room for it."""
+def _from_topic(piece: OutgoingCall, say: LocalizedTexts) -> OutgoingCall:
+    """Return the piece with a note why it is not in its topic, if there is room for the note."""
     word = say("part.topic_closed") + "\n\n"
     text = word + piece.piece.text
     if utf16_len(text) > CAPABILITIES.text_limit or piece.file is not None:
@@ -313,28 +288,6 @@ def _shifted(entity: Entity, by: int) -> Entity:
     moved = entity.copy()
     moved["offset"] += by
     return moved
-
-
-def _said(error: TelegramError) -> Delivery:
-    """What an error other than an unknown fate means for the part: none of it was done."""
-    match error:
-        case FloodWait():
-            return _later(error.message, error.retry_after_s)
-        case NotSent():
-            return Delivery(DeliveryOutcome.RETRY, error.message)
-        case Dropped():
-            return _later(error.message, 1.0)
-        case TokenRefused() | PollConflict():
-            # The bot's own life says so to people; its parts wait until the token is mended.
-            return _later(error.message, _UNWELL_S)
-        case ChatGone() | Refused():
-            return Delivery(DeliveryOutcome.REFUSED, error.message)
-        case _:
-            return Delivery(DeliveryOutcome.UNKNOWN, error.message)
-
-
-def _later(detail: str, after_s: float) -> Delivery:
-    return Delivery(DeliveryOutcome.RETRY, detail, retry_after_s=after_s, is_free=True)
 
 
 def _id_of(result: Any) -> int | None:

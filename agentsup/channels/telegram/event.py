@@ -1,37 +1,39 @@
-"""One update, read: who did what, and where. Pure.
+"""Parses one update: who did what, and where. Pure.
 
-Only what is used is looked at, and each update by itself, so that one that makes no sense
-(`Malformed`) spoils nothing but itself, and a new kind of update is merely not for us.
+Only fields that are used are read, and each update separately, so a malformed update
+(``Malformed``) affects no other, and a new kind of update is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from agentsup.channels.stops import is_stop
-from agentsup.channels.telegram.place import Place
-from agentsup.channels.telegram.raw import (
+from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.receiving.raw import (
     Json,
     Malformed,
     int_or_none,
     integer,
     is_int,
     list_of,
+    maybe_of,
     milliseconds,
     object_of,
     text_of,
 )
-
-__all__ = ["Attachment", "Event", "EventKind", "Malformed", "Me", "Quoted", "read"]
+from agentsup.channels.core.receiving.stop_scope import is_stop
+from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.telegram.address import ChatAddress
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
 _UNREADABLE = ("story", "paid_media", "game", "invoice", "giveaway")  # holds nothing for an agent
 
 
-class EventKind(StrEnum):
+class UpdateKind(StrEnum):
     MESSAGE = "message"
     EDITED = "edited"
     PRESS = "press"
@@ -43,19 +45,8 @@ class EventKind(StrEnum):
     OTHER = "other"
 
 
-_KINDS = {
-    "message": EventKind.MESSAGE,
-    "edited_message": EventKind.EDITED,
-    "callback_query": EventKind.PRESS,
-    "message_reaction": EventKind.REACTION,
-    "my_chat_member": EventKind.MEMBERSHIP,
-    "channel_post": EventKind.CHANNEL,
-    "edited_channel_post": EventKind.CHANNEL,
-}
-
-
 @dataclass(frozen=True, slots=True)
-class Me:
+class BotUser:
     """The bot itself."""
 
     bot_id: int
@@ -63,31 +54,11 @@ class Me:
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
-    """A file on Telegram's side. ``size`` in bytes, None where it is not told."""
-
-    kind: str
-    file_id: str
-    name: str
-    size: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """The message that was replied to. ``is_ours``: the bot wrote it."""
-
-    message_id: int
-    is_ours: bool
-    who: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What an update tells. ``at`` is wall ms of the platform, of the edit for an edit."""
+class UpdateEvent:
+    """A parsed update. ``at`` is in wall ms of the platform; for an edit, the time of the edit."""
 
     update_id: int
-    kind: EventKind
+    kind: UpdateKind
     chat_id: int | None = None
     chat_type: str = ""
     chat_title: str = ""
@@ -98,36 +69,36 @@ class Event:
     language: str = ""
     is_bot: bool = False
     for_chat: bool = False
-    """Written in the name of a chat: an anonymous administrator, a linked channel."""
+    """It was written in the name of a chat: by an anonymous administrator or a linked channel."""
     at: int | None = None
     text: str = ""
     addressed: bool = False
-    """It is meant for this bot: a mention, a reply to it, a command with its name, a press."""
+    """It is for this bot: a mention, a reply to it, a command with its name or a press."""
     misaddressed: bool = False
     """It is a command with the name of another bot."""
     quoted: Quoted | None = None
     forwarded_from: str = ""
     attachments: tuple[Attachment, ...] = ()
     notes: tuple[str, ...] = ()
-    """Content that is no text and no file, in words: a place, a contact."""
+    """Content that is no text and no file, as text: a location, a contact."""
     album: str = ""
     callback_id: str = ""
     data: str = ""
     emoji: tuple[str, ...] = ()
     unreadable: str = ""
-    """The kind of content that nothing can be read of."""
+    """The kind of content that cannot be read, or empty."""
     is_placeless: bool = False
-    """The platform says the chat, but not which topic of it."""
+    """The platform gives the chat, but not the topic in it."""
     migrated_to: int | None = None
     migrated_from: int | None = None
     membership: str = ""
 
     @property
-    def place(self) -> Place:
-        """Where it happened. Raises ``ValueError`` if it happened nowhere."""
+    def address(self) -> ChatAddress:
+        """The address of the chat. Raises ``ValueError`` if the event belongs to no chat."""
         if self.chat_id is None:
             raise ValueError("the event belongs to no chat")
-        return Place(self.chat_id, self.topic_id)
+        return ChatAddress(self.chat_id, self.topic_id)
 
     @property
     def is_private(self) -> bool:
@@ -135,52 +106,48 @@ class Event:
 
     @property
     def is_stop(self) -> bool:
-        """Whether the text is a command that ends what runs."""
+        """Whether the text is a command that ends running work."""
         return is_stop(self.text)
 
     @property
+    def is_edit(self) -> bool:
+        """Whether it gives an earlier message another text."""
+        return self.kind is UpdateKind.EDITED
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message or an edit of one."""
+        return self.kind in (UpdateKind.MESSAGE, UpdateKind.EDITED)
+
+    @property
     def has_content(self) -> bool:
-        """Whether there is anything to answer."""
+        """Whether the event has content that can be answered."""
         return bool(self.text.strip() or self.attachments or self.notes)
 
 
-def read(raw: Json, me: Me) -> Event:
-    """What ``raw`` tells to the bot ``me``. Raises ``Malformed``."""
+def read(raw: Json, me: BotUser) -> UpdateEvent:
+    """Parse an update for the bot ``me``. Raises ``Malformed``."""
     update_id = integer(raw, "update_id")
-    for name, kind in _KINDS.items():
+    for name, reader in _READERS.items():
         if name in raw:
-            body = object_of(raw, name)
-            return _READERS[kind](update_id, body, me)
-    return Event(update_id, EventKind.OTHER)
+            return reader(update_id, object_of(raw, name), me)
+    return UpdateEvent(update_id, UpdateKind.OTHER)
 
 
-def _message(update_id: int, body: Json, me: Me) -> Event:
-    return _written(update_id, EventKind.MESSAGE, body, me)
-
-
-def _edited(update_id: int, body: Json, me: Me) -> Event:
-    return _written(update_id, EventKind.EDITED, body, me)
-
-
-def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
+def _written(
+    update_id: int, body: Json, me: BotUser, kind: UpdateKind = UpdateKind.MESSAGE
+) -> UpdateEvent:
     text = text_of(body, "text") or text_of(body, "caption")
-    marks = _marks(body, text)
     quoted = _quoted(body, me)
-    command = next((m.text for m in marks if m.kind == "bot_command" and m.offset == 0), "")
-    target = command.partition("@")[2].casefold()
+    mentioned, target = _called(_marks(body, text), me)
     own = me.username.casefold()
-    mentioned = any(
-        (m.kind == "mention" and m.text.casefold() == f"@{own}")
-        or (m.kind == "text_mention" and m.user_id == me.bot_id)
-        for m in marks
-    )
-    return Event(
+    return UpdateEvent(
         update_id,
         kind,
         **_where(body),
         **_who(body, "from"),
         for_chat="sender_chat" in body or bool(body.get("is_automatic_forward")),
-        at=milliseconds(body, "edit_date" if kind is EventKind.EDITED else "date"),
+        at=milliseconds(body, "edit_date" if kind is UpdateKind.EDITED else "date"),
         text=text,
         addressed=(
             mentioned
@@ -199,42 +166,39 @@ def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
     )
 
 
-def _channel(update_id: int, body: Json, me: Me) -> Event:
-    del me
-    return Event(update_id, EventKind.CHANNEL, **_where(body), for_chat=True)
+def _channel(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
+    return UpdateEvent(update_id, UpdateKind.CHANNEL, **_where(body), for_chat=True)
 
 
-def _press(update_id: int, body: Json, me: Me) -> Event:
-    del me
+def _press(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     callback_id = text_of(body, "id")
     if not callback_id:
         raise Malformed("a press without an id")
-    # Without a message it was pressed in a chat that the bot is not in.
+    # A press without a message comes from a chat in which the bot is not a member.
     message = object_of(body, "message") if "message" in body else {}
     where = _where(message) if message else {}
-    return Event(
+    return UpdateEvent(
         update_id,
-        EventKind.PRESS,
+        UpdateKind.PRESS,
         **where,
         **_who(body, "from"),
         addressed=True,
-        # A message that is too old comes without its date, and without its topic.
+        # For a message that is too old, the platform omits date and topic.
         is_placeless=message.get("date") == 0,
         callback_id=callback_id,
         data=text_of(body, "data"),
     )
 
 
-def _reaction(update_id: int, body: Json, me: Me) -> Event:
-    del me
+def _reaction(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     emoji = [
         text_of(each, "emoji")
         for each in list_of(body, "new_reaction")
         if isinstance(each, Mapping) and each.get("type") == "emoji"
     ]
-    return Event(
+    return UpdateEvent(
         update_id,
-        EventKind.REACTION,
+        UpdateKind.REACTION,
         **_where(body),
         **_who(body, "user"),
         for_chat="actor_chat" in body,
@@ -243,25 +207,37 @@ def _reaction(update_id: int, body: Json, me: Me) -> Event:
     )
 
 
-def _membership(update_id: int, body: Json, me: Me) -> Event:
-    del me
-    return Event(
+def _membership(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
+    return UpdateEvent(
         update_id,
-        EventKind.MEMBERSHIP,
+        UpdateKind.MEMBERSHIP,
         **_where({**body, "message_id": 0}),
         **_who(body, "from"),
         membership=text_of(object_of(body, "new_chat_member"), "status"),
     )
 
 
-_READERS = {
-    EventKind.MESSAGE: _message,
-    EventKind.EDITED: _edited,
-    EventKind.PRESS: _press,
-    EventKind.REACTION: _reaction,
-    EventKind.MEMBERSHIP: _membership,
-    EventKind.CHANNEL: _channel,
+_READERS: Mapping[str, Callable[[int, Json, BotUser], UpdateEvent]] = {
+    "message": _written,
+    "edited_message": partial(_written, kind=UpdateKind.EDITED),
+    "callback_query": _press,
+    "message_reaction": _reaction,
+    "my_chat_member": _membership,
+    "channel_post": _channel,
+    "edited_channel_post": _channel,
 }
+
+
+def _called(marks: Sequence[_EntityMark], me: BotUser) -> tuple[bool, str]:
+    """Return whether the bot is mentioned, and the name of the bot to which a command is given."""
+    own = me.username.casefold()
+    command = next((m.text for m in marks if m.kind == "bot_command" and m.offset == 0), "")
+    mentioned = any(
+        (m.kind == "mention" and m.text.casefold() == f"@{own}")
+        or (m.kind == "text_mention" and m.user_id == me.bot_id)
+        for m in marks
+    )
+    return mentioned, command.partition("@")[2].casefold()
 
 
 # -- pieces of a message ---------------------------------------------------------------------------
@@ -283,7 +259,7 @@ def _where(body: Json) -> dict[str, Any]:
 
 
 def _who(body: Json, name: str) -> dict[str, Any]:
-    """The person, or nobody: posts of channels and anonymous reactions have none."""
+    """Return the person, or nothing: posts of channels and anonymous reactions have none."""
     if name not in body:
         return {}
     user = object_of(body, name)
@@ -298,15 +274,15 @@ def _who(body: Json, name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class _EntityMark:
     kind: str
     offset: int
     text: str
     user_id: int | None
 
 
-def _marks(body: Json, text: str) -> list[_Mark]:
-    """The entities with the text they cover; offsets count UTF-16 units."""
+def _marks(body: Json, text: str) -> list[_EntityMark]:
+    """Return the entities with the text that they cover; offsets count UTF-16 units."""
     units = text.encode("utf-16-le", "surrogatepass")
     found = []
     for each in (*list_of(body, "entities"), *list_of(body, "caption_entities")):
@@ -316,24 +292,20 @@ def _marks(body: Json, text: str) -> list[_Mark]:
         if not is_int(length) or offset < 0 or length < 0:
             continue
         covered = units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace")
-        user = each.get("user")
-        user_id = user.get("id") if isinstance(user, Mapping) else None
-        found.append(_Mark(text_of(each, "type"), offset, covered, user_id))
+        user_id = maybe_of(each, "user").get("id")
+        found.append(_EntityMark(text_of(each, "type"), offset, covered, user_id))
     return found
 
 
-def _quoted(body: Json, me: Me) -> Quoted | None:
+def _quoted(body: Json, me: BotUser) -> Quoted | None:
     reply = body.get("reply_to_message")
     if not isinstance(reply, Mapping) or not is_int(reply.get("message_id")):
         return None
     if "forum_topic_created" in reply:
         return None  # every message of a topic "replies" to its beginning
-    sender = reply.get("from")
-    sender = sender if isinstance(sender, Mapping) else {}
-    chosen = body.get("quote")
-    part = text_of(chosen, "text") if isinstance(chosen, Mapping) else ""
+    sender, part = maybe_of(reply, "from"), text_of(maybe_of(body, "quote"), "text")
     return Quoted(
-        reply["message_id"],
+        str(reply["message_id"]),
         is_ours=sender.get("id") == me.bot_id,
         who=text_of(sender, "first_name") or text_of(sender, "username"),
         text=part or text_of(reply, "text") or text_of(reply, "caption"),
@@ -344,14 +316,13 @@ def _forwarded(body: Json) -> str:
     origin = body.get("forward_origin")
     if not isinstance(origin, Mapping):
         return ""
-    user = origin.get("sender_user")
-    chat = origin.get("chat") or origin.get("sender_chat")
-    named = (
-        (text_of(user, "first_name") if isinstance(user, Mapping) else "")
-        or (text_of(chat, "title") if isinstance(chat, Mapping) else "")
+    chat = maybe_of(origin, "chat") or maybe_of(origin, "sender_chat")
+    return (
+        text_of(maybe_of(origin, "sender_user"), "first_name")
+        or text_of(chat, "title")
         or text_of(origin, "sender_user_name")
+        or "somebody"
     )
-    return named or "somebody"
 
 
 _FILES = {
@@ -388,14 +359,10 @@ def _attachment(kind: str, body: Json, name: str) -> Attachment:
 
 def _notes(body: Json) -> list[str]:
     found = []
-    if isinstance(place := body.get("location"), Mapping):
-        spot = f"{place.get('latitude')}, {place.get('longitude')}"
-        venue = body.get("venue")
-        named = (
-            [text_of(venue, "title"), text_of(venue, "address")]
-            if isinstance(venue, Mapping)
-            else []
-        )
+    if isinstance(location := body.get("location"), Mapping):
+        spot = f"{location.get('latitude')}, {location.get('longitude')}"
+        venue = maybe_of(body, "venue")
+        named = [text_of(venue, "title"), text_of(venue, "address")]
         found.append(f"[place: {', '.join([*filter(None, named), spot])}]")
     if isinstance(listed := body.get("checklist"), Mapping):
         tasks = [text_of(t, "text") for t in list_of(listed, "tasks") if isinstance(t, Mapping)]

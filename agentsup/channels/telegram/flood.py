@@ -1,8 +1,8 @@
-"""How much may be sent when: windows and pauses of one bot and its chats. Decisions only.
+"""The rate limits of one bot and its chats: windows and pauses. Decisions only.
 
-A send counts from its beginning until a span after its *end*: it may have reached the platform at
-any instant between the two, and so the platform, counting arrivals, never counts more than is
-allowed, however unevenly the network delivers. Time is passed in (seconds of the loop's clock).
+A send is counted from its beginning until ``span_s`` after its *end*, because it may reach the
+platform at any instant between the two. So the platform, which counts arrivals, never counts more
+than is allowed, even if the network delivers unevenly. Time is passed in (loop seconds).
 """
 
 from __future__ import annotations
@@ -13,31 +13,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-__all__ = ["Flood", "Kind", "Plan", "Rates", "Waiting", "Window", "kind_of", "plan"]
-
 _STUCK_S = 5.0
-"""A send without an end counts as arrived after this long; else one that hangs would hold its
-chat for as long as it hangs."""
+"""A send without an end counts as ended after this long; otherwise a request that hangs would block
+its chat."""
 _CHATS_MAX = 512
 _UNSURE_WAIT_S = 1.0
 
 
-class Kind(StrEnum):
-    """What a call counts as."""
+class CallKind(StrEnum):
+    """The kind of a call, by which it is counted."""
 
     MESSAGE = "message"
     EDIT = "edit"
     LIGHT = "light"
-    """Typing, drafts, reactions, deletions: no message to anybody."""
+    """Typing, drafts, reactions, deletions: calls that bring nobody a message."""
 
 
-_PAUSED: Mapping[Kind, tuple[Kind, ...]] = {
-    Kind.MESSAGE: (Kind.MESSAGE, Kind.EDIT, Kind.LIGHT),
-    Kind.EDIT: (Kind.EDIT, Kind.LIGHT),
-    Kind.LIGHT: (Kind.LIGHT,),
+_PAUSED: Mapping[CallKind, tuple[CallKind, ...]] = {
+    CallKind.MESSAGE: (CallKind.MESSAGE, CallKind.EDIT, CallKind.LIGHT),
+    CallKind.EDIT: (CallKind.EDIT, CallKind.LIGHT),
+    CallKind.LIGHT: (CallKind.LIGHT,),
 }
-"""What a 429 on a call silences in its chat: its own kind and what matters less, so that no
-decoration ever holds up an answer. A pause of one kind is never longer than that of a lesser."""
+"""The kinds that a 429 pauses in its chat: the kind of the call and less important ones, so that a
+sign or a draft never delays an answer. The pause of a less important kind is at least as long."""
 
 _LIGHT = frozenset(
     {
@@ -50,16 +48,16 @@ _LIGHT = frozenset(
 )
 
 
-def kind_of(method: str) -> Kind:
-    """What calls of this method count as."""
+def kind_of(method: str) -> CallKind:
+    """Return the kind of the calls of this method."""
     if method in _LIGHT:
-        return Kind.LIGHT
-    return Kind.EDIT if method.startswith("edit") else Kind.MESSAGE
+        return CallKind.LIGHT
+    return CallKind.EDIT if method.startswith("edit") else CallKind.MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """At most so many within so many seconds: ``(limit, span_s)``."""
+    """The rate limits, each ``(limit, span_s)``: at most ``limit`` calls in ``span_s`` seconds."""
 
     bot: tuple[int, float] = (30, 1.0)
     group: tuple[int, float] = (20, 60.0)
@@ -68,23 +66,22 @@ class Rates:
     """Messages: one a second, three at once."""
     private_edits: tuple[int, float] = (3, 3.0)
     light: tuple[int, float] = (10, 5.0)
-    kept_free: float = 0.4
-    """This share of each window is closed to what may be dropped."""
+    reserved_share: float = 0.4
+    """This share of each window is reserved for calls that may not be dropped."""
 
 
-class Window:
-    """At most `limit` arrivals in any `span_s` seconds."""
+class RateWindow:
+    """At most ``limit`` arrivals in any ``span_s`` seconds."""
 
-    def __init__(self, limit: int, span_s: float, kept_free: float = 0.0) -> None:
+    def __init__(self, limit: int, span_s: float, reserved_share: float = 0.0) -> None:
         self.limit = limit
         self.span_s = span_s
-        self._for_droppable = max(1, limit - int(limit * kept_free))
+        self._for_droppable = max(1, limit - int(limit * reserved_share))
         self._ended: list[float] = []
         self._flying: dict[int, float] = {}
 
     def ready_at(self, now: float, *, is_droppable: bool = False) -> float:
-        """The earliest time of another send, as far as it is known; infinite if an end of those
-        under way must come first."""
+        """Return the earliest time of another send; infinite if one under way must end before."""
         self._settle(now)
         limit = self._for_droppable if is_droppable else self.limit
         excess = len(self._ended) + len(self._flying) - limit
@@ -99,17 +96,17 @@ class Window:
         self._flying[ticket] = now
 
     def end(self, ticket: int, now: float) -> None:
-        """It has been answered, or given up."""
+        """Note that a send was answered, refused or given up."""
         if self._flying.pop(ticket, None) is not None:
             insort(self._ended, now)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing is counted."""
+        """Whether no send is counted."""
         self._settle(now)
         return not (self._ended or self._flying)
 
     def next_change(self, now: float) -> float:
-        """When a send under way counts as arrived at the latest; infinite if none is."""
+        """Return when the oldest send under way counts as ended; infinite if there is none."""
         return min((began + _STUCK_S for began in self._flying.values()), default=inf)
 
     def _settle(self, now: float) -> None:
@@ -125,36 +122,40 @@ class Window:
 
 @dataclass(slots=True)
 class _Chat:
-    windows: dict[Kind, Window]
-    paused_until: dict[Kind, float] = field(default_factory=lambda: dict.fromkeys(Kind, 0.0))
+    windows: dict[CallKind, RateWindow]
+    paused_until: dict[CallKind, float] = field(
+        default_factory=lambda: dict.fromkeys(CallKind, 0.0)
+    )
 
 
-class Flood:
-    """What one bot has sent lately, and where it was told to wait.
+class RateLimiter:
+    """Counts what one bot has sent lately, and knows the pauses that the platform asked for.
 
-    It outlives the connections of a bot: the platform goes on counting while a bot is rebuilt. It
-    does not outlive the process, and need not. The part of the outbox that was refused keeps in
-    its row when it may go again, and nothing passes it in its conversation, so however often the
-    process is killed within a pause, that conversation is left alone. What else there is to say in
-    the chat (another topic, a sign of life) learns of the pause by one refusal in the next
-    process, which has no effect and burns no attempt.
+    It outlives the connections of a bot, because the platform goes on counting while a bot is
+    rebuilt. It does not outlive the process, and need not: a refused part of the outbox stores in
+    its row when it may be sent again, and no other part overtakes it in its conversation. So
+    nothing is sent into that conversation during the pause, even if the process is killed. Other
+    calls in the chat (another topic, a typing sign) meet one more refusal in the next process,
+    which has no effect and uses up no attempt.
     """
 
     def __init__(self, rates: Rates | None = None) -> None:
         self._rates = rates or Rates()
-        self._bot = Window(*self._rates.bot, self._rates.kept_free)
+        self._bot = RateWindow(*self._rates.bot, self._rates.reserved_share)
         self._bot_paused_until = 0.0
         self._chats: dict[int, _Chat] = {}
         self._last_ticket = 0
 
     def new_ticket(self) -> int:
-        """A number for the next send; numbers go upwards."""
+        """Return a number for the next send; numbers go upwards."""
         self._last_ticket += 1
         return self._last_ticket
 
-    def ready_at(self, chat_id: int, kind: Kind, now: float, *, is_droppable: bool) -> float:
-        """The earliest time at which such a send may begin; `now` if at once, infinite if that
-        depends on sends under way."""
+    def ready_at(self, chat_id: int, kind: CallKind, now: float, *, is_droppable: bool) -> float:
+        """Return the earliest time at which such a send may begin.
+
+        It is ``now`` if it may begin at once, and infinite if a send under way must end before.
+        """
         chat = self._chat(chat_id, now)
         window = chat.windows[kind]
         return max(
@@ -165,32 +166,32 @@ class Flood:
             self._bot.ready_at(now, is_droppable=is_droppable),
         )
 
-    def next_change(self, chat_id: int, kind: Kind, now: float) -> float:
-        """When an infinite answer of `ready_at` may change without an end."""
+    def next_change(self, chat_id: int, kind: CallKind, now: float) -> float:
+        """Return when an infinite result of ``ready_at`` may change though no send ends."""
         window = self._chat(chat_id, now).windows[kind]
         return min(window.next_change(now), self._bot.next_change(now))
 
-    def begin(self, ticket: int, chat_id: int, kind: Kind, now: float) -> None:
-        """Count a send that begins now; `ticket` is its own."""
+    def begin(self, ticket: int, chat_id: int, kind: CallKind, now: float) -> None:
+        """Count a send that begins now; ``ticket`` is its number."""
         self._chat(chat_id, now).windows[kind].begin(ticket, now)
         self._bot.begin(ticket, now)
 
-    def end(self, ticket: int, chat_id: int, kind: Kind, now: float) -> None:
-        """The send was answered, refused or given up."""
+    def end(self, ticket: int, chat_id: int, kind: CallKind, now: float) -> None:
+        """Note that a send was answered, refused or given up."""
         self._chat(chat_id, now).windows[kind].end(ticket, now)
         self._bot.end(ticket, now)
 
-    def refused(self, chat_id: int, kind: Kind, retry_after_s: float, now: float) -> None:
-        """The platform asked for a pause in answer to such a call.
+    def refused(self, chat_id: int, kind: CallKind, retry_after_s: float, now: float) -> None:
+        """Note that the platform answered such a call with the request for a pause.
 
-        It is this chat's, for this kind and the lesser ones; in a group an edit counts as the
-        message it shares a window with. It is the whole bot's if messages of another chat are
-        still in a pause, because then it is about more than a chat.
+        The pause is for this chat, this kind and the less important ones; in a group an edit
+        counts as a message, with which it shares a window. If messages of another chat are paused
+        as well, it is for the whole bot, because then it concerns more than one chat.
         """
-        if kind is Kind.EDIT and chat_id < 0:
-            kind = Kind.MESSAGE
+        if kind is CallKind.EDIT and chat_id < 0:
+            kind = CallKind.MESSAGE
         until = now + retry_after_s
-        if kind is Kind.MESSAGE and any(
+        if kind is CallKind.MESSAGE and any(
             chat.paused_until[kind] > now for other, chat in self._chats.items() if other != chat_id
         ):
             self._bot_paused_until = max(self._bot_paused_until, until)
@@ -198,9 +199,8 @@ class Flood:
         for each in _PAUSED[kind]:
             paused[each] = max(paused[each], until)
 
-    def pause_s(self, chat_id: int, now: float, kind: Kind = Kind.LIGHT) -> float:
-        """Seconds for which such calls are to leave this chat alone, because the platform said
-        so."""
+    def pause_s(self, chat_id: int, now: float, kind: CallKind = CallKind.LIGHT) -> float:
+        """Return for how many seconds such calls are paused in this chat by the platform."""
         chat = self._chats.get(chat_id)
         until = max(self._bot_paused_until, chat.paused_until[kind] if chat else 0.0)
         return max(0.0, until - now)
@@ -213,16 +213,16 @@ class Flood:
             chat = self._chats[chat_id] = _Chat(self._windows(chat_id))
         return chat
 
-    def _windows(self, chat_id: int) -> dict[Kind, Window]:
+    def _windows(self, chat_id: int) -> dict[CallKind, RateWindow]:
         rates = self._rates
-        light = Window(*rates.light, rates.kept_free)
+        light = RateWindow(*rates.light, rates.reserved_share)
         if chat_id < 0:
-            both = Window(*rates.group, rates.kept_free)
-            return {Kind.MESSAGE: both, Kind.EDIT: both, Kind.LIGHT: light}
+            both = RateWindow(*rates.group, rates.reserved_share)
+            return {CallKind.MESSAGE: both, CallKind.EDIT: both, CallKind.LIGHT: light}
         return {
-            Kind.MESSAGE: Window(*rates.private, rates.kept_free),
-            Kind.EDIT: Window(*rates.private_edits, rates.kept_free),
-            Kind.LIGHT: light,
+            CallKind.MESSAGE: RateWindow(*rates.private, rates.reserved_share),
+            CallKind.EDIT: RateWindow(*rates.private_edits, rates.reserved_share),
+            CallKind.LIGHT: light,
         }
 
     def _forget(self, now: float) -> None:
@@ -234,32 +234,36 @@ class Flood:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A send that waits for its turn; tickets count upwards."""
+class QueuedSend:
+    """A send that waits; tickets count upwards."""
 
     ticket: int
     chat_id: int
-    kind: Kind
+    kind: CallKind
     priority: int
     """Lower goes first."""
     give_up_at: float
-    """It goes by then or not at all."""
+    """It is begun by this time (loop seconds) or given up."""
     is_droppable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Who goes now, who gives up (and how long it would still have to wait), when to look again."""
+class SendPlan:
+    """Which sends begin now, which are given up, and when to plan again.
 
-    go: tuple[Waiting, ...]
-    give_up: tuple[tuple[Waiting, float], ...]
+    ``give_up`` has for each send the seconds for which it would still have to wait. ``look_at`` is
+    in loop seconds.
+    """
+
+    go: tuple[QueuedSend, ...]
+    give_up: tuple[tuple[QueuedSend, float], ...]
     look_at: float
 
 
-def plan(waiting: Iterable[Waiting], flood: Flood, now: float) -> Plan:
-    """Decide about all that wait, best first; who goes is counted in `flood`."""
-    go: list[Waiting] = []
-    give_up: list[tuple[Waiting, float]] = []
+def plan(waiting: Iterable[QueuedSend], flood: RateLimiter, now: float) -> SendPlan:
+    """Decide about all waiting sends, best priority first; ``flood`` counts those that begin."""
+    go: list[QueuedSend] = []
+    give_up: list[tuple[QueuedSend, float]] = []
     look_at = inf
     for one in sorted(waiting, key=lambda one: (one.priority, one.ticket)):
         at = flood.ready_at(one.chat_id, one.kind, now, is_droppable=one.is_droppable)
@@ -271,4 +275,4 @@ def plan(waiting: Iterable[Waiting], flood: Flood, now: float) -> Plan:
         else:
             change = at if at < inf else flood.next_change(one.chat_id, one.kind, now)
             look_at = min(look_at, one.give_up_at, change)
-    return Plan(tuple(go), tuple(give_up), look_at)
+    return SendPlan(tuple(go), tuple(give_up), look_at)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsup.catalogue import load
-from agentsup.channels.cards import AGAIN, CANCEL, QUESTION, offered
-
-__all__ = ["MAX_LABEL_CHARS", "inline_keyboard", "markup"]
+from agentsup.catalogue import words
+from agentsup.channels.core.sending.cards import AGAIN, CANCEL, QUESTION, offered
 
 MAX_LABEL_CHARS = 60
 _NARROW_CHARS = 12
-"""Options up to this length stand side by side."""
+"""Options up to this length share a row."""
 _PER_ROW = 3
 _PLACEHOLDER_MAX = 64
 
@@ -20,31 +18,31 @@ _PLACEHOLDER_MAX = 64
 def markup(
     kind: str, body: Mapping[str, Any], *, is_private: bool, language: str = ""
 ) -> dict[str, Any] | None:
-    """The ``reply_markup`` of a part, or None. It belongs to the part's last message."""
-    words = load()
+    """Return the ``reply_markup`` of a part, or None. It belongs to the part's last message."""
+    say = words(language)
     rows = [list(row) for row in body.get("buttons") or ()]
     question_id = str(body.get("question_id") or "")
     if kind == "question" and question_id:
         rows += _option_rows(question_id, offered(body), is_approval="choices" in body)
         if not rows:
-            placeholder = words.text("question.placeholder", language)[:_PLACEHOLDER_MAX]
-            # In a group it would open a reply for everybody.
+            placeholder = say("question.placeholder")[:_PLACEHOLDER_MAX]
+            # In a group, ``force_reply`` would open a reply for everybody.
             return (
                 {"force_reply": True, "input_field_placeholder": placeholder}
                 if is_private
                 else None
             )
     if "again" in body:
-        label = words.text("button.again", language)
+        label = say("button.again")
         rows.append([{"label": label, "data": f"{AGAIN}{body['again']}"}])
     if body.get("cancel"):
-        label = words.text("button.cancel", language)
+        label = say("button.cancel")
         rows.append([{"label": label, "data": f"{CANCEL}{body['cancel']}"}])
     return inline_keyboard(rows) if rows else None
 
 
 def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
-    """Rows of ``{"label", "data" | "url"}`` as the Bot API wants them."""
+    """Return rows of ``{"label", "data" | "url"}`` in the form of the Bot API."""
     return {
         "inline_keyboard": [
             [
@@ -73,7 +71,7 @@ def _option_rows(
     wide = any(len(label) > _NARROW_CHARS for label, _ in options)
     width = 1 if wide else _PER_ROW
     rows = [buttons[i : i + width] for i in range(0, len(buttons), width)]
-    # What allows a call stands apart from what denies it, which comes last.
+    # The denial has a row of its own, after the options that allow the call.
     return [*rows, denial] if denial else rows
 
 

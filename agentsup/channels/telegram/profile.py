@@ -1,36 +1,34 @@
-"""The bot's profile: its menu of commands in each language, and what it says about itself.
+"""The bot's profile: its menu of commands in each language, and its description.
 
-Set only when it has changed: what was set last is in the store, so that fifty bots that start
-together ask nothing of the platform.
+It is set only when it has changed. The store has a digest of the last one, so fifty bots that start
+together make no calls for it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from agentsup.catalogue import ENGLISH, Catalogue
-from agentsup.channels.telegram.errors import TelegramError, TokenRefused
-from agentsup.channels.telegram.sender import Caller
-from agentsup.channels.telegram.updates import CHANNEL
-from agentsup.kit.clock import Clock
+from agentsup.channels.core.errors import PlatformError, TokenRefused
+from agentsup.channels.core.receiving.messages import BotServices
+from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.received import CHANNEL
+from agentsup.kit.log import get_logger
 from agentsup.model.control import CommandInfo, Commands
-from agentsup.store.database import Database, Tx
+from agentsup.store import Tx
 
-__all__ = ["Call", "calls_of", "publish_profile"]
-
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _MAX_COMMANDS = 100
 _MAX_HELP_CHARS = 256
 _MAX_DESCRIPTION = 512
 _MAX_SHORT = 120
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
 _HIDDEN = frozenset({"again", "cancel"})
-"""Typed by nobody without an id; buttons stand for them."""
+"""These need an id, so nobody types them; buttons run them."""
 
 Call = tuple[str, dict[str, Any]]
 """A method of the Bot API and its fields."""
@@ -39,10 +37,10 @@ Call = tuple[str, dict[str, Any]]
 def calls_of(
     commands: Commands, catalogue: Catalogue, agent_id: str, description: str
 ) -> tuple[Call, ...]:
-    """What has to be said to the platform. Pure.
+    """Return the calls that set the profile. Pure.
 
-    English is the default of every language that has no list of its own. An empty description
-    leaves what the owner of the bot may have set by hand.
+    English is the default for languages without a list of their own. An empty description does not
+    overwrite one that the bot's owner may have set by hand.
     """
     calls: list[Call] = [
         ("setMyCommands", {"commands": _listed(commands.offered(agent_id, ENGLISH))})
@@ -59,26 +57,18 @@ def calls_of(
 
 
 async def publish_profile(
-    client: Caller,
-    *,
-    database: Database,
-    clock: Clock,
-    commands: Commands,
-    catalogue: Catalogue,
-    agent_id: str,
-    bot_id: str,
-    server: str,
-    description: str = "",
+    deps: BotServices, client: TelegramClient, calls: Sequence[Call], *, server: str
 ) -> bool:
-    """Set commands and descriptions if they differ from what was set last; True if so.
+    """Make the ``calls`` if they differ from those made last; return whether it did.
 
-    ``server`` is the base URL: another server knows nothing yet. Trouble of the platform is logged
-    and left to the next start. Raises ``TokenRefused`` and what the store raises.
+    ``server`` is the base URL: on another server they must be set again. Other errors of the
+    platform are logged, and the next start tries again. Raises ``TokenRefused`` and what the store
+    raises.
     """
-    calls = calls_of(commands, catalogue, agent_id, description)
+    bot_id = client.bot_id
     text = json.dumps([server, calls], ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    known = await database.read(
+    known = await deps.database.read(
         lambda reader: reader.scalar(
             "SELECT digest FROM profiles WHERE channel = ? AND bot_id = ?", (CHANNEL, bot_id)
         ),
@@ -91,10 +81,10 @@ async def publish_profile(
             await client.call(method, **fields)
     except TokenRefused:
         raise
-    except TelegramError as error:
-        _log.warning("the menu of bot %s was not set: %s", bot_id, error)
+    except PlatformError as error:
+        _log.warning(f"the menu of bot {bot_id} was not set: {error}")
         return False
-    at = clock.now_ms()
+    at = deps.clock.now_ms()
 
     def keep(tx: Tx) -> None:
         tx.execute(
@@ -104,7 +94,7 @@ async def publish_profile(
             (CHANNEL, bot_id, digest, at),
         )
 
-    await database.write(keep, name="telegram.profile")
+    await deps.database.write(keep, name="telegram.profile")
     return True
 
 

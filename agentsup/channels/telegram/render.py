@@ -1,7 +1,7 @@
-"""Answers as Telegram shows them: texts with entities, each within the limits of a message.
+"""Answers for Telegram: texts with entities, each within the limits of a message.
 
-Entities rather than MarkdownV2 or HTML: there is nothing to escape, so no answer can break a
-parser. Everything here is pure; the same answer gives the same pieces after a restart (P2).
+Entities are used instead of MarkdownV2 or HTML: nothing must be escaped, so no answer can cause a
+parse error. All functions are pure; the same answer gives the same pieces after a restart (P2).
 """
 
 from __future__ import annotations
@@ -9,57 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
-from agentsup.channels.answer.clean import is_blank
-from agentsup.channels.answer.layout import lay_out
-from agentsup.channels.answer.markdown import parse
-from agentsup.channels.answer.split import Passage, passages, utf16_len
-from agentsup.model.answer import (
-    Answer,
-    Buttons,
-    Capabilities,
-    Markup,
-    Span,
-    Style,
-    TextUnit,
-)
-from agentsup.model.errors import BadRequest
-
-__all__ = [
-    "CAPABILITIES",
-    "ON_LOOP_MAX_CHARS",
-    "Entity",
-    "Piece",
-    "keyboard",
-    "plain",
-    "render",
-    "render_answer",
-    "render_partial",
-    "utf16_len",
-]
+from agentsup.channels.text.clean import is_blank
+from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.split import Passage, passages, utf16_len
+from agentsup.model.answer import AnswerBlocks, Capabilities, Style, TextSpan
 
 CAPABILITIES = Capabilities(
     text_limit=4096,
-    text_unit=TextUnit.UTF16,
     caption_limit=1024,
-    markup=Markup.ENTITIES,
-    edits=True,
-    min_edit_interval_ms=1_500,
-    buttons=True,
-    drafts=True,
-    reactions=True,
-    threads=True,
-    typing=True,
-    files=True,
     max_file_bytes=50 * 1024 * 1024,
 )
 
-ON_LOOP_MAX_CHARS = 1_000
-"""Texts up to here take 2.5 ms, dense ones 9 ms; longer ones belong in a thread."""
-
+NO_PREVIEW: Final = {"link_preview_options": {"is_disabled": True}}
+"""Fields of a call whose text shows no preview of links."""
 MAX_ENTITIES = 100
-_MAX_CALLBACK_BYTES = 64
 _MAX_URL_CHARS = 2_048
 _MAX_LANGUAGE_CHARS = 32
 _LONG_QUOTE_CHARS, _LONG_QUOTE_LINES = 600, 10
@@ -74,7 +40,8 @@ _TYPES = {
     Style.LINK: "text_link",
     Style.QUOTE: "blockquote",
 }
-# Kept first when there are too many. A spoiler hides what must not be seen at once.
+# If there are too many spans, the first of these styles are kept. A spoiler hides text that must
+# not be seen at once, so it comes first.
 _IMPORTANCE = (
     Style.SPOILER,
     Style.PRE,
@@ -108,38 +75,40 @@ class Piece:
     entities: tuple[Entity, ...] = ()
 
     def fields(self) -> dict[str, Any]:
-        """For sendMessage, editMessageText, sendMessageDraft."""
+        """The fields for sendMessage, editMessageText, sendMessageDraft."""
         return {"text": self.text} | ({"entities": [*self.entities]} if self.entities else {})
 
     def caption_fields(self) -> dict[str, Any]:
-        """For sendDocument, sendPhoto and their like."""
+        """The fields for sendDocument, sendPhoto and the like."""
         entities = {"caption_entities": [*self.entities]} if self.entities else {}
         return {"caption": self.text} | entities
 
 
 def render(text: str, *, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
-    """An engine's Markdown as messages of at most ``limit`` UTF-16 units; none if nothing is seen.
+    """Render an engine's Markdown as messages of at most ``limit`` UTF-16 units; none if blank.
 
-    Costs 2 to 10 µs per character: above ``ON_LOOP_MAX_CHARS`` run it in a thread.
+    Takes 2 to 10 µs per character, so long texts go through ``channels.text.rendering``.
     """
     return render_answer(parse(text), limit=limit)
 
 
-def render_answer(answer: Answer, *, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
-    """Blocks as messages. Files and buttons are not text: they go by methods of their own."""
+def render_answer(
+    answer: AnswerBlocks, *, limit: int = CAPABILITIES.text_limit
+) -> tuple[Piece, ...]:
+    """Render blocks as messages. Files and buttons are left out: other methods send them."""
     return tuple(_piece(passage) for passage in passages(lay_out(answer), limit))
 
 
 def render_partial(text: str, *, limit: int = CAPABILITIES.text_limit) -> Piece | None:
-    """The first message of a text that is still being written, for a preview; None if empty.
+    """Return the first message of an unfinished text, for a preview; None if it is blank.
 
-    It ends in an ellipsis if there is more. Only as much of the text is read as that needs.
+    It ends with an ellipsis if there is more text. Only as much of the text is parsed as needed.
     """
     length = 2 * limit + _MAX_URL_CHARS
     while True:
         flow = lay_out(parse(text[:length]))
         found = next(passages(flow, limit - len("\n" + _CUT)), None)
-        # What was cut in the midst of its markup is shown raw, so the first message ends before it.
+        # Markup that was cut would be shown raw, so the first message must end well before the cut.
         if length >= len(text) or (found and len(flow.text) - found.end >= _MAX_URL_CHARS):
             break
         length *= 2  # much of the source was markup
@@ -147,32 +116,6 @@ def render_partial(text: str, *, limit: int = CAPABILITIES.text_limit) -> Piece 
         return None
     piece = _piece(found)
     return piece if is_blank(flow.text[found.end :]) else _with_ellipsis(piece)
-
-
-def plain(piece: Piece) -> str:
-    """What to send when the platform refuses the entities: the same text without them."""
-    return piece.text
-
-
-def keyboard(buttons: Buttons) -> dict[str, Any]:
-    """An inline keyboard. Raises ``BadRequest`` for data of more than 64 bytes."""
-    for button in (button for row in buttons.rows for button in row):
-        if len(button.data.encode()) > _MAX_CALLBACK_BYTES:
-            raise BadRequest(
-                f"the button {button.label!r} carries more than {_MAX_CALLBACK_BYTES} bytes",
-                field="buttons",
-            )
-    rows = [
-        [
-            {"text": button.label, "url": button.url}
-            if button.url
-            else {"text": button.label, "callback_data": button.data}
-            for button in row
-        ]
-        for row in buttons.rows
-        if row
-    ]
-    return {"inline_keyboard": rows}
 
 
 # -- pieces ----------------------------------------------------------------------------------------
@@ -187,22 +130,22 @@ def _with_ellipsis(piece: Piece) -> Piece:
 
 
 def _piece(passage: Passage) -> Piece:
-    """White space at the ends goes, as the platform would have it, save the indentation of code."""
+    """Strip white space as the platform does, but keep the indentation of code at the start."""
     text = passage.text.rstrip()
     first_code = min((s.start for s in passage.spans if s.style is Style.PRE), default=len(text))
     lead = min(len(text) - len(text.lstrip()), first_code)
     text = text[lead:]
     moved = (
-        Span(max(s.start - lead, 0), min(s.end - lead, len(text)), s.style, s.arg)
+        TextSpan(max(s.start - lead, 0), min(s.end - lead, len(text)), s.style, s.arg)
         for s in passage.spans
     )
     return Piece(text, _entities(text, _tidy(text, moved)))
 
 
-def _tidy(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Spans the platform takes as they are: none empty, none around code that may not be."""
-    kept: list[Span] = []
-    by_style: dict[Style, list[Span]] = {}
+def _tidy(text: str, spans: Iterable[TextSpan]) -> list[TextSpan]:
+    """Return spans that the platform accepts: none blank, and only allowed ones around code."""
+    chosen: list[TextSpan] = []
+    by_style: dict[Style, list[TextSpan]] = {}
     for span in spans:
         by_style.setdefault(span.style, []).append(span)
     links = [span for span in by_style.pop(Style.LINK, []) if _is_openable(span.arg)]
@@ -211,15 +154,15 @@ def _tidy(text: str, spans: Iterable[Span]) -> list[Span]:
         for code in by_style.pop(Style.CODE, [])
         if not any(link.start < code.end and code.start < link.end for link in links)
     ]
-    kept += links
-    kept += codes
-    kept += by_style.pop(Style.PRE, [])
+    chosen += links
+    chosen += codes
+    chosen += by_style.pop(Style.PRE, [])
     for style, found in by_style.items():
         joined = _joined(found)
         if style not in _MAY_SURROUND_CODE:
             joined = _outside(joined, codes)
-        kept += joined
-    trimmed = (span if span.style is Style.PRE else _trimmed(text, span) for span in kept)
+        chosen += joined
+    trimmed = (span if span.style is Style.PRE else _trimmed(text, span) for span in chosen)
     return [span for span in trimmed if text[span.start : span.end].strip()]
 
 
@@ -227,39 +170,39 @@ def _is_openable(url: str) -> bool:
     return bool(_OPENABLE.match(url)) and len(url) <= _MAX_URL_CHARS
 
 
-def _joined(spans: list[Span]) -> list[Span]:
-    """Spans of one style without overlaps; they come sorted by start."""
-    joined: list[Span] = []
+def _joined(spans: list[TextSpan]) -> list[TextSpan]:
+    """Merge overlapping spans of one style; they must be sorted by start."""
+    joined: list[TextSpan] = []
     for span in spans:
         if joined and span.start < joined[-1].end:
             last = joined[-1]
-            joined[-1] = Span(last.start, max(last.end, span.end), last.style)
+            joined[-1] = TextSpan(last.start, max(last.end, span.end), last.style)
         else:
             joined.append(span)
     return joined
 
 
-def _outside(spans: list[Span], holes: list[Span]) -> list[Span]:
-    """What remains of spans beside the holes; both sorted and without overlaps."""
-    found: list[Span] = []
+def _outside(spans: list[TextSpan], holes: list[TextSpan]) -> list[TextSpan]:
+    """Return the parts of spans outside the holes; both sorted and without overlaps."""
+    found: list[TextSpan] = []
     for span in spans:
         start = span.start
         for hole in holes:
             if hole.end <= start or hole.start >= span.end:
                 continue
-            found.append(Span(start, hole.start, span.style))
+            found.append(TextSpan(start, hole.start, span.style))
             start = hole.end
-        found.append(Span(start, span.end, span.style))
+        found.append(TextSpan(start, span.end, span.style))
     return [span for span in found if span.start < span.end]
 
 
-def _trimmed(text: str, span: Span) -> Span:
+def _trimmed(text: str, span: TextSpan) -> TextSpan:
     part = text[span.start : span.end]
     start = span.start + len(part) - len(part.lstrip())
-    return Span(start, max(start, span.start + len(part.rstrip())), span.style, span.arg)
+    return TextSpan(start, max(start, span.start + len(part.rstrip())), span.style, span.arg)
 
 
-def _entities(text: str, spans: list[Span]) -> tuple[Entity, ...]:
+def _entities(text: str, spans: list[TextSpan]) -> tuple[Entity, ...]:
     if len(spans) > MAX_ENTITIES:
         spans.sort(key=lambda span: (_rank(text, span), span.start))
         spans = spans[:MAX_ENTITIES]
@@ -267,13 +210,13 @@ def _entities(text: str, spans: list[Span]) -> tuple[Entity, ...]:
     return tuple(_entity(text, span) for span in spans)
 
 
-def _rank(text: str, span: Span) -> int:
-    """A link that shows its own address is one without an entity as well."""
+def _rank(text: str, span: TextSpan) -> int:
+    """Return the rank of a span; a link that shows its own URL needs no entity and comes last."""
     is_bare = span.style is Style.LINK and text[span.start : span.end] == span.arg
     return len(_IMPORTANCE) if is_bare else _IMPORTANCE.index(span.style)
 
 
-def _entity(text: str, span: Span) -> Entity:
+def _entity(text: str, span: TextSpan) -> Entity:
     shown = text[span.start : span.end]
     entity = Entity(
         type=_TYPES[span.style], offset=utf16_len(text[: span.start]), length=utf16_len(shown)

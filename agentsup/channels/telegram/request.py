@@ -1,40 +1,43 @@
-"""python-telegram-bot over our own HTTP session. Imported by `library.load` only.
+"""python-telegram-bot over our own HTTP session. Imported only by ``library.load``.
 
-Answers are turned into our typed errors here, where status and body are at hand; they travel
-through the library inside one of its own.
+Answers become our typed errors here, where status and body are known. They pass through the library
+wrapped in one of its own errors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from telegram import Bot
-from telegram.error import TelegramError as LibraryError
-from telegram.request import BaseRequest
+from telegram._files.inputfile import InputFile
+from telegram.error import TelegramError
+from telegram.request._baserequest import BaseRequest
+from telegram.request._requestdata import RequestData
+from telegram.request._requestparameter import RequestParameter
 
-from agentsup.channels.http import BeforeSending
-from agentsup.channels.telegram import errors
-from agentsup.channels.telegram.http import SharedHttp
+from agentsup.channels.core.errors import PlatformError
+from agentsup.channels.core.sending.http import BeforeSending
+from agentsup.channels.telegram.errors import error_of
+from agentsup.channels.telegram.http import SERVER, SharedHttp
 
 if TYPE_CHECKING:
     from telegram._utils.types import JSONDict, ODVInput
-    from telegram.request import RequestData
 
-__all__ = ["Carried", "RawBot", "Request", "new_bot", "sending"]
 
 _TIMEOUT_S = 20.0
-# The library stands between a call and its request, and hands nothing of ours on.
+_CONFLICT = 409
+"""After it the next poll must use another connection."""
+# The library is between a call and its request and passes no argument of ours on.
 _before: ContextVar[BeforeSending | None] = ContextVar("telegram before sending", default=None)
 
 
 @contextmanager
 def sending(before: BeforeSending | None) -> Iterator[None]:
-    """Have ``before`` awaited by the call made in the block, when its request is about to leave."""
+    """Let the call made in the block await ``before`` immediately before its request is sent."""
     mine = _before.set(before)
     try:
         yield
@@ -42,20 +45,12 @@ def sending(before: BeforeSending | None) -> Iterator[None]:
         _before.reset(mine)
 
 
-class Carried(LibraryError):
-    """Carries one of our errors through the library."""
+class WrappedError(TelegramError):
+    """Wraps one of our errors to pass it through the library."""
 
-    def __init__(self, error: errors.TelegramError) -> None:
+    def __init__(self, error: PlatformError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-class RawBot(Bot):
-    """A bot whose calls are made by name and answered with raw JSON."""
-
-    @classmethod
-    def _warn(cls, *args: Any, **kwargs: Any) -> None:
-        """Say nothing: that a typed method exists too is known, and raw answers are wanted."""
 
 
 class Request(BaseRequest):
@@ -64,15 +59,22 @@ class Request(BaseRequest):
     def __init__(self, http: SharedHttp) -> None:
         self._http = http
 
+    async def call(self, url: str, fields: Mapping[str, Any], timeout_s: float) -> Any:
+        """Post ``fields``, without those that are None, and return the raw result."""
+        given = [
+            RequestParameter.from_input(*each) for each in fields.items() if each[1] is not None
+        ]
+        return await self.post(url, RequestData(given), read_timeout=timeout_s)
+
     @property
     def read_timeout(self) -> float | None:
         return _TIMEOUT_S
 
     async def initialize(self) -> None:
-        """Nothing: the session opens itself."""
+        """Do nothing: the session is opened at first use."""
 
     async def shutdown(self) -> None:
-        """Nothing: the session belongs to all bots."""
+        """Do nothing: the session belongs to all bots."""
 
     async def do_request(
         self,
@@ -84,42 +86,39 @@ class Request(BaseRequest):
         connect_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
         pool_timeout: ODVInput[float] = BaseRequest.DEFAULT_NONE,
     ) -> tuple[int, bytes]:
-        """Post ``request_data``; ``read_timeout`` bounds the whole call. Raises ``Carried``."""
+        """Post ``request_data``; ``read_timeout`` bounds the call. Raises ``WrappedError``."""
         timeout_s = float(read_timeout) if isinstance(read_timeout, int | float) else _TIMEOUT_S
         try:
-            answer = await self._http.post(
-                url, _form(request_data), timeout_s=timeout_s, before=_before.get()
+            answer = await self._http.pool.request(
+                "POST",
+                url,
+                server=SERVER,
+                data=_form(request_data),
+                timeout_s=timeout_s,
+                hang_up_after=_CONFLICT,
+                before=_before.get(),
             )
-        except errors.TelegramError as error:
-            raise Carried(error) from None
+        except PlatformError as error:
+            raise WrappedError(error) from None
         if not 200 <= answer.status <= 299:
-            raise Carried(
-                errors.error_of(answer.status, answer.body, retry_after=answer.retry_after)
-            )
+            raise WrappedError(error_of(answer.status, answer.body, retry_after=answer.retry_after))
         return answer.status, answer.body
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> JSONDict:
-        """The answer of a successful call. Raises ``Carried`` if it makes no sense."""
+        """Parse the answer of a successful call. Raises ``WrappedError`` if it is malformed."""
         try:
             answer = json.loads(payload)
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict) and answer.get("ok") is True and "result" in answer:
             return answer
-        raise Carried(errors.error_of(200, payload))
+        raise WrappedError(error_of(200, payload))
 
 
-def new_bot(token: str, *, base_url: str, base_file_url: str, http: SharedHttp) -> RawBot:
-    """A bot that does nothing by itself: no call is made until one is asked for."""
-    request = Request(http)
-    return RawBot(
-        token,
-        base_url=base_url,
-        base_file_url=base_file_url,
-        request=request,
-        get_updates_request=request,
-    )
+def input_file(handle: Any, name: str) -> InputFile:
+    """An open file as a field of a call."""
+    return InputFile(handle, filename=name, read_file_handle=False)
 
 
 def _form(data: RequestData | None) -> Any:

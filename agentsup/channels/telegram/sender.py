@@ -1,8 +1,8 @@
-"""One bot's way out: everything written to chats passes here, paced and by priority.
+"""The sender of one bot: all calls to chats pass it, by priority and within the rate limits.
 
-What people asked for waits its turn; what only decorates (typing, drafts, edits of a stream) is
-dropped as soon as there is any pressure, and a part of every limit is closed to it, so that an
-answer never waits behind it.
+Answers wait until they may be sent. Optional calls (typing, drafts, edits of a stream) are dropped
+as soon as they would have to wait long, and a part of every limit is reserved for the others, so
+that an answer never waits behind them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
-from agentsup.channels.http import BeforeSending
-from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent, TelegramError
-from agentsup.channels.telegram.flood import Flood, Kind, Plan, Waiting, kind_of, plan
-from agentsup.channels.upload import UploadFile
+from agentsup.channels.core.errors import LowPriorityDropped, NotSent, PlatformError, RateLimited
+from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.sending.http import BeforeSending
+from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.flood import (
+    CallKind,
+    QueuedSend,
+    SendPlan,
+    kind_of,
+    plan,
+)
 from agentsup.kit.clock import Clock
-from agentsup.kit.tasks import TaskOwner
-
-__all__ = ["Caller", "SendPriority", "Sender"]
+from agentsup.kit.tasks import TaskOwner, is_set_within
 
 _WAIT_S = 5.0
-"""Longest wait for our own pace of what is not droppable: it lies in the outbox and can come
-back."""
+"""Longest wait of a send that may not be dropped; the relay, or another caller, tries it again."""
 _CLOSE_S = 1.0
 
 
 class SendPriority(IntEnum):
-    """Who goes first; the first two are never dropped."""
+    """The order of sends; the first two kinds are never dropped."""
 
     FINAL = 0
     BUTTONS = 1
@@ -40,31 +44,12 @@ class SendPriority(IntEnum):
 
 
 _PATIENCE_S = {SendPriority.EDIT: 1.0, SendPriority.DRAFT: 0.3}
-"""How long a droppable send waits for its turn."""
-
-
-class Caller(Protocol):
-    """What a sender needs of a client."""
-
-    @property
-    def flood(self) -> Flood:
-        """What this bot has sent lately, in all its lives."""
-        ...
-
-    async def call(
-        self,
-        method: str,
-        *,
-        timeout_s: float = 20.0,
-        files: Mapping[str, UploadFile] | None = None,
-        before: BeforeSending | None = None,
-        **fields: Any,
-    ) -> Any: ...
+"""Seconds that a droppable send waits at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ticket:
-    waiting: Waiting
+    waiting: QueuedSend
     turn: asyncio.Future[None]
     replaces: str | None
 
@@ -72,7 +57,7 @@ class _Ticket:
 class Sender:
     """Sends for one bot within the platform's limits."""
 
-    def __init__(self, client: Caller, clock: Clock) -> None:
+    def __init__(self, client: TelegramClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._flood = client.flood
@@ -95,16 +80,15 @@ class Sender:
         before: BeforeSending | None = None,
         **fields: Any,
     ) -> Any:
-        """Wait for the turn of this send, call ``method`` with ``chat_id`` and return its result.
+        """Wait until this send may begin, call ``method`` with ``chat_id`` and return its result.
 
-        ``before`` is awaited after all waits, when the request is about to leave.
+        ``before`` is awaited after all waits, immediately before the request is sent.
 
-        A droppable send that can't go soon raises ``Dropped``; so does one that waits while a
-        newer one with the same ``replaces`` arrives. Another raises ``FloodWait`` when its turn is
-        further away than it may wait (a message: when the platform has asked for a pause),
-        ``NotSent`` when the sender is closed. All of that means
-        that nothing was sent, as does a cancellation while it waits. Else raises what
-        ``TelegramClient.call`` raises.
+        A droppable send that cannot begin soon raises ``LowPriorityDropped``; so does one that
+        waits when a newer one with the same ``replaces`` arrives. Another send raises ``RateLimited``
+        if it would have to wait too long (a message: if the platform has asked for a pause).
+        ``NotSent``: the sender is closed. In all these cases, and after a cancellation during the
+        wait, nothing was sent. Else raises what ``TelegramClient.call`` raises.
         """
         kind = kind_of(method)
         ticket = await self._turn(chat_id, kind, priority, replaces, droppable=droppable)
@@ -117,7 +101,7 @@ class Sender:
                 chat_id=chat_id,
                 **fields,
             )
-        except FloodWait as error:
+        except RateLimited as error:
             self._flood.refused(chat_id, kind, error.retry_after_s, self._clock.monotonic())
             raise
         finally:
@@ -127,24 +111,24 @@ class Sender:
     async def _turn(
         self,
         chat_id: int,
-        kind: Kind,
+        kind: CallKind,
         priority: SendPriority,
         replaces: str | None,
         *,
         droppable: bool,
     ) -> int:
-        """Wait until this send may begin; it is counted from then on."""
+        """Wait until this send may begin; from then on it is counted."""
         if self._is_closed:
             raise NotSent("this bot's sender is closed")
         if replaces is not None:
             self.withdraw(replaces)
         now = self._clock.monotonic()
         patience_s = _PATIENCE_S.get(priority, 0.0) if droppable else _WAIT_S
-        if kind is Kind.MESSAGE and self._flood.pause_s(chat_id, now, kind) > 0:
-            # Not waited out here: its row in the outbox keeps the time too, over a restart as well,
-            # and its place in the relay is free for others.
+        if kind is CallKind.MESSAGE and self._flood.pause_s(chat_id, now, kind) > 0:
+            # Do not wait here: the outbox row stores the time, also for a restart, and the slot in
+            # the relay is free for others meanwhile.
             patience_s = 0.0
-        waiting = Waiting(
+        waiting = QueuedSend(
             ticket=self._flood.new_ticket(),
             chat_id=chat_id,
             kind=kind,
@@ -155,12 +139,12 @@ class Sender:
         turn = asyncio.get_running_loop().create_future()
         self._tickets[waiting.ticket] = _Ticket(waiting, turn, replaces)
         self._decide()
-        self._wake.set()  # what was planned before may be earlier now
+        self._wake.set()  # the next decision may be due earlier now
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                # Its turn had come in the same instant; nothing was sent all the same.
+                # It was let go at the same instant and is counted, but nothing was sent.
                 self._flood.end(waiting.ticket, chat_id, kind, self._clock.monotonic())
                 self._wake.set()
             raise
@@ -169,59 +153,57 @@ class Sender:
         return waiting.ticket
 
     def withdraw(self, key: str) -> bool:
-        """Take back a waiting send with ``replaces == key``; False if none waits."""
+        """Drop a waiting send with ``replaces == key``; False if none waits."""
         found = [one for one in self._tickets.values() if one.replaces == key]
         for ticket in found:
-            self._refuse(ticket, Dropped("a newer one took its place"))
+            self._refuse(ticket, LowPriorityDropped("a newer one took its place"))
         return bool(found)
 
-    def pause_s(self, chat_id: int, kind: Kind = Kind.LIGHT) -> float:
-        """Seconds for which Telegram has asked us (or the bot) to send no such calls to this chat;
-        or 0. A pause of light calls is the longest, one of messages the shortest."""
+    def pause_s(self, chat_id: int, kind: CallKind = CallKind.LIGHT) -> float:
+        """Return for how many seconds Telegram has paused such calls to this chat, or 0.
+
+        The pause of light calls is the longest, that of messages the shortest.
+        """
         return self._flood.pause_s(chat_id, self._clock.monotonic(), kind)
 
     async def close(self) -> None:
-        """End what waits; it raises ``NotSent``."""
+        """End the sender; waiting sends raise ``NotSent``."""
         self._is_closed = True
         for ticket in [*self._tickets.values()]:
             self._refuse(ticket, NotSent("this bot's sender is closed"))
         await self._owner.close(_CLOSE_S)
 
     def _decide(self) -> float:
-        """Let go and give up what is due; returns when to look again."""
+        """Begin and give up sends that are due; return when to decide again, in loop seconds."""
         waiting = (one.waiting for one in self._tickets.values() if not one.turn.done())
-        made: Plan = plan(waiting, self._flood, self._clock.monotonic())
+        made: SendPlan = plan(waiting, self._flood, self._clock.monotonic())
         for one in made.go:
             ticket = self._tickets.pop(one.ticket)
             ticket.turn.set_result(None)
         for one, wait_s in made.give_up:
             self._refuse(
                 self._tickets[one.ticket],
-                Dropped("no room for it now")
+                LowPriorityDropped("no room for it now")
                 if one.is_droppable
-                else FloodWait(wait_s, "our limits ask for a pause"),
+                else RateLimited(wait_s, "our limits ask for a pause"),
             )
         if self._tickets and self._pump is None:
             self._pump = self._owner.spawn(self._pumping(), name="telegram:sender")
         return made.look_at
 
-    def _refuse(self, ticket: _Ticket, error: TelegramError) -> None:
+    def _refuse(self, ticket: _Ticket, error: PlatformError) -> None:
         self._tickets.pop(ticket.waiting.ticket, None)
         if not ticket.turn.done():
             ticket.turn.set_exception(error)
 
     async def _pumping(self) -> None:
-        """Decide again whenever something ends or time allows more; lives while anything waits."""
+        """Decide again whenever a send ends or time allows more; runs while sends wait."""
         try:
             while self._tickets:
                 self._wake.clear()
                 wait_s = self._decide() - self._clock.monotonic()
                 if not self._tickets:
                     break
-                try:
-                    async with asyncio.timeout(None if wait_s == inf else max(0.0, wait_s)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await is_set_within(self._wake, None if wait_s == inf else max(0.0, wait_s))
         finally:
             self._pump = None

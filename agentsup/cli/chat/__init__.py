@@ -1,11 +1,11 @@
-"""The console chat: a conversation over `/ws`, in a terminal or in a pipe."""
+"""The console chat: a conversation over ``/ws``, in a terminal or in a pipe."""
 
 from __future__ import annotations
 
 import sys
 
-from agentsup.cli.failure import Failed
-from agentsup.cli.locate import Place
+from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.locate import DaemonLocation
 
 __all__ = ["is_in_terminal", "run_chat"]
 
@@ -15,20 +15,29 @@ def is_in_terminal() -> bool:
     return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
 
 
-def run_chat(place: Place, agent: str, conversation: str, *, warns: bool = True) -> int:
-    """Talk to `agent` until the person leaves or the input ends; returns the exit code. `warns`:
-    say first what is amiss with the agent.
+def run_chat(
+    location: DaemonLocation, agent: str, conversation: str, *, warns: bool = True
+) -> None:
+    """Talk to ``agent`` until the person leaves or the input ends.
 
-    Raises `Failed` where the daemon can't be reached at first or refuses the conversation.
+    ``warns``: show the agent's warnings first. Raises ``CommandFailed`` if the daemon can't be
+    reached at first or refuses the conversation.
     """
     import asyncio
+
+    from agentsup.cli.chat.conversation import ChatState
+    from agentsup.kit.clock import SystemClock
+    from agentsup.kit.entropy import SystemEntropy
 
     if is_in_terminal():
         from agentsup.cli.chat.terminal import chat_in_terminal as chat
     else:
         from agentsup.cli.chat.lines import chat_in_lines as chat
-    place.address()  # says at once, and before anything heavy runs, that no daemon is known
+    location.address()  # raises at once, before anything heavy runs, if no daemon is known
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    talk = ChatState(agent, conversation, lambda: entropy.new_id("say"), warns)
     try:
-        return asyncio.run(chat(place, agent, conversation, warns=warns))
+        asyncio.run(chat(location, talk, clock))
     except KeyboardInterrupt:
-        raise Failed(exit_code=130) from None
+        raise CommandFailed(exit_code=130) from None

@@ -14,59 +14,48 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Final
 
-from agentsup.cli.chat.conversation import Conversation, Kind, Shown
-from agentsup.cli.chat.link import Link
-from agentsup.cli.failure import Failed
-from agentsup.cli.locate import Place
-from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SystemEntropy
-from agentsup.kit.tasks import TaskOwner
+from agentsup.cli.chat.conversation import ChatState
+from agentsup.cli.chat.link import ChatConnection
+from agentsup.cli.chat.sending import is_file
+from agentsup.cli.chat.shown import FORMS, ShownItem, ShownKind
+from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.kit.clock import Clock
 from agentsup.kit.terminal import clean
 
 GIVE_UP_S: Final = 60.0
 _LINES_AHEAD: Final = 100
 _CHUNK_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 256 * 1024
-"""A text may have no more."""
+"""The most bytes of one text."""
 
 
-async def chat_in_lines(place: Place, agent: str, conversation: str, *, warns: bool) -> int:
-    """Say each line of standard input; returns 0 once it has ended and all is answered."""
-    clock = SystemClock()
-    entropy = SystemEntropy(clock)
-    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"), warns)
-    notices: list[Shown] = []
+async def chat_in_lines(location: DaemonLocation, talk: ChatState, clock: Clock) -> None:
+    """Send each line of standard input; returns once it has ended and all is answered."""
+    notices: list[ShownItem] = []
 
-    def show(one: Shown) -> None:
+    def show(one: ShownItem) -> None:
         text = line_of(one)
-        if one.kind is Kind.WARNING:
-            tell(clean(f"* {one.text}"))  # no part of what was said
+        if one.kind is ShownKind.WARNING:
+            tell(one.sentence)  # no part of the conversation
         elif text is not None:
             print(clean(text), flush=True)
-        if one.kind is Kind.NOTICE or (one.kind is Kind.REPLY and talk.awaited):
+        if one.kind is ShownKind.NOTICE or (one.kind is ShownKind.REPLY and talk.awaited):
             notices.append(one)
 
     def tell(text: str) -> None:
         print(clean(text), file=sys.stderr, flush=True)
 
-    link = Link(place, talk, clock=clock, show=show, tell=tell, give_up_s=GIVE_UP_S)
+    link = ChatConnection(location, talk, clock=clock, show=show, tell=tell, give_up_s=GIVE_UP_S)
     lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_AHEAD)
-    tasks = TaskOwner("chat", on_error=lambda task, error: None)
-    connected = tasks.spawn(link.run(), name="link:chat")
-    reading = tasks.spawn(_read(lines), name="stdin:chat")
-    saying = tasks.spawn(_say_all(link, talk, lines, notices), name="say:chat")
-    try:
-        await asyncio.wait({connected, saying}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (connected, saying, reading):
-            if task.done():
-                task.result()
-    finally:
-        await tasks.close(2.0)
-    return 0
+    await link.run_until(_say_all(link, talk, lines, notices), _read(lines))
 
 
 async def _say_all(
-    link: Link, talk: Conversation, lines: asyncio.Queue[str | None], notices: list[Shown]
+    link: ChatConnection,
+    talk: ChatState,
+    lines: asyncio.Queue[str | None],
+    notices: list[ShownItem],
 ) -> None:
     while talk.seq is None:
         await _change(link)
@@ -75,50 +64,35 @@ async def _say_all(
             continue
         if line.strip() in {"/quit", "/exit"}:
             break
-        if not line.lstrip().startswith(("/", "!")):
+        if is_file(line) or not line.lstrip().startswith(("/", "!")):
             await _quiet(link, talk, notices)
-        await link.say(line)
+        await (link.say_file(line) if is_file(line) else link.say(line))
     await _quiet(link, talk, notices)
 
 
-async def _quiet(link: Link, talk: Conversation, notices: list[Shown]) -> None:
-    """Return once nothing is on its way."""
+async def _quiet(link: ChatConnection, talk: ChatState, notices: list[ShownItem]) -> None:
+    """Return once no text is unconfirmed or unanswered, except those that wait for the person."""
     while talk.is_waiting:
         if notices and talk.awaited:
-            # A note may tell of messages that end without an answer of their own.
+            # A note may be about messages that end without an answer of their own.
             notices.clear()
             await link.check_awaited()
             continue
         await _change(link)
 
 
-async def _change(link: Link) -> None:
+async def _change(link: ChatConnection) -> None:
     link.changed.clear()
     await link.changed.wait()
 
 
-def line_of(one: Shown) -> str | None:
+def line_of(one: ShownItem) -> str | None:
     """A line for a pipe; None for what a pipe does not show (history, streaming)."""
-    if one.old:
+    if one.old or one.kind not in FORMS:
         return None
-    match one.kind:
-        case Kind.ANSWER:
-            return f"{one.who}: {one.text}"
-        case Kind.PERSON:
-            return f"{one.who or 'you'}: {one.text}"
-        case Kind.CORRECTED:
-            return f"{one.who or 'you'} (corrected): {one.text}"
-        case Kind.FILE:
-            return f"{one.who}: [file {one.text}]"
-        case Kind.QUESTION:
-            options = "".join(f"\n  {n}. {o}" for n, o in enumerate(one.options, start=1))
-            return f"{one.who} asks: {one.text}{options}"
-        case Kind.NOTICE | Kind.ERROR:
-            return f"* {one.text}"
-        case Kind.REPLY:
-            return one.text
-        case _:
-            return None
+    if one.kind is ShownKind.ERROR:
+        return f"* {one.text}"
+    return one.sentence + "".join(f"\n  {n}. {o}" for n, o in enumerate(one.options, start=1))
 
 
 async def _read(lines: asyncio.Queue[str | None]) -> None:
@@ -152,8 +126,8 @@ async def _read_stream(lines: asyncio.Queue[str | None]) -> None:
 def _can_be_watched(descriptor: int) -> bool:
     """Whether the loop can wait until there is something to read.
 
-    Regular files and devices such as /dev/null can't be waited for: they are always ready. asyncio
-    learns that of a device only in a callback, where nobody is left to hear of it.
+    Regular files and devices such as /dev/null can't be waited for: they are always ready. For a
+    device, asyncio finds that out only in a callback, where no caller gets the error.
     """
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
@@ -177,7 +151,7 @@ async def _chunks_as_they_come(reader: asyncio.StreamReader) -> AsyncIterator[by
 
 
 async def _put_lines(lines: asyncio.Queue[str | None], chunks: AsyncIterator[bytes]) -> None:
-    """Raises `Failed` for a line that is longer than any text may be."""
+    """Queue the lines of ``chunks``. Raises ``CommandFailed`` for a line over ``_LINE_BYTES``."""
     rest = b""
     try:
         async for chunk in chunks:
@@ -185,11 +159,11 @@ async def _put_lines(lines: asyncio.Queue[str | None], chunks: AsyncIterator[byt
             for each in whole:
                 await lines.put(each.decode("utf-8", "replace").rstrip("\r"))
             if len(rest) > _LINE_BYTES:
-                raise Failed(
+                raise CommandFailed(
                     f"a line of standard input is over {_LINE_BYTES // 1024} KiB; "
                     "nothing of it was sent"
                 )
     except OSError as error:
-        raise Failed(f"standard input can't be read: {error.strerror or error}") from None
+        raise CommandFailed(f"standard input can't be read: {error.strerror or error}") from None
     if rest:
         await lines.put(rest.decode("utf-8", "replace"))

@@ -1,20 +1,25 @@
-"""The connection of a chat: made anew when it breaks, resumed where it was, nothing sent twice."""
+"""The connection of a chat: reconnects, resumes after the last event seen, sends nothing twice."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from agentsup.cli.chat.conversation import Conversation, HelloRefused, Shown
-from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import MISDIRECTED, Address, Place
+from agentsup.cli.chat.conversation import ChatState, HelloRefused
+from agentsup.cli.chat.sending import named_file
+from agentsup.cli.chat.shown import ShownItem
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.locate import MISDIRECTED, Address, DaemonLocation
 from agentsup.kit.clock import Clock
 from agentsup.kit.outbound.aiohttp_client import Session, new_session, whole
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.kit.tasks import TaskOwner
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
@@ -22,25 +27,29 @@ CONNECT_S: Final = 10.0
 HEARTBEAT_S: Final = 15.0
 MAX_FRAME: Final = 16 * MIB
 _ANSWER: Final = AnswerLimits(body_bytes=16 * MIB, total_s=CONNECT_S)
+_UPLOAD: Final = AnswerLimits(body_bytes=MIB, idle_s=60.0, total_s=600.0)
+_AWAY: Final = (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError)
+"""What a request raises where no daemon answers as one does."""
 _TRY_AGAIN: Final = frozenset({401, 404, 429, 502, 503})
-"""Statuses that a daemon which is just coming back may answer with."""
+"""Statuses that a daemon may answer with while it starts."""
 
 
-class Link:
-    """Carries frames of one conversation. `show` gets what there is to show, `tell` its trouble."""
+class ChatConnection:
+    """Carries the frames of one conversation. ``show`` gets things to show, ``tell`` that the
+    connection was lost or made again."""
 
     def __init__(
         self,
-        place: Place,
-        conversation: Conversation,
+        location: DaemonLocation,
+        conversation: ChatState,
         *,
         clock: Clock,
-        show: Callable[[Shown], None],
+        show: Callable[[ShownItem], None],
         tell: Callable[[str], None],
         give_up_s: float | None = None,
     ) -> None:
-        """`give_up_s`: how long a lost daemon is looked for; None looks for ever."""
-        self._place = place
+        """``give_up_s``: for how many seconds it tries to reconnect; None: for ever."""
+        self._location = location
         self._conversation = conversation
         self._clock = clock
         self._show = show
@@ -51,8 +60,24 @@ class Link:
         self.changed = asyncio.Event()
         """Set whenever a frame came or the connection changed."""
 
+    async def run_until(
+        self, end: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]
+    ) -> None:
+        """Keep the conversation connected until ``end`` has ended; ``beside`` runs meanwhile. Raises
+        what one of them has raised by then."""
+        owner = TaskOwner("chat", on_error=lambda task, error: None)
+        parts = (self.run(), end, *beside)
+        tasks = [owner.spawn(each, name=f"{n}:chat") for n, each in enumerate(parts)]
+        try:
+            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            await owner.close(2.0)
+
     async def run(self) -> None:
-        """Keep the conversation connected until cancelled. Raises `Failed`."""
+        """Keep the conversation connected until cancelled. Raises ``CommandFailed``."""
         is_first, lost_at, pause_s = True, 0.0, FIRST_PAUSE_S
         endless = AnswerLimits(connect_s=CONNECT_S, idle_s=None, total_s=None)
         async with new_session(endless) as http:
@@ -66,7 +91,9 @@ class Link:
                     raise failure
                 waited_s = self._clock.monotonic() - lost_at
                 if self._give_up_s is not None and waited_s > self._give_up_s:
-                    raise Failed(f"the daemon did not come back within {self._give_up_s:g} s")
+                    raise CommandFailed(
+                        f"the daemon did not come back within {self._give_up_s:g} s"
+                    )
                 await self._clock.sleep(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
@@ -74,26 +101,61 @@ class Link:
         """Send a text now, or as soon as there is a connection again."""
         await self._send(self._conversation.say(text, quiet=quiet))
 
-    async def check_awaited(self) -> None:
-        """Ask what became of awaited messages, and forget those that ended without an answer."""
+    async def say_file(self, given: str) -> None:
+        """Upload the file of ``/file PATH [TEXT]`` and send it with the text. What is wrong is told."""
         try:
-            address = self._place.address()
+            path, text = named_file(given)
+            file = await self._upload(path)
+        except CommandFailed as failure:
+            self._tell(f"not sent: {failure}")
+            return
+        await self._send(self._conversation.say(text, files=[file]))
+
+    async def _upload(self, path: Path) -> dict[str, str]:
+        """Put a file into the agent's inbox; returns it as a message names it. Raises
+        ``CommandFailed``."""
+        address = self._location.address()
+        try:
+            with path.open("rb") as source:
+                async with (
+                    new_session(_UPLOAD, headers=address.headers) as http,
+                    http.post(
+                        f"{address.url}/web/uploads",
+                        params={"agent": self._conversation.agent, "name": path.name},
+                        headers={"Content-Type": "application/octet-stream"},
+                        data=source,
+                        allow_redirects=False,
+                    ) as response,
+                ):
+                    found = json.loads(await whole(response, _UPLOAD) or b"{}")
+        except (aiohttp.ClientError, LimitExceeded, TimeoutError, ValueError):
+            raise CommandFailed("the daemon can't be reached; try again in a moment") from None
+        except OSError as error:
+            raise CommandFailed(f"{path} can't be read: {error.strerror or error}") from None
+        if response.status != HTTPStatus.CREATED:
+            raise CommandFailed(str(found.get("detail", f"the daemon answered {response.status}")))
+        return {"path": str(found["path"]), "name": path.name}
+
+    async def check_awaited(self) -> None:
+        """Fetch the states of awaited messages, and drop those that ended without an answer."""
+        try:
+            address = self._location.address()
             async with self._http(address) as http:
                 for message_id in list(self._conversation.awaited):
                     result = await self._get(http, address, f"/interagent/results/{message_id}")
                     if result.get("state") in {"cancelled", "dead"}:
                         self._conversation.has_ended(message_id)
-        except (Failed, aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
-            return  # the daemon is away; what it says when it is back counts
+        except (CommandFailed, *_AWAY):
+            return  # the daemon is away; its events tell when it is back
         finally:
             self.changed.set()
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _one_connection(self, http: Session, *, is_first: bool) -> Failed | None:
-        """Serve one connection to its end; returns why there was none."""
+    async def _one_connection(self, http: Session, *, is_first: bool) -> CommandFailed | None:
+        """Serve one connection to its end; returns the failure if none was made."""
         try:
-            address = self._place.address()
+            address = self._location.address()
             async with http.ws_connect(
                 address.url + "/ws",
                 headers=address.headers,
@@ -104,16 +166,16 @@ class Link:
         except aiohttp.WSServerHandshakeError as error:
             is_another = error.status == MISDIRECTED
             if is_another or (error.status in _TRY_AGAIN and not is_first):
-                return Unreachable(self._place.not_running())
-            raise Failed(_handshake(error)) from None
-        except (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
-            return Unreachable(self._place.not_running())
-        except Failed as failure:
+                return DaemonUnreachable(self._location.not_running())
+            raise CommandFailed(_handshake(error)) from None
+        except _AWAY:
+            return DaemonUnreachable(self._location.not_running())
+        except CommandFailed as failure:
             return failure
 
     async def _serve(
         self, socket: aiohttp.ClientWebSocketResponse, address: Address, *, is_first: bool
-    ) -> Failed | None:
+    ) -> CommandFailed | None:
         await socket.send_json(self._conversation.hello())
         is_welcome = False
         try:
@@ -124,7 +186,7 @@ class Link:
                 try:
                     shown = self._conversation.take(frame)
                 except HelloRefused as refused:
-                    raise Failed(str(refused)) from None
+                    raise CommandFailed(str(refused)) from None
                 if frame.get("type") == "welcome":
                     is_welcome = True
                     if not is_first:
@@ -136,14 +198,14 @@ class Link:
                     await self._resend(socket)
                 self.changed.set()
         except (ConnectionError, aiohttp.ClientError):
-            pass  # the same as a close: the connection is made anew
+            pass  # the same as a close: ``run`` connects again
         finally:
             self._socket = None
             self.changed.set()
-        return None if is_welcome else Unreachable(self._place.not_running())
+        return None if is_welcome else DaemonUnreachable(self._location.not_running())
 
     async def _resend(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """First what was pending, in its order; texts typed meanwhile come after."""
+        """Send the pending texts in their order; texts that are typed meanwhile come after them."""
         async with self._sending:
             for frame in self._conversation.unsent():
                 await socket.send_json(frame)
@@ -160,13 +222,13 @@ class Link:
                 self._socket = None
 
     async def _drop_closed_questions(self, address: Address) -> None:
-        """Questions seen in the history may have been answered long ago."""
+        """Drop questions of the history that were answered long ago."""
         if not self._conversation.questions:
             return
         try:
             async with self._http(address) as http:
                 found = await self._get(http, address, "/questions?state=open&limit=500")
-        except (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
+        except _AWAY:
             return
         listed = found.get("questions")
         if isinstance(listed, list):

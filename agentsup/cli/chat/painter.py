@@ -1,99 +1,108 @@
-"""Chat as text above a prompt: whole lines are printed, the line being written is kept apart.
+"""Chat as text above a prompt: whole lines are printed, the unfinished line is held in ``tail``.
 
-Pure but for `write`, so that what a terminal shows can be tested.
+Pure except for ``write``, so that tests can check what a terminal shows.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from agentsup.cli.chat.conversation import Kind, Shown
-from agentsup.cli.show import clean, painted, width_of
+from agentsup.cli.chat.markdown import MarkdownStream
+from agentsup.cli.chat.shown import FORMS, ShownItem, ShownKind
+from agentsup.cli.output.show import painted, width_of
+from agentsup.kit.terminal import clean
+from agentsup.model.health import AgentState
 
-_KEPT: Final = 200
+_REMEMBERED: Final = 200
 OLD_SHOWN: Final = 12
+_MARKDOWN: Final = frozenset({ShownKind.ANSWER, ShownKind.RESULT, ShownKind.QUESTION})
+"""What agents write."""
 
 
 @dataclass(slots=True)
-class _Turn:
+class _PaintedTurn:
     """How much of a turn's text the person has seen."""
 
     message_id: str
     who: str
     seen: str = ""
     segment: str = ""
-    """What was seen since the turn began or went on after a question."""
+    """The text that was seen since the turn began or went on after a question."""
     earlier: str = ""
-    """What the person saw of an earlier attempt, as long as this one says the same again."""
+    """The text of an earlier attempt that the person saw, as long as this attempt repeats it."""
     began_line: bool = False
     is_cut: bool = False
-    """Its first words were gone when this client came."""
+    """The beginning of its text was no longer available when this client connected."""
     asked: bool = False
-    """It waits for an answer and goes on after it."""
+    """The turn waits for an answer and goes on after it."""
+    markdown: MarkdownStream | None = None
+    """The part that can't be shown yet, where answers are rendered."""
 
 
 @dataclass(slots=True)
 class Painter:
-    """Turns what there is to show into lines. `tail` is the unfinished line of a running turn."""
+    """Turns things to show into lines. ``tail`` is the unfinished line of a running turn."""
 
     write: Callable[[str], None]
     width: Callable[[], int]
     plain: bool = False
+    renders: bool = False
+    """Whether agents' Markdown is rendered."""
     tail: str = ""
-    _turn: _Turn | None = None
-    _answered: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    _seen: dict[str, _Turn] = field(default_factory=dict)
+    _turn: _PaintedTurn | None = None
+    _answered: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _seen: dict[str, _PaintedTurn] = field(default_factory=dict)
 
-    def show(self, one: Shown) -> None:
-        """Print what is complete of `one`."""
+    def show(self, one: ShownItem) -> None:
+        """Print the complete lines of ``one``."""
         match one.kind:
-            case Kind.BEGIN:
+            case ShownKind.BEGIN:
                 self._begin(one)
-            case Kind.DELTA:
+            case ShownKind.DELTA:
                 self._stream(one, one.text)
-            case Kind.PICTURE:
+            case ShownKind.PICTURE:
                 self._picture(one)
-            case Kind.TOOL:
+            case ShownKind.TOOL:
                 self._tool(one)
-            case Kind.END:
+            case ShownKind.END:
                 if self._turn is not None and self._turn.message_id == one.message_id:
                     self._flush()
-            case Kind.ANSWER:
+            case ShownKind.ANSWER:
                 self._answer(one)
-            case Kind.WELCOME if one.old:
+            case ShownKind.WELCOME if one.old:
                 pass  # connected again: what is being written goes on in its line
             case _:
                 self._flush()
-                if one.kind is Kind.QUESTION and one.message_id in self._seen:
+                if one.kind is ShownKind.QUESTION and one.message_id in self._seen:
                     self._seen[one.message_id].asked = True
                 self._print(one)
 
-    def _turn_of(self, one: Shown) -> _Turn:
+    def _turn_of(self, one: ShownItem) -> _PaintedTurn:
         if self._turn is None or self._turn.message_id != one.message_id:
             self._flush()
-            found = self._seen.pop(one.message_id, None) or _Turn(one.message_id, one.who)
+            found = self._seen.pop(one.message_id, None) or _PaintedTurn(one.message_id, one.who)
             self._seen[one.message_id] = found
-            while len(self._seen) > _KEPT:
+            while len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
             self._turn = found
         return self._turn
 
-    def _begin(self, one: Shown) -> None:
+    def _begin(self, one: ShownItem) -> None:
         turn = self._turn_of(one)
         if turn.seen and not turn.asked:
             self._anew(turn)
         turn.segment, turn.asked = "", False
 
-    def _anew(self, turn: _Turn) -> None:
-        """The turn starts again from its beginning, as after a crash. What it says again stands
-        there already."""
+    def _anew(self, turn: _PaintedTurn) -> None:
+        """Start the text of a turn again, as after a crash. Text that it repeats is not printed
+        again."""
         turn.earlier = max(turn.earlier, turn.seen, key=len)
         turn.seen, turn.segment = "", ""
 
-    def _stream(self, one: Shown, text: str) -> None:
+    def _stream(self, one: ShownItem, text: str) -> None:
         if one.message_id in self._answered or not text:
             return
         turn = self._turn_of(one)
@@ -105,17 +114,21 @@ class Painter:
             if turn.seen.startswith(turn.earlier):
                 text = turn.seen[len(turn.earlier) :]
             else:
-                self._differs(turn)
-                text = turn.seen
+                # It differs from the earlier attempt: it is shown from its beginning.
+                self._flush()
+                turn.began_line, turn.markdown, text = False, None, turn.seen
             turn.earlier = ""
         self._feed(turn, text)
 
-    def _differs(self, turn: _Turn) -> None:
-        """It says something else than before: what follows is shown from its beginning."""
-        self._flush()
-        turn.began_line = False
-
-    def _feed(self, turn: _Turn, text: str) -> None:
+    def _feed(self, turn: _PaintedTurn, text: str) -> None:
+        if self.renders:
+            if turn.markdown is None:
+                lead = "" if turn.began_line else f"{clean(turn.who)}: "
+                turn.markdown, turn.began_line = MarkdownStream(lead, self.width), True
+            for line in turn.markdown.add(clean(text)):
+                self.write(line)
+            self.tail = turn.markdown.lead + turn.markdown.unfinished
+            return
         if not turn.began_line and not self.tail:
             self.tail = f"{turn.who}: "
             turn.began_line = True
@@ -129,36 +142,45 @@ class Painter:
             self.write(line)
 
     def _fitting(self, line: str) -> list[str]:
-        """`line` as lines that the terminal need not break in the middle of a word."""
+        """``line`` as lines that the terminal need not break in the middle of a word."""
         limit = max(20, self.width() - 1)
         found = []
-        while width_of(line) > limit:
+        # A line may be a megabyte long: only its beginning is measured each time.
+        while len(line) * 2 > limit and width_of(line[: limit * 8]) > limit:
             head, line = _broken(line, limit)
             found.append(head)
         return [*found, line]
 
-    def _print(self, one: Shown) -> None:
-        """Write all of `one`, in its colour."""
-        for line, colour in self._lines(one):
+    def _print(self, one: ShownItem) -> None:
+        """Write all of ``one``, in its colour."""
+        lines = self._lines(one)
+        if self.renders and one.kind in _MARKDOWN:
+            lead = FORMS[one.kind][0].format(text="", who=clean(one.who))
+            colour = "dim" if one.old else FORMS[one.kind][1]
+            written = MarkdownStream(lead, self.width, colour)
+            for line in (*written.add(clean(one.text)), *written.end()):
+                self.write(line)
+            lines = self._below(one)
+        for line, colour in lines:
             for piece in self._fitting(line):
                 self.write(painted(piece, colour, plain=self.plain) if colour else piece)
 
-    def _picture(self, one: Shown) -> None:
-        """The whole text so far: show what of it was not seen yet."""
+    def _picture(self, one: ShownItem) -> None:
+        """Take the whole text so far, and show the part that was not seen yet."""
         turn = self._turn_of(one)
         if not one.text.startswith(turn.segment):
             self._anew(turn)
         turn.is_cut = turn.is_cut or (one.is_cut and not turn.segment)
         self._stream(one, one.text[len(turn.segment) :])
 
-    def _tool(self, one: Shown) -> None:
-        if one.ok and not one.text.endswith("started"):
+    def _tool(self, one: ShownItem) -> None:
+        if one.state == "finished":
             return
         self._turn_of(one)
         self._flush()
         self.write(painted(f"  · {clean(one.text)}", "dim", plain=self.plain))
 
-    def _answer(self, one: Shown) -> None:
+    def _answer(self, one: ShownItem) -> None:
         turn = self._seen.get(one.message_id)
         if turn is None or not (turn.seen or turn.earlier):
             self._flush()
@@ -182,53 +204,42 @@ class Painter:
 
     def _flush(self) -> None:
         """End the unfinished line."""
+        if self._turn is not None and self._turn.markdown is not None:
+            for line in self._turn.markdown.end():
+                self.write(line)
+            self.tail = ""
         if self.tail:
             tail, self.tail = self.tail, ""
             self.write(tail)
 
-    def _lines(self, one: Shown) -> list[tuple[str, str]]:
-        """The lines of `one`, each with its colour (empty: none)."""
-        text, who = clean(one.text), clean(one.who)
-        match one.kind:
-            case Kind.ANSWER:
-                found, colour = f"{who}: {text}", ""
-            case Kind.PERSON:
-                found, colour = f"{who or 'you'}: {text}", "cyan"
-            case Kind.CORRECTED:
-                found, colour = f"{who or 'you'} (corrected): {text}", "cyan"
-            case Kind.FILE:
-                found, colour = f"{who}: [file {text}]", ""
-            case Kind.QUESTION:
-                options = [f"  {n}. {clean(o)}" for n, o in enumerate(one.options, start=1)]
-                hint = (
-                    "type its number"
-                    if options
-                    else "your next text is the answer; /skip goes on without one"
-                )
-                return [
-                    *((line, "bold") for line in f"{who} asks: {text}".split("\n")),
-                    *((option, "") for option in options),
-                    (f"  ({hint})", "dim"),
-                ]
-            case Kind.WELCOME if not one.old:
-                state = "" if one.text == "running" else f" It is {text}."
-                hint = "/help lists commands, Ctrl-D leaves."
-                found, colour = f"You talk to {who}.{state} {hint}", "dim"
-            case Kind.REPLY:
-                found, colour = text, "" if one.ok else "yellow"
-            case Kind.NOTICE:
-                found, colour = f"* {text}", "dim" if one.ok else "yellow"
-            case Kind.WARNING:
-                found, colour = f"* {text}", "yellow"
-            case Kind.ERROR:
-                found, colour = f"! {text}", "red"
-            case _:
-                return []
-        return [(line, "dim" if one.old else colour) for line in found.split("\n")]
+    def _lines(self, one: ShownItem) -> list[tuple[str, str]]:
+        """The lines of ``one``, each with its colour (empty: none)."""
+        shown = replace(one, text=clean(one.text), who=clean(one.who))
+        if one.kind is ShownKind.WELCOME and not one.old:
+            state = "" if one.state == AgentState.RUNNING else f" It is {clean(one.state)}."
+            hint = "/help lists commands, Ctrl-D leaves."
+            return [(f"You talk to {shown.who}.{state} {hint}", "dim")]
+        if one.kind not in FORMS:
+            return []
+        colour = FORMS[one.kind][1]
+        if one.old and one.kind is not ShownKind.QUESTION:
+            colour = "dim"
+        elif one.kind in (ShownKind.NOTICE, ShownKind.REPLY) and not one.ok:
+            colour = "yellow"
+        return [*((line, colour) for line in shown.sentence.split("\n")), *self._below(one)]
+
+    def _below(self, one: ShownItem) -> list[tuple[str, str]]:
+        """The lines below a question: its options, and how to answer."""
+        if one.kind is ShownKind.QUESTION:
+            options = [f"  {n}. {clean(o)}" for n, o in enumerate(one.options, start=1)]
+            without = "your next text is the answer; /skip goes on without one"
+            hint = "type its number" if options else without
+            return [*((option, "") for option in options), (f"  ({hint})", "dim")]
+        return []
 
 
 def _broken(line: str, limit: int) -> tuple[str, str]:
-    """`line` broken at a space before `limit` columns, or hard where it has none."""
+    """``line`` broken at a space before ``limit`` columns, or within a word if it has none."""
     columns, at, space = 0, 0, -1
     for at, c in enumerate(line):
         columns += width_of(c)

@@ -1,4 +1,4 @@
-"""What a session lets be chosen (its model, its effort), as plain values."""
+"""The options of a session (its model, its effort), as plain values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.engines.clean import objects
 from agentsup.engines.failures import NotConfigured
 
 MODEL, EFFORT = "model", "thought_level"
@@ -15,8 +16,8 @@ _MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One option of a session: its id, what is set, and the values that may be."""
+class SessionOption:
+    """One option of a session: its id, the value that is set, and the possible values."""
 
     option_id: str
     category: str
@@ -24,46 +25,42 @@ class Choice:
     values: tuple[str, ...]
 
 
-def choices_of(answer: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """The options of a session in an answer of the agent; what makes no sense is passed over."""
-    given = answer.get("configOptions")
+def choices_of(answer: Mapping[str, Any]) -> tuple[SessionOption, ...]:
+    """Return the options of a session from an answer of the agent; malformed ones are skipped."""
     found = []
-    for each in given if isinstance(given, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("id"), str):
-            category, current = each.get("category"), each.get("currentValue")
-            if isinstance(category, str) and isinstance(current, str):
-                values = tuple(_values(each.get("options")))
-                found.append(Choice(each["id"], category, current, values))
+    for each in objects(answer.get("configOptions")):
+        option_id, category, current = map(each.get, ("id", "category", "currentValue"))
+        if isinstance(option_id, str) and isinstance(category, str) and isinstance(current, str):
+            values = tuple(_values(each.get("options")))
+            found.append(SessionOption(option_id, category, current, values))
     return tuple(found)
 
 
 def _values(options: object) -> Iterator[str]:
     """The values of a list of options, or of groups of them."""
-    for each in options if isinstance(options, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("value"), str):
+    for each in objects(options):
+        if isinstance(each.get("value"), str):
             yield each["value"]
-        elif isinstance(each, dict) and "options" in each:
-            yield from (
-                inner["value"]
-                for inner in each["options"] or ()
-                if isinstance(inner, dict) and isinstance(inner.get("value"), str)
-            )
+        else:
+            yield from _values(each.get("options"))
 
 
 def choose(
-    choices: tuple[Choice, ...], category: str, wanted: str, *, title: str
-) -> tuple[Choice, str]:
-    """The option for what an entry names, and the value that stands for it there: the same text, or
-    the only one that ends with it after a provider's name (``provider/model``).
+    choices: tuple[SessionOption, ...], category: str, wanted: str, *, title: str
+) -> tuple[SessionOption, str]:
+    """Return the option of ``category``, and its value for ``wanted``, the text of an entry.
 
-    Raises ``NotConfigured`` where the agent has no such option or value; ``title`` is the agent's.
+    The value is the same text, or the only one that ends with it after a provider's name
+    (``provider/model``). Raises ``NotConfigured`` if the agent has no such option or value;
+    ``title`` is the agent's.
     """
     field = _FIELDS[category]
     option = next((each for each in choices if each.category == category), None)
     if option is None:
         raise NotConfigured(
-            f"{title} does not let its {field} be chosen: leave `{field}` out of the entry of this "
-            "agent, or give it to the program by engine_options.command"
+            f"{title} does not let its {field} be chosen: take `{field}` out of the entry of this "
+            "agent (null, where [agent_defaults] sets it), or give it to the program by "
+            "engine_options.command"
         )
     if wanted in option.values:
         return option, wanted

@@ -6,16 +6,16 @@ import asyncio
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.session import AcpSession, Launch
-from agentsup.engines.child import ChildManager, EngineHome, read_options
-from agentsup.engines.child.homes import ACP
 from agentsup.engines.failures import ExtraMissing, NotConfigured
-from agentsup.engines.programs import Preset, command_of, sign_in_of, variables
+from agentsup.engines.process import EngineHome, ProcessLauncher, read_options
+from agentsup.engines.process.homes import ACP
+from agentsup.engines.programs.presets import Preset, command_of, sign_in_of, variables
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -23,12 +23,12 @@ _PLACEHOLDER = "{model}"
 
 
 class AcpEngine:
-    """An agent that speaks the Agent Client Protocol: a preset's, or any by its command line."""
+    """Runs an agent that speaks the Agent Client Protocol: a preset, or any by its command line."""
 
-    caps = EngineCaps(streaming=True, tools=True, usage=True, may_not_tell=True)
+    caps = EngineCaps(streaming=True, tools=True, usage=True, may_not_report=True, pictures=True)
 
     def __init__(
-        self, children: ChildManager, env: Mapping[str, str], preset: Preset | None = None
+        self, children: ProcessLauncher, env: Mapping[str, str], preset: Preset | None = None
     ) -> None:
         """``env`` is the daemon's environment: keys and sign-ins are looked for there."""
         self.name = preset.name if preset else "acp"
@@ -46,7 +46,7 @@ class AcpEngine:
         return AcpSession(wire, self._children, launch, spec, host)
 
     async def close(self) -> None:
-        """The programs are the manager's."""
+        """Nothing is held; the process manager ends the programs."""
 
     async def _load(self) -> ModuleType:
         """Import the library in a thread: it costs a third of a second, once."""
@@ -57,14 +57,11 @@ class AcpEngine:
                         importlib.import_module, "agentsup.engines.acp.wire"
                     )
                 except ImportError as error:
-                    raise ExtraMissing(
-                        f"the engine {self.name} needs an optional part that is not installed "
-                        f"({error.name or error}): run pip install 'agentsup[acp]' and restart"
-                    ) from error
+                    raise ExtraMissing.of(self.name, "acp", error) from error
             return self._wire
 
     def _launch(self, spec: EngineSpec, options: AcpOptions) -> Launch:
-        """How the agent is started; looks for its sign-in on disk."""
+        """Return how the agent is started; looks for its sign-in on disk."""
         preset = self._preset
         if preset is None:
             if not options.command:
@@ -89,7 +86,7 @@ class AcpEngine:
         if preset.model_env and spec.model:
             given[preset.model_env] = spec.model
         by = sign_in_of(preset, {**self._env, **given}, os.path.isfile)
-        # A sign-in of the daemon's user lies in that user's home; a private one would not have it.
+        # A sign-in of the daemon's user is in that user's home; a private home does not have it.
         wants_user = bool(by.login) and "home" not in options.model_fields_set
         is_private = options.home == "private" and not wants_user
         home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
@@ -105,8 +102,16 @@ class AcpEngine:
             sign_in=preset.sign_in,
             auth_method=preset.auth_method if by.key else "",
             our_title=preset.our_title,
-            has_model=bool(preset.model_env or (preset.model_args and not options.command)),
+            has_model=_gets_model(preset, options.command),
         )
+
+
+def _gets_model(preset: Preset, command: Sequence[str]) -> bool:
+    """Whether the agent gets the model before a session exists: by our command line, or by a
+    variable if ``command`` starts the preset's program."""
+    if not command:
+        return bool(preset.model_env or preset.model_args)
+    return bool(preset.model_env) and preset.program in {Path(part).name for part in command}
 
 
 def _secrets(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""What an agent's messages mean, as plain values: no task, no process, no library.
+"""The meaning of an agent's messages, as plain values: no task, no process, no library.
 
-Updates are read leniently: agents differ, and what is not understood must cost nothing. Only what
-is said to an agent is typed by the library.
+Updates are read leniently: agents differ, and unknown content must do no harm. Only messages to an
+agent are typed by the library.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentsup.engines import saved_state
+from agentsup.engines.clean import as_dict, objects
 from agentsup.engines.failures import (
     ContentFiltered,
     EmptyAfterToolUse,
@@ -21,10 +23,10 @@ from agentsup.engines.failures import (
     TurnLimitReached,
 )
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
+    EngineNotice,
     HistoryItem,
-    Notice,
     Permission,
     PermissionRequest,
     Segment,
@@ -45,15 +47,11 @@ _DIFF_CHARS = 20_000
 _UNKNOWN_KIND = "other"
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-# -- what it says ------------------------------------------------------------------------------------
+# -- messages of the agent -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -64,7 +62,7 @@ class _Call:
     title: str = ""
     args: dict[str, Any] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
-    is_told: bool = False
+    is_reported: bool = False
     is_over: bool = False
 
     @property
@@ -76,28 +74,27 @@ class _Call:
         self.title = _text(update.get("title")) or self.title
         if (raw := update.get("rawInput")) not in (None, {}):
             self.args = raw if isinstance(raw, dict) else {"input": raw}
-        content = update.get("content")
-        blocks = [_dict(each) for each in content] if isinstance(content, list) else []
-        if diffs := [block for block in blocks if block.get("type") == "diff"]:
-            self.changes = [
-                {"path": _text(each.get("path")), "text": _text(each.get("newText"))[:_DIFF_CHARS]}
-                for each in diffs
-            ]
+        changes = [
+            {"path": _text(each.get("path")), "text": _text(each.get("newText"))[:_DIFF_CHARS]}
+            for each in objects(update.get("content"))
+            if each.get("type") == "diff"
+        ]
+        self.changes = changes or self.changes
 
     @property
     def shown_args(self) -> dict[str, Any]:
-        """What the call does; where the agent tells no arguments, what it tells instead."""
+        """The arguments of the call; if the agent gives none, its title and changes."""
         if self.args:
             return self.args
-        told: dict[str, Any] = {"title": self.title} if self.title else {}
-        return told | ({"changes": self.changes} if self.changes else {})
+        shown: dict[str, Any] = {"title": self.title} if self.title else {}
+        return shown | ({"changes": self.changes} if self.changes else {})
 
 
 def our_call(request: PermissionRequest, our_title: str) -> PermissionRequest:
-    """The request, by the name that the host knows where it is about a tool of our MCP server's.
+    """Return the request under the host's name of the tool, if that is one of our MCP server's.
 
-    Agents tell that by the title alone, each in its own way (``our_title``). Only a call of no
-    known kind is looked at: other titles may be the model's words.
+    Agents show that by the title alone, each in its own way (``our_title``). Only calls of no known
+    kind are checked: other titles may be the model's words.
     """
     before, found, after = our_title.partition("{tool}")
     title = request.title
@@ -109,8 +106,8 @@ def our_call(request: PermissionRequest, our_title: str) -> PermissionRequest:
     return replace(request, tool=f"mcp__{OUR_MCP_SERVER}__{tool}")
 
 
-class Book:
-    """The books of one turn: which calls are open, what was said, what was used."""
+class AcpTurnState:
+    """The state of one turn: its open calls, its text and its usage."""
 
     def __init__(self, *, usd_before: float = 0.0) -> None:
         """``usd_before`` is what the agent's session had cost before this turn."""
@@ -125,11 +122,11 @@ class Book:
 
     @property
     def has_acted(self) -> bool:
-        """A tool was called: running the turn again might do something twice."""
+        """Whether a tool was called: running the turn again might do something twice."""
         return bool(self._calls)
 
     def take(self, update: Mapping[str, Any]) -> list[EngineEvent]:
-        """What one ``session/update`` means."""
+        """Return the events of one ``session/update``."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 return self._spoken(_content_text(update.get("content")))
@@ -141,21 +138,21 @@ class Book:
             case "plan":
                 return self._plan(update.get("entries"))
             case "usage_update":
-                self._cost(_dict(update.get("cost")))
+                self._cost(as_dict(update.get("cost")))
         return []
 
     def about(self, tool_call: Mapping[str, Any]) -> tuple[PermissionRequest, list[EngineEvent]]:
-        """A permission request about ``tool_call``, and the events of what it tells."""
+        """Return a permission request about ``tool_call``, and the events that it leads to."""
         call_id = _text(tool_call.get("toolCallId"))
         self._forget_over(call_id)
         call = self._learn(call_id, tool_call)
         request = PermissionRequest(
             request_id=call_id, tool=call.name, args=call.shown_args, title=call.title
         )
-        return request, self._told(call)
+        return request, self._reported(call)
 
     def denied(self, call_id: str, why: str) -> list[EngineEvent]:
-        """The end of a call that was denied; not every agent tells it."""
+        """Return the end of a call that was denied; not every agent reports it."""
         call = self._calls.get(call_id)
         if call is None or call.is_over:
             return []
@@ -163,14 +160,14 @@ class Book:
         return [ToolFinished(call.name, ok=False, preview=why[:_PREVIEW_CHARS])]
 
     def close(self) -> list[EngineEvent]:
-        """The ends of the calls whose end the agent did not tell, and the money spent."""
+        """Return the ends of calls whose end the agent did not report, and the money spent."""
         events: list[EngineEvent] = [
             ToolFinished(call.name, ok=False, preview="its end was not told")
             for call in self._calls.values()
-            if call.is_told and not call.is_over
+            if call.is_reported and not call.is_over
         ]
         if self.usd_total is not None:
-            # A total below the last one is that of a new process, which counts from nothing.
+            # A total below the last one is that of a new process, which counts from zero.
             before = self._usd_before if self.usd_total >= self._usd_before else 0.0
             events.append(Usage(usd=self.usd_total - before))
         return events
@@ -187,7 +184,7 @@ class Book:
         return [TextDelta(text)]
 
     def _forget_over(self, call_id: str) -> None:
-        """A call that begins anew under an old id is another call, and counts as one."""
+        """Forget an ended call: a call that begins under its id is a new one and counts as such."""
         known = self._calls.get(call_id)
         if known is not None and known.is_over:
             del self._calls[call_id]
@@ -212,30 +209,28 @@ class Book:
         call = self._learn(call_id, update)
         status = update.get("status")
         if call.is_over or (status in (None, "pending") and not call.args):
-            return []  # more will be told before it works
-        events = self._told(call)
+            return []  # the agent reports more before the call runs
+        events = self._reported(call)
         if status in ("completed", "failed"):
             call.is_over = True
             preview = _preview(update)
             events.append(ToolFinished(call.name, ok=status == "completed", preview=preview))
         return events
 
-    def _told(self, call: _Call) -> list[EngineEvent]:
-        if call.is_told:
+    def _reported(self, call: _Call) -> list[EngineEvent]:
+        if call.is_reported:
             return []
-        call.is_told = True
+        call.is_reported = True
         return [ToolStarted(call.name, call.shown_args)]
 
     def _plan(self, entries: Any) -> list[EngineEvent]:
-        if self._has_planned or not isinstance(entries, list):
+        steps = [text for each in objects(entries) if (text := _text(each.get("content")))]
+        if self._has_planned or not steps:
             return []
-        steps = [text for each in entries if (text := _text(_dict(each).get("content")))]
-        if not steps:
-            return []
-        self._has_planned = True  # it changes with each step; people need it once
+        self._has_planned = True  # it changes with each step; it is shown once
         more = [f"… and {len(steps) - _PLAN_LINES} more"] if len(steps) > _PLAN_LINES else []
         lines = [f"{number}. {step}" for number, step in enumerate(steps[:_PLAN_LINES], 1)]
-        return [Notice("\n".join(["Plan:", *lines, *more]))]
+        return [EngineNotice("\n".join(["Plan:", *lines, *more]))]
 
     def _cost(self, cost: Mapping[str, Any]) -> None:
         amount = cost.get("amount")
@@ -244,7 +239,7 @@ class Book:
 
 
 def _content_text(content: Any) -> str:
-    block = _dict(content)
+    block = as_dict(content)
     match block.get("type"):
         case "text":
             return _text(block.get("text"))
@@ -254,11 +249,9 @@ def _content_text(content: Any) -> str:
 
 
 def _preview(update: Mapping[str, Any]) -> str:
-    """The beginning of what a call gave."""
+    """Return the beginning of the result of a call."""
     parts = []
-    content = update.get("content")
-    for each in content if isinstance(content, list) else ():
-        block = _dict(each)
+    for block in objects(update.get("content")):
         if block.get("type") == "content":
             parts.append(_content_text(block.get("content")))
         elif block.get("type") == "diff":
@@ -270,13 +263,13 @@ def _preview(update: Mapping[str, Any]) -> str:
 
 
 def usage_of(response: Mapping[str, Any]) -> Usage | None:
-    """The tokens of a turn, from the answer to its prompt."""
-    used = _dict(response.get("usage"))
+    """Return the tokens of a turn, from the answer to its prompt."""
+    used = as_dict(response.get("usage"))
     taken, given = ("inputTokens", "cachedReadTokens", "cachedWriteTokens"), "outputTokens"
     if not used:
-        # Gemini CLI tells them under a key of its own.
-        meta = _dict(response.get("_meta"))
-        used = _dict(_dict(meta.get("quota")).get("token_count"))
+        # Gemini CLI has them under a key of its own.
+        meta = as_dict(response.get("_meta"))
+        used = as_dict(as_dict(meta.get("quota")).get("token_count"))
         taken, given = ("input_tokens", "", ""), "output_tokens"
     tokens_in = sum(_count(used.get(name)) for name in taken)
     tokens_out = _count(used.get(given))
@@ -287,20 +280,20 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-# -- how it ends -------------------------------------------------------------------------------------
+# -- the end of a turn -----------------------------------------------------------------------------
 
 
 def end_of(
     reason: str, *, said: str, denied: str, state: bytes | None, has_acted: bool = False
-) -> Done | EngineFailed:
-    """The end of a turn with the stop reason ``reason``, in which ``said`` was said.
+) -> EngineDone | EngineFailed:
+    """Return the end of a turn with the stop reason ``reason`` and the text ``said``.
 
-    ``denied`` is why a call was denied in it, if one was: some agents give up a turn by that;
+    ``denied`` is why a call in it was denied, if one was: some agents give up the turn then.
     ``has_acted``: tools were used.
     """
     match reason:
         case "end_turn" if said.strip():
-            return Done("ok", text=said, engine_state=state)
+            return EngineDone("ok", text=said, engine_state=state)
         case "end_turn" if not denied and has_acted:
             return EmptyAfterToolUse("the agent used its tools and then said nothing", state=state)
         case "end_turn" if not denied:
@@ -315,27 +308,28 @@ def end_of(
             return ContentFiltered("the model refuses to go on with this conversation")
         case "end_turn" | "cancelled" if denied:
             why = f"I stopped there: {denied}"
-            return Done("ok", text=f"{said}\n\n{why}" if said else why, engine_state=state)
+            return EngineDone("ok", text=f"{said}\n\n{why}" if said else why, engine_state=state)
         case "cancelled":
             return RequestRejected("the agent gave the turn up without saying why")
     return RequestRejected(f"the agent ended the turn for a reason unknown here: {reason[:100]}")
 
 
-# -- leave -------------------------------------------------------------------------------------------
+# -- approvals ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PermissionChoice:
     """The option to choose (None: the request counts as cancelled), and why a call was denied."""
 
     option_id: str | None
     denied: str = ""
 
 
-def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Verdict:
-    """The option for ``answer``. Ids are the agent's own, so options are told apart by kind.
+def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> PermissionChoice:
+    """Return the option for ``answer``. Ids are the agent's own, so options are found by kind.
 
-    Only a single yes is ever given: an agent's *always* would take further calls past the gate.
+    Only a single call is ever allowed: with an agent's *always*, further calls would bypass the
+    gate.
     """
     by_kind: dict[str, str] = {}
     for option in options:
@@ -343,58 +337,56 @@ def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Verdict:
     denied = answer.reason or "this call was denied"
     if answer.allowed:
         if answer.args is None and "allow_once" in by_kind:
-            return Verdict(by_kind["allow_once"])
+            return PermissionChoice(by_kind["allow_once"])
         denied = (
             "it was allowed with other arguments, which this agent can't be given"
             if answer.args is not None
-            else "the agent asks for a standing leave only, which is not given"
+            else "the agent asks for a grant only, and none is given"
         )
-    return Verdict(by_kind.get("reject_once") or by_kind.get("reject_always"), denied)
+    return PermissionChoice(by_kind.get("reject_once") or by_kind.get("reject_always"), denied)
 
 
-# -- what it is told ---------------------------------------------------------------------------------
+# -- prompts for the agent -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is kept of an agent's session between turns."""
+class SavedSession:
+    """What is saved of an agent's session between turns."""
 
     session_id: str
     system: str = ""
-    """A digest of the standing instructions that the session was given."""
+    """A digest of the system instructions that the session was given."""
     usd: float = 0.0
 
     def dump(self, engine: str) -> bytes:
-        """As the opaque state of a session."""
-        body = {"v": 1, "engine": engine, "id": self.session_id, "system": self.system}
-        return json.dumps(body | {"usd": self.usd}).encode()
+        """Return it as the opaque state of a session."""
+        return saved_state.dump(engine, id=self.session_id, system=self.system, usd=self.usd)
 
 
-def read_state(state: bytes | None, engine: str) -> Kept | None:
-    """What was kept, if it is of this engine and readable."""
-    try:
-        body = _dict(json.loads(state)) if state else {}
-    except ValueError:
-        return None
-    session_id = body.get("id")
-    if body.get("v") != 1 or body.get("engine") != engine or not isinstance(session_id, str):
+def read_state(state: bytes | None, engine: str) -> SavedSession | None:
+    """Return the saved session, if it is of this engine and readable."""
+    body = saved_state.load(state, engine)
+    session_id = body.get("id") if body is not None else None
+    if body is None or not isinstance(session_id, str):
         return None
     usd = body.get("usd")
-    return Kept(session_id, _text(body.get("system")), usd if isinstance(usd, float) else 0.0)
+    return SavedSession(
+        session_id, _text(body.get("system")), usd if isinstance(usd, float) else 0.0
+    )
 
 
 def digest(text: str) -> str:
-    """A short digest of standing instructions."""
+    """Return a short digest of system instructions."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def prompt_of(segment: Segment, kept: Kept | None) -> str:
-    """What the agent is told: once the standing instructions, our transcript where it has no
-    session of its own (``kept`` None), and the message."""
+def prompt_of(segment: Segment, saved: SavedSession | None) -> str:
+    """Return the prompt for the agent. It has the system instructions if the agent does not know
+    them, our transcript if it has no session of its own (``saved`` None), and the message."""
     parts: list[str] = []
-    if segment.system and (kept is None or kept.system != digest(segment.system)):
+    if segment.system and (saved is None or saved.system != digest(segment.system)):
         parts.append(f"<instructions>\n{segment.system}\n</instructions>")
-    if kept is None and segment.history:
+    if saved is None and segment.history:
         parts.append(
             f"<conversation_so_far>\n{_transcript(segment.history)}\n</conversation_so_far>"
         )
@@ -406,8 +398,8 @@ def prompt_of(segment: Segment, kept: Kept | None) -> str:
     return "\n\n".join([*parts, segment.prompt])
 
 
-def told_words(words: Sequence[str]) -> str:
-    """What people said with denials, as a prompt of its own in the same turn."""
+def denial_prompt(words: Sequence[str]) -> str:
+    """Return a further prompt of the same turn, with what people said when they denied calls."""
     said = "\n".join(f"- {each[: _PREVIEW_CHARS * 10]}" for each in words)
     return (
         "<note>Calls of yours were denied by a person, who said with it:\n"
@@ -416,7 +408,7 @@ def told_words(words: Sequence[str]) -> str:
 
 
 def _transcript(history: Sequence[HistoryItem]) -> str:
-    """The newest entries that fit, oldest first."""
+    """Return the newest entries that fit, oldest first."""
     lines: list[str] = []
     left = _TRANSCRIPT_CHARS
     for item in reversed(history):

@@ -1,13 +1,13 @@
-"""What ``engine_options`` may say about an agent that speaks the protocol."""
+"""The ``engine_options`` of an agent that speaks the protocol."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from agentsup.engines.child import ChildOptions
+from agentsup.engines.process import ProgramOptions
 
 
-class AcpOptions(ChildOptions):
+class AcpOptions(ProgramOptions):
     """``command``: the agent's command line (a preset has its own). ``start_timeout_s``: how long
     it may take until it can be talked to. ``auth_method``: the id of a sign-in over the protocol,
     asked for before a session is opened."""

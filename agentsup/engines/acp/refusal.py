@@ -1,13 +1,14 @@
-"""Why an agent refused a request, as types that decide what happens next: pure."""
+"""Turns an agent's refusal of a request into a failure, whose type decides what happens. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from agentsup.engines.clean import as_dict
 from agentsup.engines.failures import (
     AuthFailed,
     OutputUnreadable,
-    RateLimited,
+    ProviderRateLimited,
     RequestRejected,
     ServerFailed,
 )
@@ -16,7 +17,6 @@ from agentsup.model.errors import EngineFailed
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
-NOT_FOUND = -32002
 _TOO_MANY = 429
 _MAX_CHARS = 800
 
@@ -32,13 +32,16 @@ class AgentRefused(Exception):
 
 
 def failure_of(refused: AgentRefused, *, title: str, sign_in: str, has_acted: bool) -> EngineFailed:
-    """The failure for a refusal. Where the agent has called tools (``has_acted``), the turn is not
-    tried again by itself: it might do something twice."""
+    """Return the failure for a refusal.
+
+    If the agent has called tools (``has_acted``), an internal error is permanent: a retry of the
+    turn might do something twice.
+    """
     said = said_by(refused)
     if refused.code == AUTH_REQUIRED:
         return AuthFailed(f"{title} is not signed in: {sign_in} ({said})")
-    if _status(refused) == _TOO_MANY:
-        return RateLimited(f"{title}: the provider wants fewer requests ({said})")
+    if _is_too_many(refused):
+        return ProviderRateLimited(f"{title}: the provider wants fewer requests ({said})")
     if refused.code == INTERNAL_ERROR and not has_acted:
         return ServerFailed(f"{title} failed: {said}")
     if refused.code == METHOD_NOT_FOUND:
@@ -46,17 +49,16 @@ def failure_of(refused: AgentRefused, *, title: str, sign_in: str, has_acted: bo
     return RequestRejected(f"{title} failed: {said}")
 
 
-def _status(refused: AgentRefused) -> int | None:
-    """The provider's HTTP status, where the agent hands it on."""
-    data = refused.data if isinstance(refused.data, dict) else {}
-    found = [refused.code, *(data.get(name) for name in ("status", "code", "httpStatus"))]
-    return next((each for each in found if each == _TOO_MANY), None)
+def _is_too_many(refused: AgentRefused) -> bool:
+    """Whether the agent passes the provider's status 429 on."""
+    data = as_dict(refused.data)
+    return _TOO_MANY in (refused.code, *map(data.get, ("status", "code", "httpStatus")))
 
 
 def said_by(refused: AgentRefused) -> str:
-    """What the agent says of its refusal, in one line."""
+    """Return what the agent says about its refusal."""
     data = refused.data if isinstance(refused.data, dict) else {"details": refused.data}
-    told = (data.get(name) for name in ("details", "message", "error", "errorName"))
-    more = next((each for each in told if isinstance(each, str) and each), "")
+    texts = (data.get(name) for name in ("details", "message", "error", "errorName"))
+    more = next((each for each in texts if isinstance(each, str) and each), "")
     text = f"{refused.message}: {more}" if more and more not in refused.message else refused.message
     return text[:_MAX_CHARS]

@@ -1,9 +1,8 @@
-"""One turn with an agent: its process, its session, its prompt, and what it asks leave for."""
+"""One turn with an agent: its process, its session, its prompt and its permission requests."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -11,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from agentsup import __version__
 from agentsup.engines.acp import choices, mapping
-from agentsup.engines.acp.event_queue import EventQueue
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
-from agentsup.engines.child import Child, ChildLimits, ChildManager, EngineHome
-from agentsup.engines.child.preparing import HomePreparer
+from agentsup.engines.clean import as_dict
+from agentsup.engines.event_queue import EventQueue
 from agentsup.engines.failures import NotConfigured, ProviderTimedOut
+from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
+from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineHost,
+    EngineNotice,
     EngineSpec,
-    Notice,
     Permission,
     PermissionRequest,
     Segment,
@@ -35,19 +35,21 @@ from agentsup.model.tool import OUR_MCP_SERVER
 if TYPE_CHECKING:
     from agentsup.engines.acp.wire import Wire
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
+_QUEUED = 256
+"""Events that may wait for the reader; more slow the agent."""
 _OBEY_S = 0.15
-"""How long an agent may take to answer a prompt that was cancelled, so that it keeps the turn."""
-_LEAVE_S = 0.5
+"""How long an agent may take to answer a cancelled prompt, so that it stores the turn."""
+_EXIT_S = 0.5
 _END_S = 0.5
 _LISTENS = ("end_turn", "cancelled")
-"""Ends of a prompt after which an agent takes another one."""
+"""Stop reasons of a prompt after which an agent accepts another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the agent of one spec is started and spoken of."""
+    """How the agent of one spec is started, and what messages call it."""
 
     engine: str
     title: str
@@ -61,49 +63,47 @@ class Launch:
     auth_method: str = ""
     our_title: str = ""
     has_model: bool = False
-    """The command or the environment says the model already."""
+    """Whether the command or the environment names the model already."""
 
 
+@dataclass(frozen=True, slots=True)
 class AcpSession:
     """Implements ``EngineSession``: one process for each segment."""
 
-    def __init__(
-        self, wire: Any, children: ChildManager, launch: Launch, spec: EngineSpec, host: EngineHost
-    ) -> None:
-        """``wire`` is the module of that name, imported where the library is installed."""
-        self._wire = wire
-        self._children = children
-        self._launch = launch
-        self._spec = spec
-        self._host = host
+    wire: Any
+    """The module of that name, imported where the library is installed."""
+    children: ProcessLauncher
+    launch: Launch
+    spec: EngineSpec
+    host: EngineHost
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``."""
-        launch = self._launch
-        limits = ChildLimits(memory_mb=launch.options.memory_mb)
-        for notice in await self._children.homes.prepare(launch.home, launch.title):
+        launch = self.launch
+        limits = ProcessLimits(memory_mb=launch.options.memory_mb)
+        for notice in await self.children.homes.prepare(launch.home, launch.title):
             yield notice
-        async with self._children.open(
+        async with self.children.open(
             launch.argv,
-            self._spec,
-            self._host,
+            self.spec,
+            self.host,
             env=launch.env,
-            home=launch.home.place,
+            home=launch.home.paths,
             secrets=launch.secrets,
             limits=limits,
             remedy=launch.remedy,
-            slot=self._host.slot,
+            slot=self.host.slot,
         ) as child:
-            turn = _Turn(self._wire, child, launch, self._spec, self._host, self._children.homes)
+            turn = _AcpTurn(self, child)
             try:
                 async with aclosing(turn.run(segment)) as events:
                     async for event in events:
                         yield event
                 end = turn.end(segment)
                 await turn.close()
-                await child.leave(_LEAVE_S)
+                await child.end_input(_EXIT_S)
             except asyncio.CancelledError:
-                # What was used until now is told all the same; the cancellation goes on after it.
+                # The usage until now is still reported; then the cancellation continues.
                 if used := await turn.break_off():
                     yield used
                 raise
@@ -112,108 +112,109 @@ class AcpSession:
                     refused,
                     title=launch.title,
                     sign_in=launch.sign_in,
-                    has_acted=turn.book.has_acted,
+                    has_acted=turn.turn_state.has_acted,
                 ) from refused
             finally:
                 await turn.close()
         yield end
 
     async def close(self) -> None:
-        """Nothing is held between segments."""
+        """No state remains between segments."""
 
 
-class _Turn:
+class _AcpTurn:
     """The dialogue of one segment with a running agent."""
 
-    def __init__(
-        self,
-        wire: Any,
-        child: Child,
-        launch: Launch,
-        spec: EngineSpec,
-        host: EngineHost,
-        homes: HomePreparer,
-    ) -> None:
-        self.book = mapping.Book()
-        self._module = wire
+    def __init__(self, session: AcpSession, child: EngineProcess) -> None:
+        self.turn_state = mapping.AcpTurnState()
+        self._session = session
         self._child = child
-        self._launch = launch
-        self._spec = spec
-        self._host = host
-        self._homes = homes
+        self._launch = launch = session.launch
+        self._spec = session.spec
         self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
-        self._inbox = EventQueue()
+        self._inbox = EventQueue[EngineEvent](_QUEUED)
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
         self._words: list[str] = []
-        """What people said with denials, which the protocol can't carry."""
+        """What people said when they denied calls, which the protocol can't carry."""
         self._session_id = ""
-        self._is_heard = False
-        """Updates are of this turn, not of a session that is told anew."""
+        self._sees = False
+        """Whether the agent takes pictures."""
+        self._takes_updates = False
+        """Whether updates are of this turn, and not the replay of an earlier session."""
         self._prompt: asyncio.Task[dict[str, Any]] | None = None
-        self._wire: Wire = wire.Wire(
+        self._wire: Wire = session.wire.Wire(
             child, __version__, on_update=self._on_update, on_permission=self._on_permission
         )
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        kept, notices = await self._begin(segment)
+        saved, notices = await self._begin(segment)
         for notice in notices:
             yield notice
-        self.book = mapping.Book(usd_before=kept.usd if kept else 0.0)
-        self._is_heard = True
-        async with aclosing(self._prompted(mapping.prompt_of(segment, kept))) as events:
+        self.turn_state = mapping.AcpTurnState(usd_before=saved.usd if saved else 0.0)
+        self._takes_updates = True
+        pictures = [each.data for each in segment.pictures] if self._sees else []
+        if segment.pictures and not self._sees:
+            yield EngineNotice(f"{self._launch.title} can't be shown pictures; it has their paths")
+        text = mapping.prompt_of(segment, saved)
+        async with aclosing(self._prompted(text, pictures)) as events:
             async for event in events:
                 yield event
         if more := self._follow_up():
             async with aclosing(self._prompted(more)) as events:
                 async for event in events:
                     yield event
-        for event in self.book.close():
+        for event in self.turn_state.close():
             yield event
 
-    async def _prompted(self, text: str) -> AsyncGenerator[EngineEvent]:
+    async def _prompted(
+        self, text: str, pictures: Sequence[bytes] = ()
+    ) -> AsyncGenerator[EngineEvent]:
         """Run one prompt to its end."""
         prompt = self._owner.spawn(
-            self._wire.prompt(self._session_id, text), name=f"acp-prompt:{self._session_id}"
+            self._wire.prompt(self._session_id, text, pictures),
+            name=f"acp-prompt:{self._session_id}",
         )
         self._prompt = prompt
         prompt.add_done_callback(lambda _: self._inbox.ring())
         while not prompt.done() or self._inbox.items:
-            for event in await self._inbox.take():
-                yield event
+            if self._inbox.items:
+                yield self._inbox.take()
+            else:
+                await self._inbox.news()
         if used := mapping.usage_of(prompt.result()):
             yield used
 
     def _follow_up(self) -> str:
-        """What to say once more in this turn: an agent's model learns that a call was denied, and
-        nothing else, so what a person said with it is told as a prompt."""
+        """Return a further prompt for this turn, or "". An agent's model learns only that a call
+        was denied, so what a person said about it is sent as a prompt."""
         assert self._prompt is not None
         if not self._words or self._prompt.result().get("stopReason") not in _LISTENS:
             return ""
-        return mapping.told_words(self._words)
+        return mapping.denial_prompt(self._words)
 
-    def end(self, segment: Segment) -> Done:
-        """The end of a turn that ran to its end. Raises ``EngineFailed``, ``AgentRefused``."""
+    def end(self, segment: Segment) -> EngineDone:
+        """Return the end of a completed turn. Raises ``EngineFailed``, ``AgentRefused``."""
         assert self._prompt is not None
         answer = self._prompt.result()
         system = mapping.digest(segment.system) if segment.system else ""
-        usd = self.book.usd_total or 0.0
-        state = mapping.Kept(self._session_id, system, usd).dump(self._launch.engine)
+        usd = self.turn_state.usd_total or 0.0
+        state = mapping.SavedSession(self._session_id, system, usd).dump(self._launch.engine)
         reason = answer.get("stopReason")
         end = mapping.end_of(
             reason if isinstance(reason, str) else "none",
-            said="".join(self.book.said),
+            said="".join(self.turn_state.said),
             denied=self._denied,
             state=state,
-            has_acted=self.book.has_acted,
+            has_acted=self.turn_state.has_acted,
         )
-        if not isinstance(end, Done):
+        if not isinstance(end, EngineDone):
             raise end
         return end
 
     async def break_off(self) -> Usage | None:
-        """Ask for the end of the running prompt and give the agent a moment to obey, so that it
-        keeps the turn; what was used, if it says so."""
+        """Cancel the prompt and give the agent a moment to answer, so that it stores the turn.
+        Returns the usage, if the agent reports it."""
         prompt = self._prompt
         if prompt is None or prompt.done() or self._child.returncode is not None:
             return None
@@ -241,8 +242,10 @@ class _Turn:
 
     # -- beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self, segment: Segment) -> tuple[mapping.Kept | None, list[Notice]]:
-        """Open the agent's session; what was kept of it where it is an earlier one."""
+    async def _begin(
+        self, segment: Segment
+    ) -> tuple[mapping.SavedSession | None, list[EngineNotice]]:
+        """Open the agent's session. Returns the saved state (None for a new one) and notices."""
         limit_s = self._launch.options.start_timeout_s
         try:
             async with asyncio.timeout(limit_s):
@@ -254,34 +257,37 @@ class _Turn:
                 f"(engine_options.start_timeout_s){f'; it said: {said}' if said else ''}"
             ) from None
 
-    async def _open(self, segment: Segment) -> tuple[mapping.Kept | None, list[Notice]]:
+    async def _open(
+        self, segment: Segment
+    ) -> tuple[mapping.SavedSession | None, list[EngineNotice]]:
         answer = await self._wire.initialize()
-        able = _object(answer.get("agentCapabilities"))
-        servers, left_out = self._module.mcp_servers(
-            self._spec.mcp_servers, _object(able.get("mcpCapabilities"))
+        able = as_dict(answer.get("agentCapabilities"))
+        self._sees = as_dict(able.get("promptCapabilities")).get("image") is True
+        servers, left_out = self._session.wire.mcp_servers(
+            self._spec.mcp_servers, as_dict(able.get("mcpCapabilities"))
         )
         notices = [
-            Notice(f"{self._launch.title} can't use the MCP server {name}")
+            EngineNotice(f"{self._launch.title} can't use the MCP server {name}")
             for name in left_out
-            if name != OUR_MCP_SERVER  # nobody asked for it, and every turn would tell
+            if name != OUR_MCP_SERVER  # nobody configured it, and every turn would report it
         ]
         await self._sign_in(answer)
-        kept = mapping.read_state(segment.engine_state, self._launch.engine)
-        opened = await self._reopen(kept, able, servers) if kept is not None else None
-        if kept is None or opened is None:
-            kept = None
-            opened = await self._new(servers)
+        saved = mapping.read_state(segment.engine_state, self._launch.engine)
+        opened = await self._reopen(saved, able, servers) if saved is not None else None
+        if saved is None or opened is None:
+            saved = None
+            opened = await self._wire.new_session(self._spec.workspace, list(servers), self._meta)
             self._session_id = opened["sessionId"]
-        # It has read its settings now: what was written into the workspace meanwhile may have counted.
-        await self._homes.look_again(self._launch.home, self._launch.title)
+        # The agent has read its settings now, perhaps also files that were planted meanwhile.
+        await self._session.children.homes.check_again(self._launch.home, self._launch.title)
         await self._choose_mode(opened)
-        notices += await self._choose(opened)
-        return kept, notices
+        await self._choose(opened)
+        return saved, notices
 
     async def _sign_in(self, answer: Mapping[str, Any]) -> None:
-        """Sign in by the method that was asked for; without one, that is the agent's own affair."""
+        """Sign in by the configured method; without one, the agent signs in by itself."""
         method = self._launch.options.auth_method or self._launch.auth_method
-        offered = {_object(each).get("id") for each in answer.get("authMethods") or ()}
+        offered = {as_dict(each).get("id") for each in answer.get("authMethods") or ()}
         if method and method in offered:
             await self._wire.authenticate(method)
         elif self._launch.options.auth_method:
@@ -292,30 +298,23 @@ class _Turn:
             )
 
     async def _reopen(
-        self, kept: mapping.Kept, able: Mapping[str, Any], servers: Sequence[Any]
+        self, saved: mapping.SavedSession, able: Mapping[str, Any], servers: Sequence[Any]
     ) -> dict[str, Any] | None:
-        """The earlier session, or None where the agent can't open it any more."""
-        cwd, key = self._spec.workspace, kept.session_id
-        can_resume = _object(able.get("sessionCapabilities")).get("resume") is not None
+        """Open the earlier session; None if the agent can't open it any more."""
+        cwd, key = self._spec.workspace, saved.session_id
+        can_resume = as_dict(able.get("sessionCapabilities")).get("resume") is not None
+        if not (can_resume or able.get("loadSession")):
+            return None
         try:
-            if can_resume:
-                opened = await self._wire.resume_session(cwd, key, list(servers), self._meta)
-            elif able.get("loadSession"):
-                opened = await self._wire.load_session(cwd, key, list(servers), self._meta)
-            else:
-                return None
+            opened = await self._wire.reopen_session(
+                cwd, key, list(servers), self._meta, replays=not can_resume
+            )
         except AgentRefused as refused:
             if refused.code == AUTH_REQUIRED:
                 raise
-            _log.info("%s can't go on with its session: %s", self._launch.title, said_by(refused))
+            _log.info(f"{self._launch.title} can't go on with its session: {said_by(refused)}")
             return None
         self._session_id = key
-        return opened
-
-    async def _new(self, servers: Sequence[Any]) -> dict[str, Any]:
-        opened: dict[str, Any] = await self._wire.new_session(
-            self._spec.workspace, list(servers), self._meta
-        )
         return opened
 
     @property
@@ -323,55 +322,47 @@ class _Turn:
         return self._launch.home.settings.session_meta
 
     async def _choose_mode(self, opened: Mapping[str, Any]) -> None:
-        """Have the agent ask, whatever mode its settings have put it into."""
+        """Set the mode in which the agent asks for permissions, whatever its settings say."""
         wanted = self._launch.home.settings.mode
-        modes = _object(opened.get("modes"))
-        offered = {_object(each).get("id") for each in modes.get("availableModes") or ()}
+        modes = as_dict(opened.get("modes"))
+        offered = {as_dict(each).get("id") for each in modes.get("availableModes") or ()}
         if wanted and wanted in offered and modes.get("currentModeId") != wanted:
             await self._wire.set_mode(self._session_id, wanted)
 
-    async def _choose(self, opened: Mapping[str, Any]) -> list[Notice]:
-        """Set the session's model and effort as the entry says, where the command line did not.
+    async def _choose(self, opened: Mapping[str, Any]) -> None:
+        """Set the session's model and effort as the entry says, if the command line did not.
 
-        Raises ``NotConfigured`` where the agent doesn't let its model be chosen, or has no such. An
-        effort that it doesn't know is told as a notice: it thinks as it does without.
+        Raises ``NotConfigured`` if the agent has no such option, or no such value.
         """
         offered = choices.choices_of(opened)
         if self._spec.model and not self._launch.has_model:
             answer = await self._set(offered, choices.MODEL, self._spec.model)
             offered = choices.choices_of(answer) or offered  # another model may know other efforts
         if self._spec.reasoning_effort:
-            try:
-                await self._set(offered, choices.EFFORT, self._spec.reasoning_effort)
-            except NotConfigured as error:
-                return [Notice(error.message)]
-        return []
+            await self._set(offered, choices.EFFORT, self._spec.reasoning_effort)
 
     async def _set(
-        self, offered: tuple[choices.Choice, ...], category: str, wanted: str
+        self, offered: tuple[choices.SessionOption, ...], category: str, wanted: str
     ) -> dict[str, Any]:
-        """Set what the session lets be chosen; the agent's answer, empty if it is so already."""
+        """Set an option of the session. Returns the agent's answer, empty if it was set already."""
         option, value = choices.choose(offered, category, wanted, title=self._launch.title)
         if option.current == value:
             return {}
-        answer: dict[str, Any] = await self._wire.set_option(
-            self._session_id, option.option_id, value
-        )
-        return answer
+        return await self._wire.set_option(self._session_id, option.option_id, value)
 
-    # -- during --------------------------------------------------------------------------------------
+    # -- while the turn runs -----------------------------------------------------------------------
 
     async def _on_update(self, params: dict[str, Any]) -> None:
-        if not self._is_heard or params.get("sessionId") != self._session_id:
+        if not self._takes_updates or params.get("sessionId") != self._session_id:
             return
-        await self._inbox.put(self.book.take(_object(params.get("update"))))
+        await self._report(self.turn_state.take(as_dict(params.get("update"))))
 
     async def _on_permission(self, params: dict[str, Any]) -> str | None:
-        options = [_object(each) for each in params.get("options") or ()]
-        if not self._is_heard or params.get("sessionId") != self._session_id:
+        options = [as_dict(each) for each in params.get("options") or ()]
+        if not self._takes_updates or params.get("sessionId") != self._session_id:
             return mapping.choose(options, Permission(False)).option_id
-        request, events = self.book.about(_object(params.get("toolCall")))
-        await self._inbox.put(events)
+        request, events = self.turn_state.about(as_dict(params.get("toolCall")))
+        await self._report(events)
         asking = self._owner.spawn(self._ask(request), name=f"acp-permit:{request.request_id}")
         self._asking.add(asking)
         try:
@@ -387,18 +378,18 @@ class _Turn:
             self._denied = f"{what} was denied: {verdict.denied}"
             if asking.result().words:
                 self._words.append(f"{what}: {asking.result().words}")
-            await self._inbox.put(self.book.denied(request.request_id, verdict.denied))
+            await self._report(self.turn_state.denied(request.request_id, verdict.denied))
         return verdict.option_id
 
+    async def _report(self, events: Sequence[EngineEvent]) -> None:
+        for event in events:
+            await self._inbox.put(event)
+
     async def _ask(self, request: PermissionRequest) -> Permission:
-        """The host's answer; the process counts as held while a person is waited for."""
+        """Return the host's answer; the process counts as paused while a person is waited for."""
         ours = mapping.our_call(request, self._launch.our_title)
-        return await self._child.waiting(self._host.permit(ours))
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+        return await self._child.waiting(self._session.host.permit(ours))
 
 
 def _seen_already(task: asyncio.Task[Any], error: BaseException) -> None:
-    """The error is raised where the task's result is asked for."""
+    """Do nothing: the error is raised where the task's result is read."""

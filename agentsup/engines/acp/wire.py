@@ -1,14 +1,14 @@
-"""The one module that imports the protocol's library: messages to and from an agent's process.
+"""The only module that imports the protocol's library: messages to and from an agent's process.
 
-The library keeps the connection: ids, pending requests, one task for each request of the agent.
-Updates are taken out before it, so that they keep their order and a slow reader slows the agent.
+The library manages the connection: ids, pending requests, one task for each request of the agent.
+Updates do not go through it, so that they keep their order and a slow reader slows the agent.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from acp.connection import Connection
@@ -22,6 +22,7 @@ from acp.schema import (
     FileSystemCapabilities,
     HttpHeader,
     HttpMcpServer,
+    ImageContentBlock,
     Implementation,
     InitializeRequest,
     LoadSessionRequest,
@@ -37,11 +38,13 @@ from acp.schema import (
 from pydantic import BaseModel
 
 from agentsup.engines.acp.refusal import AgentRefused
-from agentsup.engines.child import Child
+from agentsup.engines.clean import as_dict, json_object
 from agentsup.engines.failures import OutputUnreadable
+from agentsup.engines.process import EngineProcess
+from agentsup.kit.log import get_logger
 from agentsup.model.errors import EngineFailed
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 McpServer = HttpMcpServer | SseMcpServer | McpServerStdio
 _MOST_GARBAGE = 1000
@@ -54,13 +57,13 @@ Ask = Callable[[dict[str, Any]], Awaitable[str | None]]
 
 
 class Wire:
-    """A connection to an agent; made on a running child, ``close`` it before the child."""
+    """A connection to an agent's running process; ``close`` it before the process."""
 
     def __init__(
-        self, child: Child, version: str, *, on_update: Update, on_permission: Ask
+        self, child: EngineProcess, version: str, *, on_update: Update, on_permission: Ask
     ) -> None:
-        """``on_update`` gets each update in order and may take its time; ``on_permission`` gets a
-        request's parameters and gives the id of the chosen option, or None for cancelled."""
+        """``on_update`` gets each update in order and is waited for; ``on_permission`` gets a
+        request's parameters and returns the id of the chosen option, or None for cancelled."""
         self._transport = _ChildTransport(child, on_update)
         self._on_permission = on_permission
         self._version = version
@@ -68,9 +71,9 @@ class Wire:
         self._connection = Connection(self._handle, self._transport)
 
     async def initialize(self) -> dict[str, Any]:
-        """Agree on the protocol; what the agent can do. Raises ``OutputUnreadable`` where it speaks
-        another version."""
-        # Neither files nor terminals are offered: the agent has its own, behind its own questions.
+        """Agree on the protocol and return what the agent can do. Raises ``OutputUnreadable`` if it
+        speaks another version."""
+        # No files and no terminals are offered: the agent has its own, and asks for permission.
         able = ClientCapabilities(fs=FileSystemCapabilities(), terminal=False)
         me = Implementation(name="agentsup", version=self._version)
         request = InitializeRequest(
@@ -89,34 +92,24 @@ class Wire:
         await self._request("authenticate", AuthenticateRequest(method_id=method))
 
     async def new_session(self, cwd: str, servers: list[McpServer], meta: Meta) -> dict[str, Any]:
-        """A new session; its id is ``sessionId`` of the answer. ``meta`` is what this agent alone
-        understands."""
+        """Open a new session; its id is ``sessionId`` of the answer. ``meta`` is data that only
+        this agent understands."""
         request = NewSessionRequest(cwd=cwd, mcp_servers=list(servers), field_meta=_given(meta))
         answer = await self._request("session_new", request)
         if not isinstance(answer.get("sessionId"), str):
             raise OutputUnreadable(f"{self._child.name} opened a session without an id")
         return answer
 
-    async def load_session(
-        self, cwd: str, key: str, servers: list[McpServer], meta: Meta
+    async def reopen_session(
+        self, cwd: str, key: str, servers: list[McpServer], meta: Meta, *, replays: bool
     ) -> dict[str, Any]:
-        """Open an earlier session; the agent tells it anew as updates, before the answer."""
-        request = LoadSessionRequest(
-            cwd=cwd, mcp_servers=list(servers), session_id=key, field_meta=_given(meta)
-        )
-        return await self._request("session_load", request)
-
-    async def resume_session(
-        self, cwd: str, key: str, servers: list[McpServer], meta: Meta
-    ) -> dict[str, Any]:
-        """Open an earlier session without hearing it anew."""
-        request = ResumeSessionRequest(
-            cwd=cwd, mcp_servers=list(servers), session_id=key, field_meta=_given(meta)
-        )
-        return await self._request("session_resume", request)
+        """Open an earlier session; if it ``replays``, it comes as updates before the answer."""
+        kind = LoadSessionRequest if replays else ResumeSessionRequest
+        request = kind(cwd=cwd, mcp_servers=list(servers), session_id=key, field_meta=_given(meta))
+        return await self._request("session_load" if replays else "session_resume", request)
 
     async def set_option(self, session_id: str, option_id: str, value: str) -> dict[str, Any]:
-        """Set one of the session's own options, such as its model; the options there are then."""
+        """Set an option of the session, such as its model; return the options as they are then."""
         request = SetSessionConfigOptionSelectRequest(
             session_id=session_id, config_id=option_id, value=value
         )
@@ -127,15 +120,20 @@ class Wire:
         request = SetSessionModeRequest(session_id=session_id, mode_id=mode_id)
         await self._request("session_set_mode", request)
 
-    async def prompt(self, session_id: str, text: str) -> dict[str, Any]:
-        """Run a turn; the answer has ``stopReason``."""
-        block = TextContentBlock(type="text", text=text)
+    async def prompt(
+        self, session_id: str, text: str, pictures: Sequence[bytes] = ()
+    ) -> dict[str, Any]:
+        """Run a turn on a text and JPEG pictures; the answer has ``stopReason``."""
+        blocks: list[Any] = [TextContentBlock(type="text", text=text)]
+        for each in pictures:
+            data = b64encode(each).decode()
+            blocks.append(ImageContentBlock(type="image", data=data, mime_type="image/jpeg"))
         return await self._request(
-            "session_prompt", PromptRequest(session_id=session_id, prompt=[block])
+            "session_prompt", PromptRequest(session_id=session_id, prompt=blocks)
         )
 
     async def cancel(self, session_id: str) -> None:
-        """Ask for the end of the running turn; its prompt is answered by and by."""
+        """Ask for the end of the running turn; its prompt is answered later."""
         params = _json(CancelNotification(session_id=session_id))
         await self._connection.send_notification(AGENT_METHODS["session_cancel"], params)
 
@@ -154,7 +152,7 @@ class Wire:
             if self._transport.failure is not None:
                 raise self._transport.failure from None
             raise await self._child.ended() from None
-        return answer if isinstance(answer, dict) else {}
+        return as_dict(answer)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         if is_notification:
@@ -168,15 +166,15 @@ class Wire:
 
 
 class _ChildTransport:
-    """The library's transport over a child; implements ``acp``'s ``Transport``."""
+    """The library's transport over an engine process; implements ``acp``'s ``Transport``."""
 
-    def __init__(self, child: Child, on_update: Update) -> None:
+    def __init__(self, child: EngineProcess, on_update: Update) -> None:
         self._child = child
         self._lines = child.lines()
         self._on_update = on_update
         self._garbage = 0
         self.failure: EngineFailed | None = None
-        """Why nothing more is received, where it is not the plain end of the output."""
+        """Why nothing more is received, unless it is the normal end of the output."""
 
     async def send(self, message: dict[str, Any]) -> None:
         await self._child.write(json.dumps(message).encode() + b"\n")
@@ -188,8 +186,7 @@ class _ChildTransport:
                 if message is None:
                     continue
                 if message.get("method") == _UPDATE:
-                    params = message.get("params")
-                    await self._on_update(params if isinstance(params, dict) else {})
+                    await self._on_update(as_dict(message.get("params")))
                     continue
                 return message
         except EngineFailed as error:
@@ -197,19 +194,16 @@ class _ChildTransport:
         return None
 
     async def close(self) -> None:
-        """The child's pipes are the manager's."""
+        """The process manager closes the pipes."""
 
     def _read(self, line: bytes) -> dict[str, Any] | None:
-        """A message; a line that is none is passed over, as some agents print to their output."""
-        try:
-            message = json.loads(line.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            message = None
-        if isinstance(message, dict):
+        """Return a message, or None for another line, as some agents print to their output."""
+        message = json_object(line)
+        if message is not None:
             return message
         if line.strip():
             self._garbage += 1
-            _log.debug("%s wrote a line that is no message", self._child.name)
+            _log.debug(f"{self._child.name} wrote a line that is no message")
         if self._garbage > _MOST_GARBAGE:
             raise OutputUnreadable(
                 f"{self._child.name} does not speak the Agent Client Protocol: it wrote "

@@ -1,4 +1,6 @@
-"""Engine ``claude``: Claude Code as a child, spoken to in its own stream of JSON lines."""
+"""Engine ``claude``: Claude Code as a process, over its own stream of JSON lines."""
+
+from __future__ import annotations
 
 from agentsup.engines.claude.engine import ClaudeEngine
 

@@ -1,7 +1,7 @@
 """How Claude Code is called: arguments, environment, session. Pure.
 
-No prompt, no instruction and no secret stands in the arguments: they go over standard input or
-into a file that only its owner can read.
+No prompt, no instruction and no secret is in the arguments: they go over standard input or into a
+file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentsup.engines.child import ChildOptions
+from agentsup.engines import saved_state
 from agentsup.engines.failures import NotConfigured
-from agentsup.engines.programs import CLAUDE, variables
+from agentsup.engines.process import ProgramOptions
+from agentsup.engines.programs.presets import CLAUDE, variables
 from agentsup.model.engine import EngineSpec, Segment
 
 _ENGINE = "claude"
 _MODES = frozenset({"default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "plan"})
 
 
-class ClaudeOptions(ChildOptions):
-    """``command``: the program, ``claude`` without it. ``allowed_tools``, ``disallowed_tools`` and
-    ``fallback_model`` go to it as they are. ``setting_sources``: whose settings it reads: nobody's,
-    or with ``home`` ``user`` those of that user. Those of the project lie in the workspace, where the
-    agent itself could widen what it may do: they never count. ``api_retries``: how often it may ask its provider again before the turn is ended."""
+class ClaudeOptions(ProgramOptions):
+    """``command``: the program, by default ``claude``. ``allowed_tools``, ``disallowed_tools`` and
+    ``fallback_model`` are passed on unchanged. ``setting_sources``: whose settings it reads:
+    nobody's, or with ``home`` ``user`` those of that user. Settings of the project are never read:
+    they are in the workspace, where the agent itself could extend its rights. ``api_retries``: how
+    often it may ask its provider again before the turn is ended."""
 
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
@@ -35,37 +37,37 @@ class ClaudeOptions(ChildOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ClaudeSessionId:
     """Claude's own session: its id, and whether it should exist already."""
 
     session_id: str
     exists: bool
 
     def freeze(self) -> bytes:
-        """As engine state."""
-        return json.dumps({"v": 1, "engine": _ENGINE, "session": self.session_id}).encode()
+        """Return it as engine state."""
+        return saved_state.dump(_ENGINE, session=self.session_id)
 
 
-def session_of(segment: Segment) -> Session:
-    """The session to resume, or to begin with an id that the message alone decides.
+def session_of(segment: Segment) -> ClaudeSessionId:
+    """Return the session to resume, or a new one whose id depends on the message alone.
 
-    A turn that runs again after a crash therefore finds what its first run has left.
+    So a turn that runs again after a crash finds the session of its first run.
     """
-    kept = _read(segment.engine_state)
-    if kept:
-        return Session(kept, exists=True)
-    return Session(fresh_id(segment), exists=segment.resume is not None)
+    saved = _read(segment.engine_state)
+    if saved:
+        return ClaudeSessionId(saved, exists=True)
+    return ClaudeSessionId(fresh_id(segment), exists=segment.resume is not None)
 
 
 def fresh_id(segment: Segment) -> str:
-    """A UUID for a session that begins with this message."""
+    """Return a UUID for a session that begins with this message."""
     digest = hashlib.sha256(f"{segment.session_id}\0{segment.message_id}".encode()).hexdigest()
     variant = "89ab"[int(digest[16], 16) % 4]
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 def argv(
-    spec: EngineSpec, options: ClaudeOptions, session: Session, mcp_config: str = ""
+    spec: EngineSpec, options: ClaudeOptions, session: ClaudeSessionId, mcp_config: str = ""
 ) -> list[str]:
     """The argument list. ``mcp_config``: path of a file. Raises ``NotConfigured``."""
     mode = spec.permission_mode or "default"
@@ -95,14 +97,14 @@ def argv(
         ("--disallowed-tools", ",".join(options.disallowed_tools)),
     )
     for flag, value in flags:
-        # With "=": a value can't be taken for a flag, nor a list go on with the next argument.
+        # With "=", a value can't be read as a flag, and a list can't include the next argument.
         if value:
             found.append(f"{flag}={value}")
     return found
 
 
 def environment(options: ClaudeOptions, daemon: Mapping[str, str]) -> dict[str, str]:
-    """What Claude gets beyond the allow-list: quiet, the endpoint and the key.
+    """Return the variables beyond the allow-list: quiet mode, the endpoint and the key.
 
     The daemon's key goes to the daemon's endpoint only, never to one that an agent's entry names,
     and not where the entry brings a key of its own.
@@ -118,13 +120,8 @@ def mcp_document(spec: EngineSpec) -> bytes:
 
 
 def _read(state: bytes | None) -> str:
-    try:
-        kept = json.loads(state or b"")
-    except (ValueError, RecursionError):
-        return ""
-    if isinstance(kept, dict) and kept.get("engine") == _ENGINE and kept.get("v") == 1:
-        session = kept.get("session")
-        # It becomes an argument: nothing but an id may stand there.
-        if isinstance(session, str) and session.replace("-", "").isalnum() and session[0] != "-":
-            return session
+    session = (saved_state.load(state, _ENGINE) or {}).get("session")
+    # It becomes an argument, so it must be nothing but an id.
+    if isinstance(session, str) and session.replace("-", "").isalnum() and session[0] != "-":
+        return session
     return ""

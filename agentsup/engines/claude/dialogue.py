@@ -1,27 +1,29 @@
-"""Speaking with one running Claude: what is sent, what it asks, and how it is interrupted."""
+"""The dialogue with a running Claude: its prompt, its permission requests, its interruption."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
-import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from agentsup.engines.child import Child
-from agentsup.engines.claude.arguments import Session
-from agentsup.engines.claude.stream import ALIVE, Turn, read_line
+from agentsup.engines.claude.arguments import ClaudeSessionId
+from agentsup.engines.claude.stream import ALIVE, ClaudeTurnState, read_line
+from agentsup.engines.clean import as_dict
 from agentsup.engines.failures import Permanent
+from agentsup.engines.process import EngineProcess
+from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.engine import EngineEvent, EngineHost, PermissionRequest, Segment
+from agentsup.model.engine import EngineEvent, EngineHost, PermissionRequest, Picture, Segment
 from agentsup.model.errors import AgentsupError
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _INTERRUPT_S = 0.15
-"""How long an interrupted turn may take to tell what it has cost."""
+"""How long an interrupted turn may take to report what it has cost."""
 _CLOSE_S = 0.2
 _SPEAKERS = {"user": "User", "assistant": "You", "note": "Note"}
 AGAIN = (
@@ -30,8 +32,8 @@ AGAIN = (
 )
 
 
-def prompt_of(segment: Segment, session: Session) -> str:
-    """What Claude reads: the message, and before it what its session can't know."""
+def prompt_of(segment: Segment, session: ClaudeSessionId) -> str:
+    """Return the prompt: the message, and before it what Claude's session can't know."""
     blocks = [segment.prompt]
     if segment.resume is not None and segment.resume.answer is not None:
         blocks.append(f"(The answer to your question: {segment.resume.answer})")
@@ -46,7 +48,7 @@ def prompt_of(segment: Segment, session: Session) -> str:
 class Dialogue:
     """One prompt and everything until its result. Close it in any case."""
 
-    def __init__(self, child: Child, host: EngineHost, turn: Turn) -> None:
+    def __init__(self, child: EngineProcess, host: EngineHost, turn: ClaudeTurnState) -> None:
         self._child = child
         self._host = host
         self._turn = turn
@@ -54,13 +56,19 @@ class Dialogue:
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._owner = TaskOwner("claude permissions")
 
-    async def talk(self, system: str, prompt: str) -> AsyncGenerator[EngineEvent]:
-        """Send the prompt and yield what is heard until the result, or the end of the output."""
+    async def talk(
+        self, system: str, prompt: str, pictures: Sequence[Picture] = ()
+    ) -> AsyncGenerator[EngineEvent]:
+        """Send the prompt and yield the events until the result, or the end of the output."""
         greeting: dict[str, Any] = {"subtype": "initialize"}
         if system:
             greeting["appendSystemPrompt"] = system
         await self._request(greeting)
-        content = [{"type": "text", "text": prompt}]
+        content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
+        for each in pictures:
+            data = base64.b64encode(each.data).decode()
+            source = {"type": "base64", "media_type": "image/jpeg", "data": data}
+            content.append({"type": "image", "source": source})
         await self._send({"type": "user", "message": {"role": "user", "content": content}})
         async with aclosing(self._child.lines()) as lines:
             async for line in lines:
@@ -70,23 +78,23 @@ class Dialogue:
                     return
 
     async def interrupt(self) -> list[EngineEvent]:
-        """Ask it to stop its turn and hear it out for a moment: what it still says."""
-        heard: list[EngineEvent] = []
+        """Ask Claude to stop its turn; return the events that it sends within a moment."""
+        events: list[EngineEvent] = []
         try:
             async with asyncio.timeout(_INTERRUPT_S):
                 await self._request({"subtype": "interrupt"})
                 async with aclosing(self._child.lines()) as lines:
                     async for line in lines:
                         message = read_line(line)
-                        heard += self._turn.hear(message) if message else []
+                        events += self._turn.hear(message) if message else []
                         if self._turn.result is not None:
                             break
         except (TimeoutError, AgentsupError):
             pass  # it is ended by force next
-        return heard
+        return events
 
     async def close(self) -> None:
-        """Forget what it still waits for."""
+        """Cancel the permission requests that are still open."""
         await self._owner.close(_CLOSE_S)
 
     # -- inside ------------------------------------------------------------------------------------
@@ -123,8 +131,7 @@ class Dialogue:
         )
 
     async def _permit(self, request_id: str, request: dict[str, Any]) -> None:
-        given = request.get("input")
-        args: dict[str, Any] = given if isinstance(given, dict) else {}
+        args = as_dict(request.get("input"))
         call_id = str(request.get("tool_use_id") or request_id)
         wanted = PermissionRequest(
             request_id=call_id,
@@ -140,7 +147,7 @@ class Dialogue:
         try:
             permission = await self._child.waiting(self._host.permit(wanted))
         except AgentsupError as error:
-            _log.warning("no decision about %s of claude: %s", wanted.tool, error.message)
+            _log.warning(f"no decision about {wanted.tool} of claude: {error.message}")
             self._deny(request_id, call_id, error.message)
             return
         finally:
@@ -167,5 +174,5 @@ class Dialogue:
         await self._send({"type": "control_request", "request_id": number, "request": request})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        # Escaped to ASCII: half a character of a prompt can't break the stream.
+        # Escaped to ASCII: a lone surrogate in a prompt can't break the stream.
         await self._child.write(json.dumps(message).encode() + b"\n")

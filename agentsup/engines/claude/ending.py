@@ -1,7 +1,7 @@
 """From Claude's ``result`` to the end of the segment: the answer, or why there is none. Pure.
 
-A failed call of the model's provider ends as ``subtype: success`` with ``is_error``, so it is
-``is_error``, ``api_error_status`` and the ``error`` word of the last answer that are believed.
+A failed call of the model's provider ends as ``subtype: success`` with ``is_error``. So only
+``is_error``, ``api_error_status`` and the ``error`` word of the last answer count for it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def provider_failure(
     if word in {"authentication_failed", "oauth_org_not_allowed"} or status in {401, 403}:
         return failures.AuthFailed(f"claude is not signed in: {said}; {_SIGN_IN}")
     if word == "billing_error" or status == 402:
-        return failures.QuotaExceeded(f"the account of claude has no credit left: {said}")
+        return failures.ProviderQuotaExceeded(f"the account of claude has no credit left: {said}")
     if word == "rate_limit" or status == 429:
-        return failures.RateLimited(
+        return failures.ProviderRateLimited(
             f"claude is over its rate limit: {said}", retry_after_s=retry_after_s
         )
     if status == 404 or word == "model_not_found":
@@ -52,9 +52,9 @@ def provider_failure(
 def result_failure(
     result: dict[str, Any], word: str, retry_after_s: float | None, state: bytes | None = None
 ) -> EngineFailed | None:
-    """Why a ``result`` is no answer; None if it is one. ``state``: where the turn can go on."""
+    """Return why a ``result`` is no answer, or None. ``state``: with it the turn can continue."""
     subtype = str(result.get("subtype") or "")
-    said = _said(result)
+    said = said_by(result)
     if subtype == "error_max_turns":
         return failures.TurnLimitReached(
             "claude used up the steps of this turn (max_steps)", state=state
@@ -73,18 +73,13 @@ def result_failure(
     return failures.Permanent(f"claude could not finish: {said or subtype}")
 
 
-def is_session_missing(text: str) -> bool:
-    """Whether an end says that the session to resume is not there."""
-    return _MISSING_SESSION in text
-
-
-def is_session_taken(text: str) -> bool:
-    """Whether an end says that the session to begin is there already."""
-    return _TAKEN_SESSION in text
+def is_other_session(text: str, *, exists: bool) -> bool:
+    """Whether an error text says that a session is missing that ``exists``, or else the reverse."""
+    return (_MISSING_SESSION if exists else _TAKEN_SESSION) in text
 
 
 def too_old(stderr: str) -> EngineFailed | None:
-    """The failure of a version that does not know a flag of ours."""
+    """Return the failure of a version that does not know one of our flags, or None."""
     if _UNKNOWN_OPTION not in stderr:
         return None
     return failures.VersionTooOld(
@@ -93,13 +88,9 @@ def too_old(stderr: str) -> EngineFailed | None:
     )
 
 
-def _said(result: dict[str, Any]) -> str:
+def said_by(result: dict[str, Any]) -> str:
+    """Return everything that a result says."""
     errors = result.get("errors")
     if isinstance(errors, list) and errors:
         return "; ".join(str(each) for each in errors)
     return str(result.get("result") or result.get("error") or "")
-
-
-def whole_text(result: dict[str, Any]) -> str:
-    """Everything that a result says, for looking at."""
-    return _said(result)

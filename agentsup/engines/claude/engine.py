@@ -1,7 +1,7 @@
-"""The engine object, and the life of one turn: one process, ended with it.
+"""The engine object, and one turn: one process, which ends with it.
 
-Claude keeps its own session on disk and is resumed by id, so a process of its own for each turn
-costs a start and holds nothing between turns that would have to be bounded, swept or rebuilt.
+Claude stores its own session on disk and is resumed by id. So a process for each turn costs a
+start, and between turns there is nothing that must be limited, cleaned up or rebuilt.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentsup.engines.child import (
-    Child,
-    ChildLimits,
-    ChildManager,
+from agentsup.engines.claude import arguments, ending
+from agentsup.engines.claude.arguments import ClaudeOptions, ClaudeSessionId
+from agentsup.engines.claude.dialogue import Dialogue, prompt_of
+from agentsup.engines.claude.stream import ClaudeTurnState
+from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, EnginesBusy, ProgramEnded
+from agentsup.engines.process import (
     EngineHome,
+    EngineProcess,
+    ProcessLauncher,
+    ProcessLimits,
     read_options,
 )
-from agentsup.engines.claude import arguments, ending
-from agentsup.engines.claude.arguments import ClaudeOptions, Session
-from agentsup.engines.claude.dialogue import Dialogue, prompt_of
-from agentsup.engines.claude.stream import Turn
-from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, EnginesBusy, ProgramEnded
-from agentsup.engines.programs import CLAUDE
+from agentsup.engines.programs.presets import CLAUDE
 from agentsup.kit.clock import Clock
-from agentsup.kit.planted import Folder
+from agentsup.kit.planted import GuardedFolder
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineEvent,
     EngineHost,
     EngineSpec,
@@ -38,16 +38,16 @@ from agentsup.model.engine import (
     Usage,
 )
 
-_LEAVE_S = 0.8
+_EXIT_S = 0.8
 
 
 class ClaudeEngine:
     """Engine ``claude``. Options: see ``arguments.ClaudeOptions``; ``env`` is the daemon's."""
 
     name = "claude"
-    caps = EngineCaps(streaming=True, usage=True, may_not_tell=True)
+    caps = EngineCaps(streaming=True, usage=True, may_not_report=True, pictures=True)
 
-    def __init__(self, children: ChildManager, clock: Clock, env: Mapping[str, str]) -> None:
+    def __init__(self, children: ProcessLauncher, clock: Clock, env: Mapping[str, str]) -> None:
         self._children = children
         self._clock = clock
         self._env = env
@@ -59,87 +59,76 @@ class ClaudeEngine:
         return ClaudeSession(self._children, self._clock, options, env, spec, host)
 
     async def close(self) -> None:
-        """Nothing is held; the programs are the manager's."""
+        """Nothing to close; the process manager ends the programs."""
 
 
 class _OtherSession(Exception):
-    """The session is not as it was thought: missing though it should exist, or the reverse."""
+    """The session is missing though it should exist, or the reverse."""
 
 
+@dataclass(frozen=True, slots=True)
 class ClaudeSession:
     """One turn."""
 
-    def __init__(
-        self,
-        children: ChildManager,
-        clock: Clock,
-        options: ClaudeOptions,
-        env: Mapping[str, str],
-        spec: EngineSpec,
-        host: EngineHost,
-    ) -> None:
-        self._children = children
-        self._clock = clock
-        self._options = options
-        self._env = env
-        self._spec = spec
-        self._host = host
+    children: ProcessLauncher
+    clock: Clock
+    options: ClaudeOptions
+    env: Mapping[str, str] = field(repr=False)
+    spec: EngineSpec
+    host: EngineHost
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run the segment in Claude's session. Raises ``EngineFailed``."""
-        session = arguments.session_of(segment)
-        try:
-            async with aclosing(self._attempt(segment, session)) as events:
-                async for event in events:
-                    yield event
-            return
-        except _OtherSession:
-            pass
-        other = Session(session.session_id, exists=True)
-        if session.exists:
-            other = Session(arguments.fresh_id(segment), exists=False)
-        try:
-            async with aclosing(self._attempt(segment, other)) as events:
-                async for event in events:
-                    yield event
-        except _OtherSession:
-            # The id of a fresh session was taken by an earlier attempt, whose session is gone.
-            raise EmptyAnswer("claude can neither resume nor begin its session") from None
+        first = arguments.session_of(segment)
+        other = ClaudeSessionId(first.session_id, exists=True)
+        if first.exists:
+            other = ClaudeSessionId(arguments.fresh_id(segment), exists=False)
+        for session in (first, other):
+            with suppress(_OtherSession):
+                async with aclosing(self._attempt(segment, session)) as events:
+                    async for event in events:
+                        yield event
+                return
+        # The id of a fresh session was taken by an earlier attempt, whose session is gone.
+        raise EmptyAnswer("claude can neither resume nor begin its session")
 
     async def close(self) -> None:
-        """Nothing is held: the program ends with its run."""
+        """Nothing to close: the program ends with its run."""
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _attempt(self, segment: Segment, session: Session) -> AsyncGenerator[EngineEvent]:
-        options, turn = self._options, Turn(api_retries=self._options.api_retries)
-        # At its limit of steps it is asked for a summary: one request.
-        spec = replace(self._spec, max_steps=1) if segment.nudge == "wrap_up" else self._spec
+    async def _attempt(
+        self, segment: Segment, session: ClaudeSessionId
+    ) -> AsyncGenerator[EngineEvent]:
+        options, turn = self.options, ClaudeTurnState(api_retries=self.options.api_retries)
+        # After its limit of steps the turn is asked for a summary: one request.
+        spec = replace(self.spec, max_steps=1) if segment.nudge == "wrap_up" else self.spec
         home = EngineHome.of(
-            self._spec, CLAUDE.name, CLAUDE.settings, is_private=options.home == "private"
+            self.spec, CLAUDE.name, CLAUDE.settings, is_private=options.home == "private"
         )
-        for notice in await self._children.homes.prepare(home, CLAUDE.title):
+        for notice in await self.children.homes.prepare(home, CLAUDE.title):
             yield notice
-        env, place = home.variables(self._spec.env, self._env), home.place
+        env, paths = home.variables(self.spec.env, self.env), home.paths
         async with (
             self._mcp_config(home) as mcp_config,
-            self._children.open(
+            self.children.open(
                 arguments.argv(spec, options, session, mcp_config),
-                self._spec,
-                self._host,
+                self.spec,
+                self.host,
                 env=env,
-                home=replace(place, shown=(*place.shown, mcp_config)) if mcp_config else place,
-                secrets=[value for name, value in self._env.items() if not name.endswith("_URL")],
-                limits=ChildLimits(memory_mb=options.memory_mb),
+                home=replace(paths, shown=(*paths.shown, mcp_config)) if mcp_config else paths,
+                secrets=[value for name, value in self.env.items() if not name.endswith("_URL")],
+                limits=ProcessLimits(memory_mb=options.memory_mb),
                 remedy=CLAUDE.remedy,
-                slot=self._host.slot,
+                slot=self.host.slot,
             ) as child,
         ):
-            dialogue = Dialogue(child, self._host, turn)
+            dialogue = Dialogue(child, self.host, turn)
             was_cancelled: asyncio.CancelledError | None = None
             try:
+                asked = prompt_of(segment, session)
                 async with aclosing(
-                    dialogue.talk(segment.system, prompt_of(segment, session))
+                    dialogue.talk(segment.system, asked, segment.pictures)
                 ) as events:
                     async for event in events:
                         yield event
@@ -150,27 +139,29 @@ class ClaudeSession:
             finally:
                 await dialogue.close()
             if was_cancelled is not None:
-                # What was used until now is told all the same; the cancellation goes on after it.
+                # The usage until now is still reported; then the cancellation continues.
                 for event in await dialogue.interrupt():
                     if isinstance(event, Usage):
                         yield event
                 raise was_cancelled
             if turn.result is None:
                 raise await self._broken(child, session)
-            await child.leave(_LEAVE_S)
+            await child.end_input(_EXIT_S)
         yield self._end(turn, session)
 
     @asynccontextmanager
     async def _mcp_config(self, home: EngineHome) -> AsyncGenerator[str]:
-        """A file with the MCP servers, as long as the turn lasts. It holds the turn's token, so it
-        is for this program alone to read, and lies in no home, which parallel turns can share."""
-        if not self._spec.mcp_servers:
+        """Yield the path of a file with the MCP servers, which is removed after the turn. It has
+        the turn's token, so only this program may read it. It is in no home, as parallel turns can
+        share one."""
+        if not self.spec.mcp_servers:
             yield ""
             return
-        document = arguments.mcp_document(self._spec)
-        # The token in it makes the name one of this turn alone, and can't be found from it.
+        document = arguments.mcp_document(self.spec)
+        # The token makes the name unique to this turn; the name does not reveal the token.
         file = f"mcp-{hashlib.sha256(document).hexdigest()[:32]}.json"
-        folder, files, agent = Folder(home.turn_files), self._children.files, self._spec.agent
+        folder, files = GuardedFolder(home.turn_files), self.children.files
+        agent = self.spec.agent
         remove = partial(folder.remove, file)
 
         def write() -> None:
@@ -187,23 +178,21 @@ class ClaudeSession:
             with suppress(OSError):
                 await files.run(remove, key=agent)
 
-    async def _broken(self, child: Child, session: Session) -> Exception:
+    async def _broken(self, child: EngineProcess, session: ClaudeSessionId) -> Exception:
         failure = await child.ended("ended without an answer")
         stderr = child.stderr_text()
-        if ending.is_session_taken(stderr) and not session.exists:
-            return _OtherSession()
-        if ending.is_session_missing(stderr) and session.exists:
+        if ending.is_other_session(stderr, exists=session.exists):
             return _OtherSession()
         return ending.too_old(stderr) or failure
 
-    def _end(self, turn: Turn, session: Session) -> Done:
+    def _end(self, turn: ClaudeTurnState, session: ClaudeSessionId) -> EngineDone:
         result = turn.result or {}
-        if session.exists and ending.is_session_missing(ending.whole_text(result)):
+        if session.exists and ending.is_other_session(ending.said_by(result), exists=True):
             raise _OtherSession
         retry_after_s = None
         if turn.resets_at_s is not None:
-            retry_after_s = max(0.0, turn.resets_at_s - self._clock.now_ms() / 1000)
-        state = Session(turn.session_id or session.session_id, exists=True).freeze()
+            retry_after_s = max(0.0, turn.resets_at_s - self.clock.now_ms() / 1000)
+        state = ClaudeSessionId(turn.session_id or session.session_id, exists=True).freeze()
         failure = ending.result_failure(result, turn.error_word, retry_after_s, state)
         if failure is not None:
             raise failure
@@ -212,4 +201,4 @@ class ClaudeSession:
             raise EmptyAfterToolUse("claude used its tools and then said nothing", state=state)
         if not text.strip():
             raise EmptyAnswer("claude ended its turn without an answer")
-        return Done("ok", text=text, engine_state=state)
+        return EngineDone("ok", text=text, engine_state=state)

@@ -1,14 +1,14 @@
-"""What Claude Code writes, as events of ours. Pure: the state of one turn and its rules."""
+"""Translates what Claude Code writes into our events. Pure: the state of one turn and its rules."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from agentsup.engines.claude.ending import provider_failure
+from agentsup.engines.clean import as_dict, json_object, objects
 from agentsup.model.engine import (
     EngineEvent,
-    Notice,
+    EngineNotice,
     TextDelta,
     ThinkingDelta,
     ToolFinished,
@@ -19,32 +19,29 @@ from agentsup.model.errors import EngineFailed
 
 _PREVIEW_CHARS = 200
 _HOPELESS = frozenset({400, 401, 402, 403, 404})
-"""Answers of a provider that will be the same the next time, though Claude asks again."""
+"""Statuses of a provider that a retry does not change, though Claude tries again."""
 ALIVE = ThinkingDelta("")
 """A sign of life: the program works though there is nothing to show."""
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
     """The message in ``line``; None for anything else, such as a warning somebody printed."""
-    try:
-        found = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+    found = json_object(line)
+    return found if found is not None and isinstance(found.get("type"), str) else None
 
 
-class Turn:
-    """The books of one turn: what was said, used, called and refused."""
+class ClaudeTurnState:
+    """The state of one turn: its text, its usage, its calls and refusals."""
 
     def __init__(self, *, api_retries: int) -> None:
         self._api_retries = api_retries
-        self._told_retry = False
+        self._has_reported_retry = False
         self._said: list[str] = []
         self._streamed: set[str] = set()
         self._message_id = ""
         self._needs_break = False
         self._tools: dict[str, str] = {}
-        self._told = Usage()
+        self._reported = Usage()
         self.session_id = ""
         self.error_word = ""
         self.resets_at_s: float | None = None
@@ -60,7 +57,7 @@ class Turn:
         return "".join(self._said)
 
     def hear(self, message: dict[str, Any]) -> list[EngineEvent]:
-        """The events of one message. Raises ``EngineFailed`` where the turn is to be ended."""
+        """Return the events of one message. Raises ``EngineFailed`` if the turn must be ended."""
         match message.get("type"):
             case "system":
                 return self._system(message)
@@ -78,7 +75,7 @@ class Turn:
         return [ALIVE]
 
     def failure_of_retry(self, message: dict[str, Any]) -> EngineFailed:
-        """The failure after too many attempts of one request."""
+        """Return the failure after too many attempts of one request."""
         status, delay_ms = message.get("error_status"), message.get("retry_delay_ms")
         wait_s = delay_ms / 1000 if isinstance(delay_ms, int | float) else None
         word, number = str(message.get("error") or ""), status if isinstance(status, int) else None
@@ -95,9 +92,9 @@ class Turn:
             is_over = isinstance(attempt, int) and attempt > self._api_retries
             if is_over or status in _HOPELESS:
                 raise self.failure_of_retry(message)
-            if not self._told_retry:
-                self._told_retry = True
-                return [Notice("The model's provider is not answering; claude tries again.")]
+            if not self._has_reported_retry:
+                self._has_reported_retry = True
+                return [EngineNotice("The model's provider is not answering; claude tries again.")]
         return [ALIVE]
 
     def _partial(self, message: dict[str, Any]) -> list[EngineEvent]:
@@ -106,18 +103,18 @@ class Turn:
             return [ALIVE]
         match event.get("type"):
             case "message_start":
-                started = _dict(event.get("message"))
+                started = as_dict(event.get("message"))
                 self._message_id = str(started.get("id") or "")
-                # Told at once, so that a turn that is killed has its tokens counted too.
-                return [self._use(_input(_dict(started.get("usage"))), 0)]
+                # Reported at once, so that the tokens of a killed turn are counted too.
+                return [self._use(_input(as_dict(started.get("usage"))), 0)]
             case "message_delta":
-                used = _dict(event.get("usage"))
+                used = as_dict(event.get("usage"))
                 return [self._use(0, _count(used, "output_tokens"))]
             case "content_block_start":
-                if _dict(event.get("content_block")).get("type") == "text":
+                if as_dict(event.get("content_block")).get("type") == "text":
                     self._needs_break = bool(self._said)
             case "content_block_delta":
-                delta = _dict(event.get("delta"))
+                delta = as_dict(event.get("delta"))
                 if delta.get("type") == "text_delta":
                     self._streamed.add(self._message_id)
                     return [self._say(str(delta.get("text") or ""))]
@@ -127,13 +124,13 @@ class Turn:
 
     def _assistant(self, message: dict[str, Any]) -> list[EngineEvent]:
         if message.get("error"):
-            # A refusal of the provider, dressed as an answer; the result tells it again.
+            # A refusal of the provider in the form of an answer; the result repeats it.
             self.error_word = str(message["error"])
             return [ALIVE]
-        content = _dict(message.get("message"))
+        content = as_dict(message.get("message"))
         found: list[EngineEvent] = []
         is_inner = bool(message.get("parent_tool_use_id"))
-        for block in _blocks(content.get("content")):
+        for block in objects(content.get("content")):
             if block.get("type") == "text" and not is_inner:
                 if content.get("id") not in self._streamed and block.get("text"):
                     self._needs_break = bool(self._said)
@@ -142,12 +139,12 @@ class Turn:
                 self.used_tools = True
                 name = str(block.get("name") or "tool")
                 self._tools[str(block.get("id"))] = name
-                found.append(ToolStarted(name, _dict(block.get("input"))))
+                found.append(ToolStarted(name, as_dict(block.get("input"))))
         return found or [ALIVE]
 
     def _tool_results(self, message: dict[str, Any]) -> list[EngineEvent]:
         found: list[EngineEvent] = []
-        for block in _blocks(_dict(message.get("message")).get("content")):
+        for block in objects(as_dict(message.get("message")).get("content")):
             if block.get("type") == "tool_result":
                 name = self._tools.pop(str(block.get("tool_use_id")), None)
                 if name is not None:
@@ -156,7 +153,7 @@ class Turn:
         return found or [ALIVE]
 
     def _rate_limit(self, message: dict[str, Any]) -> list[EngineEvent]:
-        info = _dict(message.get("rate_limit_info"))
+        info = as_dict(message.get("rate_limit_info"))
         resets_at = info.get("resetsAt")
         if info.get("status") == "rejected" and isinstance(resets_at, int | float):
             self.resets_at_s = float(resets_at)
@@ -164,26 +161,30 @@ class Turn:
 
     def _result(self, message: dict[str, Any]) -> list[EngineEvent]:
         self.session_id = str(message.get("session_id") or self.session_id)
-        used = _dict(message.get("usage"))
+        used = as_dict(message.get("usage"))
         usd = message.get("total_cost_usd")
         rest = self._use(
-            max(0, _input(used) - self._told.input_tokens),
-            max(0, _count(used, "output_tokens") - self._told.output_tokens),
+            max(0, _input(used) - self._reported.input_tokens),
+            max(0, _count(used, "output_tokens") - self._reported.output_tokens),
             float(usd) if isinstance(usd, int | float) else None,
         )
         found: list[EngineEvent] = [rest]
         denied = [
             str(each.get("tool_name") or "a tool")
-            for each in _blocks(message.get("permission_denials"))
+            for each in objects(message.get("permission_denials"))
             if str(each.get("tool_use_id")) not in self.refused
         ]
         if denied:
             names = ", ".join(sorted(set(denied)))
-            found.append(Notice(f"Claude was not allowed to use {names}, by its own settings."))
+            found.append(
+                EngineNotice(f"Claude was not allowed to use {names}, by its own settings.")
+            )
         return found
 
     def _use(self, read: int, written: int, usd: float | None = None) -> Usage:
-        self._told = Usage(self._told.input_tokens + read, self._told.output_tokens + written)
+        self._reported = Usage(
+            self._reported.input_tokens + read, self._reported.output_tokens + written
+        )
         return Usage(read, written, usd)
 
     def _say(self, text: str) -> TextDelta:
@@ -194,21 +195,13 @@ class Turn:
         return TextDelta(text)
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _blocks(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
 def _count(used: dict[str, Any], name: str) -> int:
     found = used.get(name)
     return found if isinstance(found, int) else 0
 
 
 def _input(used: dict[str, Any]) -> int:
-    """Everything that was read, whether from a cache or not."""
+    """Return all tokens that were read, whether from a cache or not."""
     cached = _count(used, "cache_creation_input_tokens") + _count(used, "cache_read_input_tokens")
     return _count(used, "input_tokens") + cached
 
@@ -216,4 +209,4 @@ def _input(used: dict[str, Any]) -> int:
 def _plain(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "".join(str(block.get("text") or "") for block in _blocks(content))
+    return "".join(str(block.get("text") or "") for block in objects(content))

@@ -1,4 +1,6 @@
-"""Engine ``command``: any program, started once for each turn; see ``events`` for what it may say."""
+"""Engine ``command``: any program, started once for each turn; see ``events`` for its output."""
+
+from __future__ import annotations
 
 from agentsup.engines.command.engine import CommandEngine
 

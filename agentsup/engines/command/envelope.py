@@ -1,4 +1,4 @@
-"""What the engine ``command`` gives to its program on standard input, and what it keeps."""
+"""The standard input of a program of the engine ``command``, and its state between turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.engines import saved_state
 from agentsup.engines.failures import CheckpointUnusable
 from agentsup.model.engine import EngineSpec, HistoryItem, Segment
 
@@ -16,38 +17,37 @@ _SPEAKERS = {"user": "User", "assistant": "Assistant", "note": "Note"}
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What a segment that asked something has left: its answer so far, and the program's own."""
+    """What a segment that asked something saves: its answer so far, and the program's own data."""
 
     text: str = ""
     checkpoint: Any = None
 
     def freeze(self) -> bytes:
-        """As the bytes of a checkpoint."""
-        kept = {"v": 1, "engine": _ENGINE, "text": self.text, "checkpoint": self.checkpoint}
-        return json.dumps(kept).encode()
+        """Return it as the bytes of a checkpoint."""
+        return saved_state.dump(_ENGINE, text=self.text, checkpoint=self.checkpoint)
 
 
 def suspension_of(segment: Segment) -> Suspension | None:
-    """What the segment before this one has left. Raises ``CheckpointUnusable``."""
+    """Return what the segment before this one saved, if any. Raises ``CheckpointUnusable``."""
     if segment.resume is None or segment.resume.checkpoint is None:
         return None
-    kept = _read(segment.resume.checkpoint)
-    if kept is None or not isinstance(kept.get("text"), str):
+    saved = saved_state.load(segment.resume.checkpoint, _ENGINE)
+    if saved is None or not isinstance(saved.get("text"), str):
         raise CheckpointUnusable("the program's turn can't be resumed: its checkpoint is damaged")
-    return Suspension(kept["text"], kept.get("checkpoint"))
+    return Suspension(saved["text"], saved.get("checkpoint"))
 
 
 def keep_state(state: Any) -> bytes | None:
     """The program's own state for the next turn; None if there is none, or too much of it."""
     if state is None:
         return None
-    raw = json.dumps({"v": 1, "engine": _ENGINE, "state": state}).encode()
+    raw = saved_state.dump(_ENGINE, state=state)
     return raw if len(raw) <= _MAX_STATE_BYTES else None
 
 
 def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> bytes:
-    """One line: the message with all that belongs to it."""
-    state = _read(segment.engine_state or b"")
+    """Return the message with all that belongs to it, as one line."""
+    state = saved_state.load(segment.engine_state, _ENGINE)
     envelope = {
         "v": 1,
         "agent": spec.agent,
@@ -86,13 +86,3 @@ def _resume(segment: Segment, left: Suspension | None) -> dict[str, Any] | None:
         return None
     checkpoint = left.checkpoint if left else None
     return {"checkpoint": checkpoint, "answer": segment.resume.answer, "crashed": left is None}
-
-
-def _read(raw: bytes) -> dict[str, Any] | None:
-    try:
-        kept = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(kept, dict) and kept.get("engine") == _ENGINE and kept.get("v") == 1:
-        return kept
-    return None

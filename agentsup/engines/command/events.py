@@ -1,4 +1,4 @@
-"""What a program of the engine ``command`` writes: one JSON object in a line, told by ``type``.
+"""The output of a program of the engine ``command``: one JSON object per line, with a ``type``.
 
 | type | fields | meaning |
 |---|---|---|
@@ -13,25 +13,25 @@
 | done | text, state | the end; ``text`` instead of the pieces, ``state`` for the next turn |
 | fail | error, permanent, retry_after_s | the end without an answer |
 
-Other types are left out, so that later ones do no harm to earlier versions.
+Other types are ignored, so that new ones do no harm in older versions.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentsup.engines.clean import json_object
 from agentsup.engines.failures import OutputUnreadable
-from agentsup.model.question import Who
+from agentsup.model.question import AnswerableBy
 
 
 class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
-class Text(_Event):
+class TextEvent(_Event):
     type: Literal["text"]
     text: str
 
@@ -71,12 +71,12 @@ class SendFile(_Event):
     path: str
 
 
-class Ask(_Event):
+class AskEvent(_Event):
     type: Literal["ask"]
     text: str
     options: tuple[str, ...] = ()
     timeout_s: float | None = Field(default=None, gt=0)
-    who: Who = Who.PEOPLE
+    who: AnswerableBy = AnswerableBy.PEOPLE
     checkpoint: Any = None
 
 
@@ -93,9 +93,17 @@ class GiveUp(_Event):
     retry_after_s: float | None = Field(default=None, ge=0)
 
 
-Event = Text | Thinking | ToolBegan | ToolEnded | Notify | Used | SendFile | Ask | Finish | GiveUp
-_KNOWN = frozenset(
-    ("text", "thinking", "tool", "tool_result", "notice", "usage", "file", "ask", "done", "fail")
+Event = (
+    TextEvent
+    | Thinking
+    | ToolBegan
+    | ToolEnded
+    | Notify
+    | Used
+    | SendFile
+    | AskEvent
+    | Finish
+    | GiveUp
 )
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
@@ -112,18 +120,15 @@ def read_event(line: bytes) -> Event | None:
     """
     if not line.strip():
         return None
-    try:
-        found = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        raise NoEvent from None
-    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+    found = json_object(line)
+    if found is None or not isinstance(found.get("type"), str):
         raise NoEvent
-    if found["type"] not in _KNOWN:
-        return None
     try:
         return _EVENTS.validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "union_tag_invalid":
+            return None
         where = ".".join(str(part) for part in first["loc"])
         raise OutputUnreadable(
             f"the program sent an event that can't be read ({where}: {first['msg']})"

@@ -4,6 +4,8 @@ Importing this package is cheap. The model library is imported by the first sess
 because that takes more than a second. It is the only place in agentsup that knows that library.
 """
 
+from __future__ import annotations
+
 from agentsup.engines.llm.engine import LlmEngine
 
 __all__ = ["LlmEngine"]

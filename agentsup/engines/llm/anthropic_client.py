@@ -11,10 +11,10 @@ from pydantic_ai.providers import Provider
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from agentsup.engines.llm.settings import Endpoint
-from agentsup.kit.outbound.httpx_client import Client
+from agentsup.kit.outbound.httpx_client import BoundedClient
 
 
-def make_client(endpoint: Endpoint, http_client: Client) -> tuple[Provider[Any], Any]:
+def make_client(endpoint: Endpoint, http_client: BoundedClient) -> tuple[Provider[Any], Any]:
     """A client of ``endpoint`` without retries of its own, and its provider object."""
     client = anthropic.AsyncAnthropic(
         api_key=endpoint.api_key,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from agentsup.engines.failures import ExtraMissing
 from agentsup.engines.llm.settings import Dialect, read_settings
+from agentsup.kit.outbound.tls import context
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ class LlmEngine:
         usage=True,
         state_is_history=True,
         only_thinks=True,
-        may_not_tell=True,
+        may_not_report=True,
+        pictures=True,
     )
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -43,12 +46,12 @@ class LlmEngine:
         Raises ``NotConfigured``, ``AuthFailed`` or ``ExtraMissing``, each with the remedy.
         """
         settings = read_settings(spec, self._env)
-        await self._load(settings.endpoint.dialect)
+        tls = await self._load(settings.endpoint.dialect)
         # Cheap now: the modules are loaded.
         client = importlib.import_module("agentsup.engines.llm.client")
         session = importlib.import_module("agentsup.engines.llm.session")
         if self._clients is None:
-            self._clients = client.Clients()
+            self._clients = client.Clients(tls)
         opened: EngineSession = session.LlmSession(
             self._clients.model(settings), settings, host, max_steps=spec.max_steps
         )
@@ -60,24 +63,17 @@ class LlmEngine:
         if clients is not None:
             await clients.close()
 
-    async def _load(self, dialect: Dialect) -> None:
-        """Import the libraries in a thread, one import at a time."""
+    async def _load(self, dialect: Dialect) -> ssl.SSLContext:
+        """Import the libraries in a thread, one at a time; return what their clients trust."""
         async with self._importing:
             try:
-                await asyncio.to_thread(_import, dialect)
+                return await asyncio.to_thread(_import, dialect)
             except ImportError as error:
-                raise missing_extra(dialect, error) from error
+                raise ExtraMissing.of(self.name, _EXTRAS[dialect], error) from error
 
 
-def missing_extra(dialect: Dialect, error: ImportError) -> ExtraMissing:
-    """The refusal for a library that is not installed: one line with the command."""
-    return ExtraMissing(
-        f"the engine llm needs an optional part that is not installed ({error.name or error}): "
-        f"run pip install 'agentsup[{_EXTRAS[dialect]}]' and restart"
-    )
-
-
-def _import(dialect: Dialect) -> None:
+def _import(dialect: Dialect) -> ssl.SSLContext:
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
     for module in ("client", "session", *(["anthropic_client"] if dialect == "anthropic" else [])):
         importlib.import_module(f"agentsup.engines.llm.{module}")
+    return context()

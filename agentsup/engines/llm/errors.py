@@ -25,7 +25,7 @@ def translate(
     over = exceeded(error)
     if over is not None:
         where = settings.endpoint.base_url or settings.endpoint.dialect
-        return failures.BadModelOutput(f"{where} sent what can't be used: {over.told}")
+        return failures.BadModelOutput(f"{where} sent what can't be used: {over.text}")
     if isinstance(error, library.ModelAPIError):
         return _from_provider(error, settings)
     if isinstance(error, library.UsageLimitExceeded):
@@ -59,9 +59,13 @@ def _from_provider(error: library.ModelAPIError, settings: LlmSettings) -> Engin
     model, where = settings.model, settings.endpoint.base_url or settings.endpoint.dialect
     wait = {"retry_after_s": error.retry_after}
     if isinstance(error, library.ModelQuotaExceededError):
-        return failures.QuotaExceeded(f"the account at {where} has no credit left; top it up")
+        return failures.ProviderQuotaExceeded(
+            f"the account at {where} has no credit left; top it up"
+        )
     if isinstance(error, library.ModelRateLimitError):
-        return failures.RateLimited(f"{where} says: too many requests; trying again later", **wait)
+        return failures.ProviderRateLimited(
+            f"{where} says: too many requests; trying again later", **wait
+        )
     if isinstance(error, library.ModelContextWindowExceededError):
         return failures.ContextOverflow(
             f"the conversation is too long for {model}; begin a new one with /new"

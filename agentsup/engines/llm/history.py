@@ -1,39 +1,67 @@
-"""The conversation as the model library keeps it: built from the transcript, kept, trimmed.
+"""The conversation in the model library's form: built from the transcript, saved, trimmed.
 
-After a turn the messages are handed to the stack as opaque state; with them a later turn sees tool
-calls and results too, which the transcript has not. State that can't be read is no error: the
-transcript is used instead.
+After a turn the messages are given to the stack as opaque state. With them a later turn also sees
+tool calls and results, which the transcript does not have. State that can't be read is no error:
+the transcript is used instead.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     TextPart,
+    UserContent,
     UserPromptPart,
 )
 
 from agentsup.engines.failures import CheckpointUnusable
+from agentsup.kit.log import get_logger
 from agentsup.model.engine import HistoryItem, Segment
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 MAX_STATE_BYTES = 512 * 1024
 """The oldest turns are dropped beyond this; the transcript keeps them."""
+MAX_PICTURE_BYTES = 320 * 1024
+"""The newest pictures are kept in the state up to this size, for questions about them in later
+turns; of older ones only the path is kept. In the state a third is added by base64."""
+BLIND = (
+    "This agent's model is not shown pictures (engine_options.pictures is false); it only has the "
+    "names of the files."
+)
+MAY_BE_BLIND = (
+    "The message had pictures: if this model can't see, set engine_options.pictures to false"
+)
 _VERSION = 1
+Prompt = str | Sequence[UserContent]
+
+
+def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
+    """Return what the model reads of the message, and the pictures that it sees."""
+    text = segment.prompt or segment.text
+    if not segment.pictures or not sees:
+        return text
+    content: list[UserContent] = [text]
+    for picture in segment.pictures:
+        content += [
+            f"[picture {picture.path}:]",
+            BinaryContent(picture.data, media_type="image/jpeg"),
+        ]
+    return content
 
 
 def messages_before(segment: Segment) -> list[ModelMessage]:
-    """What was said before this message."""
+    """Return the messages before this one."""
     if segment.engine_state is not None:
         try:
             data = json.loads(segment.engine_state)
@@ -41,8 +69,8 @@ def messages_before(segment: Segment) -> list[ModelMessage]:
                 return ModelMessagesTypeAdapter.validate_python(data["messages"])
         except (ValueError, KeyError, TypeError):
             _log.warning(
-                "the model's own state of session %s can't be read; its transcript is used",
-                segment.session_id,
+                f"the model's own state of session {segment.session_id} can't be read; its "
+                "transcript is used"
             )
     return [_message(item) for item in segment.history]
 
@@ -55,27 +83,53 @@ def _message(item: HistoryItem) -> ModelMessage:
 
 
 def dump(messages: Sequence[ModelMessage]) -> bytes | None:
-    """State to keep for the next turn of the session: whole turns, the newest, within the limit.
+    """Return the state for the next turn of the session: the newest whole turns within the limit.
 
-    None where the last turn alone is over it: the transcript has to do then.
+    None if the last turn alone is over it: then the transcript is used.
     """
     turns: list[list[ModelMessage]] = []
-    for message in messages:
+    for message in _with_few_pictures(messages):
         if _begins_turn(message) or not turns:
             turns.append([])
         turns[-1].append(_bare(message))
-    kept: list[bytes] = []
+    chosen: list[bytes] = []
     size = 0
     for turn in reversed(turns):
         raw = ModelMessagesTypeAdapter.dump_json(turn)
         size += len(raw)
         if size > MAX_STATE_BYTES:
             break
-        kept.append(raw[1:-1])
-    if not kept:
+        chosen.append(raw[1:-1])
+    if not chosen:
         return None
     head = f'{{"engine":"llm","v":{_VERSION},"messages":['.encode()
-    return head + b",".join(reversed(kept)) + b"]}"
+    return head + b",".join(reversed(chosen)) + b"]}"
+
+
+def _with_few_pictures(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with the newest pictures alone."""
+    left, within = MAX_PICTURE_BYTES, list(messages)
+    for at in range(len(within) - 1, -1, -1):
+        message = within[at]
+        if not isinstance(message, ModelRequest):
+            continue
+        parts = list(message.parts)
+        for number, part in enumerate(parts):
+            if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+                content, left = _within(part.content, left)
+                parts[number] = replace(part, content=content)
+        within[at] = replace(message, parts=parts)
+    return within
+
+
+def _within(content: Sequence[UserContent], left: int) -> tuple[list[UserContent], int]:
+    """Return the content with pictures of at most ``left`` bytes, and what is left of these."""
+    within: list[UserContent] = []
+    for each in content:
+        size = len(each.data) if isinstance(each, BinaryContent) else 0
+        left -= size
+        within.append("(you saw it then; it is not shown again)" if size and left < 0 else each)
+    return within, left
 
 
 def _begins_turn(message: ModelMessage) -> bool:
@@ -85,63 +139,46 @@ def _begins_turn(message: ModelMessage) -> bool:
 
 
 def _bare(message: ModelMessage) -> ModelMessage:
-    """Without the standing instructions, which each turn brings anew."""
+    """Return the message without the system instructions, which each turn has anew."""
     if isinstance(message, ModelRequest) and message.instructions is not None:
         return replace(message, instructions=None)
     return message
 
 
-@dataclass(frozen=True, slots=True)
-class Thawed:
-    """What a checkpoint held: the messages, results of calls that the model asked for, the ids of
-    those to be made again, and the text said so far."""
+class Checkpoint(BaseModel):
+    """What a run that waits for an answer saves: its messages, and the text so far."""
 
-    messages: list[ModelMessage]
-    answers: dict[str, str]
-    again: tuple[str, ...]
+    messages: Any
+    """``ModelMessage`` values; the library's own adapter reads and writes them."""
     text: str
-    names: dict[str, str]
-    """What we call the tools that are to be called again, by what the model calls them."""
+    answers: dict[str, str] = Field(default_factory=dict)
+    """Results of the model's calls, by their ids."""
+    ask_id: str = ""
+    """The call with the question that waits, if it is the model's own."""
+    again: list[str] = Field(default_factory=list)
+    """The calls that wait for an approval, which are to be made again."""
+    names: dict[str, str] = Field(default_factory=dict)
+    """Our names of the tools of these calls, by the model's names."""
+
+    def freeze(self) -> bytes:
+        """Return it as the bytes of a checkpoint."""
+        bare = [_bare(message) for message in self.messages]
+        messages = ModelMessagesTypeAdapter.dump_python(bare, mode="json")
+        return json.dumps({**self.model_dump(exclude={"messages"}), "messages": messages}).encode()
 
 
-def freeze(
-    messages: Sequence[ModelMessage],
-    answers: dict[str, str],
-    ask_id: str,
-    text: str,
-    again: Sequence[str] = (),
-    names: Mapping[str, str] | None = None,
-) -> bytes:
-    """A checkpoint: the run so far, the question that waits (if it is the model's own), the answers
-    of the others, and the calls that wait for leave, with the ``names`` of their tools."""
-    dumped = ModelMessagesTypeAdapter.dump_python([_bare(m) for m in messages], mode="json")
-    data = {
-        "engine": "llm",
-        "v": _VERSION,
-        "messages": dumped,
-        "answers": answers,
-        "ask_id": ask_id,
-        "text": text,
-        "again": list(again),
-        "names": dict(names or {}),
-    }
-    return json.dumps(data).encode()
-
-
-def thaw(checkpoint: bytes, answer: str | None) -> Thawed:
-    """What ``freeze`` kept, the answer put in its place. Raises ``EngineFailed``."""
+def thaw(checkpoint: bytes, answer: str | None) -> Checkpoint:
+    """Return what ``freeze`` saved, with the answer filled in. Raises ``CheckpointUnusable``."""
     try:
         data = json.loads(checkpoint)
         messages = ModelMessagesTypeAdapter.validate_python(data["messages"])
-        answers: dict[str, str] = dict(data["answers"])
-        given = answer if answer is not None else "(no answer was given in time)"
-        if data["ask_id"]:
-            answers[str(data["ask_id"])] = given
-        again = tuple(map(str, data.get("again", ())))
-        names = {str(form): str(name) for form, name in data.get("names", {}).items()}
-        return Thawed(messages, answers, again, str(data["text"]), names)
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        saved = Checkpoint.model_validate({**data, "messages": messages})
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointUnusable(
             "what this turn had worked out before its question can't be read any more; send the "
             "message again"
         ) from error
+    if saved.ask_id:
+        given = answer if answer is not None else "(no answer was given in time)"
+        saved.answers[saved.ask_id] = given
+    return saved

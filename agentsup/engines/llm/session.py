@@ -24,15 +24,16 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from agentsup.engines.failures import BadModelOutput, TurnLimitReached
+from agentsup.engines.failures import BadModelOutput, RequestRejected, TurnLimitReached
 from agentsup.engines.llm import history
 from agentsup.engines.llm.errors import translate
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.engines.llm.toolset import ASK_USER, HostToolset
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineHost,
+    EngineNotice,
     ModelRequest,
     Segment,
     Suspended,
@@ -47,7 +48,7 @@ _PREVIEW_CHARS = 200
 _TOOL_RETRIES = 2
 """How often the model may name a tool that does not exist, or send arguments that are no JSON."""
 _EMPTY_RETRIES = 1
-"""How often an empty answer is asked for once more."""
+"""How often the model is asked again after an empty answer."""
 _LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
 
@@ -57,7 +58,7 @@ Run = AgentRun[None, Output]
 
 @dataclass(slots=True)
 class _Said:
-    """The answer as the person sees it grow; texts of several steps are set apart."""
+    """The text so far, as the person sees it; texts of different steps are paragraphs."""
 
     text: list[str] = field(default_factory=list)
     is_new_step: bool = False
@@ -74,7 +75,7 @@ class _Said:
 
 
 class LlmSession:
-    """Holds nothing but values: the client is the engine's."""
+    """One turn with a model. It holds only values: the client belongs to the engine."""
 
     def __init__(
         self, model: Model, settings: LlmSettings, host: EngineHost, *, max_steps: int | None = None
@@ -102,24 +103,28 @@ class LlmSession:
         )
 
     async def close(self) -> None:
-        """Nothing is held beyond a run."""
+        """Nothing remains after a run."""
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
-        """Run one segment. Raises ``EngineFailed``; usage of finished requests is told before."""
+        """Run one segment. Raises ``EngineFailed``; the usage of finished requests comes before."""
         said = _Said()
-        prompt: str | None = segment.prompt or segment.text
+        prompt: history.Prompt | None = history.prompt_of(
+            segment, sees=self._settings.options.pictures
+        )
+        if segment.pictures and not self._settings.options.pictures:
+            yield EngineNotice(history.BLIND)
         resumed: DeferredToolResults | None = None
         if segment.resume is not None and segment.resume.checkpoint is not None:
-            kept = history.thaw(segment.resume.checkpoint, segment.resume.answer)
-            before, prompt = kept.messages, None
-            # Whether a call may happen the host decides, when it is made again.
-            again = dict.fromkeys(kept.again, True)
-            self._toolset.expect(kept.names)
-            resumed = DeferredToolResults(calls=dict(kept.answers), approvals=dict(again))
-            said = _Said([kept.text] if kept.text else [], is_new_step=True, used_tools=True)
+            thawed = history.thaw(segment.resume.checkpoint, segment.resume.answer)
+            before, prompt = thawed.messages, None
+            # The host decides whether a call may happen when it is made again.
+            again = dict.fromkeys(thawed.again, True)
+            self._toolset.expect(thawed.names)
+            resumed = DeferredToolResults(calls=dict(thawed.answers), approvals=dict(again))
+            said = _Said([thawed.text] if thawed.text else [], is_new_step=True, used_tools=True)
         else:
             before = history.messages_before(segment)
-        told = RunUsage()
+        usage = RunUsage()
         is_last = segment.nudge == "wrap_up"
         self._toolset.is_closed = is_last and self._settings.endpoint.dialect != "anthropic"
         async with self._agent.iter(
@@ -128,24 +133,26 @@ class LlmSession:
             deferred_tool_results=resumed,
             instructions=segment.system or None,
             usage_limits=_LAST_REQUEST if is_last else self._limits,
-            # That provider wants to know the tools that its history names.
+            # Anthropic needs the tools that its history names, so they are only not to be chosen.
             model_settings=ModelSettings(tool_choice="none") if is_last else None,
         ) as run:
             try:
                 async for event in self._steps(run, said):
                     if isinstance(event, RunUsage):
-                        yield _usage(event, told)
-                        told = event
+                        yield _usage(event, usage)
+                        usage = event
                     else:
                         yield event
             except Exception as error:
-                if run.usage.requests > told.requests:
-                    yield _usage(run.usage, told)
+                if run.usage.requests > usage.requests:
+                    yield _usage(run.usage, usage)
                 known = self._limit_of(error, run) or translate(
                     error, self._settings, run.all_messages(), used_tools=said.used_tools
                 )
                 if known is None:
                     raise
+                if segment.pictures and isinstance(known, RequestRejected):
+                    known = RequestRejected(f"{known.message}. {history.MAY_BE_BLIND}")
                 raise known from error
             yield self._end(run, said)
 
@@ -158,20 +165,20 @@ class LlmSession:
                 yield ModelRequest()
                 async with node.stream(run.ctx) as stream:
                     async for event in stream:
-                        told = _from_model(event, said)
-                        if told is not None:
-                            yield told
+                        reported = _from_model(event, said)
+                        if reported is not None:
+                            yield reported
                 yield ModelRequest(has_ended=True)
                 yield copy.copy(run.usage)  # the library goes on counting in the same object
             elif Agent.is_call_tools_node(node):
                 async with node.stream(run.ctx) as calls:
                     async for call in calls:
-                        told = _from_tool(call, said, self._toolset.real_name)
-                        if told is not None:
-                            yield told
+                        reported = _from_tool(call, said, self._toolset.real_name)
+                        if reported is not None:
+                            yield reported
 
     def _limit_of(self, error: Exception, run: Run) -> TurnLimitReached | None:
-        """The failure of a run that is out of steps, with what it can be summed up from."""
+        """Return the failure of a run that is out of steps, with the state for a summary."""
         most = self._limits.total_tokens_limit
         is_out_of_tokens = most is not None and run.usage.total_tokens > most
         if not isinstance(error, UsageLimitExceeded) or is_out_of_tokens:
@@ -183,54 +190,56 @@ class LlmSession:
             state=history.dump(run.all_messages()),
         )
 
-    def _end(self, run: Run, said: _Said) -> Done | Suspended:
+    def _end(self, run: Run, said: _Said) -> EngineDone | Suspended:
         result = run.result
         if result is None:
             raise BadModelOutput("the model's run ended without a result")
         if isinstance(result.output, DeferredToolRequests):
             return self._question(result.output, run, said)
         text = "".join(said.text) or result.output
-        return Done("ok", text=text, engine_state=history.dump(run.all_messages()))
+        return EngineDone("ok", text=text, engine_state=history.dump(run.all_messages()))
 
     def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
-        text = "".join(said.text)
-        again = [call.tool_call_id for call in waiting.approvals]
         real = self._toolset.real_name
-        names = {call.tool_name: real(call.tool_name) for call in waiting.approvals}
+        saved = history.Checkpoint(
+            messages=run.all_messages(),
+            text="".join(said.text),
+            again=[call.tool_call_id for call in waiting.approvals],
+            names={call.tool_name: real(call.tool_name) for call in waiting.approvals},
+        )
         if not waiting.calls:
-            # One question at a time: the other calls are made again too, and ask theirs then.
-            first_call = self._toolset.waiting[again[0]]
-            return first_call.ending(history.freeze(run.all_messages(), {}, "", text, again, names))
+            # One question at a time: the other calls are made again too, and then ask.
+            return self._toolset.waiting[saved.again[0]].ending(saved.freeze())
         first, *others = waiting.calls
         args = _arguments(first)
         options = args.get("options")
-        answers = {call.tool_call_id: _ONE_AT_A_TIME for call in others}
+        saved.ask_id = first.tool_call_id
+        saved.answers = {call.tool_call_id: _ONE_AT_A_TIME for call in others}
         return Suspended(
-            checkpoint=history.freeze(
-                run.all_messages(), answers, first.tool_call_id, text, again, names
-            ),
+            checkpoint=saved.freeze(),
             text=str(args.get("text") or "The agent has a question, but did not say which."),
             options=tuple(str(o) for o in options) if isinstance(options, list) else (),
         )
 
 
 def _from_model(event: Any, said: _Said) -> EngineEvent | None:
-    """What the person sees of a model's stream event."""
-    if isinstance(event, PartStartEvent):
-        if isinstance(event.part, TextPart):
-            return said.add(event.part.content)
-        if isinstance(event.part, ThinkingPart) and event.part.content:
-            return ThinkingDelta(event.part.content)
-    elif isinstance(event, PartDeltaEvent):
-        if isinstance(event.delta, TextPartDelta):
-            return said.add(event.delta.content_delta)
-        if isinstance(event.delta, ThinkingPartDelta) and event.delta.content_delta:
-            return ThinkingDelta(event.delta.content_delta)
+    """Return what the person sees of a model's stream event."""
+    match event:
+        case (
+            PartStartEvent(part=TextPart(content=text))
+            | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+        ):
+            return said.add(text)
+        case (
+            PartStartEvent(part=ThinkingPart(content=text))
+            | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text))
+        ) if text:
+            return ThinkingDelta(text)
     return None
 
 
 def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:
-    """What the person sees of a call; the question tool shows as a question, not as a call."""
+    """Return what the person sees of a call; the question tool is shown as a question."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
         said.used_tools = True
         return ToolStarted(real(event.part.tool_name), _arguments(event.part))
@@ -249,7 +258,7 @@ def _arguments(call: ToolCallPart) -> dict[str, Any]:
 
 
 def _usage(now: RunUsage, before: RunUsage) -> Usage:
-    """What was used between the two."""
+    """Return the usage between the two."""
     usd = float(now.cost - (before.cost or 0)) if now.cost is not None else None
     return Usage(
         now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens, usd

@@ -1,4 +1,4 @@
-"""What the language model engine needs to know, read from an agent's options and the environment."""
+"""The settings of the language model engine, from an agent's options and the environment."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ class LlmOptions(BaseModel):
     tool_calls_limit: int = Field(default=60, ge=0)
     total_tokens_limit: int | None = Field(default=None, ge=1)
     ask_user: bool = True
+    pictures: bool = True
+    """Whether the model is shown pictures; not all models can see."""
     script: str = ""
-    """For the scripted engine, which ``auto`` comes to without a model; of no effect here."""
+    """For the scripted engine, which ``auto`` selects without a model; it has no effect here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """The endpoint is on this machine: no proxy stands between."""
+        """Whether the endpoint is on this machine: then no proxy is used."""
         return urlsplit(self.base_url).hostname in {"127.0.0.1", "localhost", "::1"}
 
     def __repr__(self) -> str:
@@ -86,8 +88,9 @@ def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
         key, source = env.get(KEY_NAMES[dialect], ""), KEY_NAMES[dialect]
     if not key and not base_url:
         raise AuthFailed(
-            f"no API key is set: put {KEY_NAMES[dialect]} into the environment of the daemon, or "
-            'engine_options.api_key (as "env:NAME" or "file:PATH") into the agent\'s entry'
+            f"no API key is set: put {KEY_NAMES[dialect]}=… into the file environment of the home and "
+            'restart, or engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s '
+            "entry; `agentsup setup` does it"
         )
     if not model:
         if not base_url:
@@ -109,8 +112,11 @@ def _options(given: Mapping[str, Any]) -> LlmOptions:
 
 
 def dialect_of(provider: str, model: str, env: Mapping[str, str]) -> tuple[Dialect, str]:
-    """The dialect that ``provider`` or a prefix of ``model`` names, and the model without it; where
-    neither tells, the one of which alone ``env`` has a key or an address, else OpenAI's."""
+    """Return the dialect that ``provider`` or a prefix of ``model`` names, and the bare model.
+
+    If neither names one: Anthropic's if ``env`` has a key or an address for that alone, else
+    OpenAI's.
+    """
     prefix, colon, rest = model.partition(":")
     if colon and prefix in {"openai", "anthropic"} and not provider:
         provider, model = prefix, rest

@@ -33,22 +33,22 @@ _ARGUMENT_RETRIES = 2
 
 
 class HostToolset(AbstractToolset[None]):
-    """``host.tools()``. What changes something is called alone, in the model's order; what only reads
-    or waits for others, side by side."""
+    """Offers ``host.tools()``. Tools that change something are called one at a time, in the model's
+    order; tools that only read or wait for others are called in parallel."""
 
     def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
         self._host = host
         self._ask_user = ask_user
         self.is_closed = False
-        """Nothing is offered any more."""
+        """Whether no tool is offered any more."""
         self.waiting: dict[str, CallSuspended] = {}
-        """Calls of this run that wait for leave, by the model's ids."""
+        """Calls of this run that wait for an approval, by the model's ids."""
         self._names: dict[str, str] = {}
         self._expected: set[str] = set()
 
     def expect(self, names: Mapping[str, str]) -> None:
-        """Take calls of these tools (what we call them, by what the model calls them) also where they
-        are not offered now: the host says what has become of them."""
+        """Accept calls of these tools (our names, by the model's names) even if they are not
+        offered now: the host decides about them."""
         self._names |= names
         self._expected |= set(names)
 
@@ -57,7 +57,7 @@ class HostToolset(AbstractToolset[None]):
         return "agentsup"
 
     def real_name(self, name: str) -> str:
-        """What we call the tool that the model calls so."""
+        """Return our name of a tool, by the model's name."""
         return self._names.get(name, name)
 
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
@@ -69,8 +69,8 @@ class HostToolset(AbstractToolset[None]):
             ToolDefinition(
                 name=wire_name(tool.name),
                 description=tool.description,
-                parameters_json_schema=tool.parameters,
-                # The others are barriers: what stands before one has ended, and what follows waits.
+                parameters_json_schema=tool.schema,
+                # The others are barriers: calls before one have ended, and calls after it wait.
                 sequential=not tool.may_overlap,
             )
             for tool in offered

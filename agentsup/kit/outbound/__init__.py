@@ -1,5 +1,6 @@
-"""The one door to HTTP that goes out: what an answer may cost us is bounded here, for every client.
+"""Outgoing HTTP: the limits on the cost of an answer, for every client.
 
-``limits`` says how much, ``decoding`` looks at what comes. Each library has one module that opens it: ``aiohttp_client``,
-``httpx_client``, ``requests_client``; each is imported by those alone who have that library anyway.
+``limits`` has the limits, ``decoding`` unpacks and checks answers, ``tls`` has the trusted roots.
+Each library has one module that opens it: ``aiohttp_client``, ``httpx_client``,
+``requests_client``; only code that needs that library anyway imports its module.
 """

@@ -1,4 +1,4 @@
-"""aiohttp's client: sessions that unpack nothing by themselves, and bodies read within limits."""
+"""aiohttp's client: sessions that unpack nothing automatically, and bodies read within limits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import aiohttp
 from aiohttp import hdrs
 
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, check_body
-from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
-
-__all__ = ["Session", "new_session", "pieces", "whole"]
+from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
 
 Session = aiohttp.ClientSession
 
@@ -26,10 +24,10 @@ def new_session(
     response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
     request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest,
 ) -> Session:
-    """A session that asks for plain bodies, keeps no cookies and knows no proxies.
+    """A session that asks for plain bodies, keeps no cookies and uses no proxies.
 
-    Bodies are read with ``pieces`` or ``whole``: nothing else unpacks and counts them. A request
-    says ``allow_redirects=False``, or ``max_redirects=limits.redirects``.
+    Bodies must be read with ``pieces`` or ``whole``, since nothing else unpacks and counts them. A
+    request must pass ``allow_redirects=False``, or ``max_redirects=limits.redirects``.
     """
     kind: Any = response_class
     return aiohttp.ClientSession(
@@ -47,7 +45,7 @@ def new_session(
 
 
 def timeout(limits: AnswerLimits) -> aiohttp.ClientTimeout:
-    """The times of ``limits`` as aiohttp takes them."""
+    """The times of ``limits`` in aiohttp's form."""
     return aiohttp.ClientTimeout(
         total=limits.total_s,
         connect=limits.connect_s,
@@ -57,8 +55,9 @@ def timeout(limits: AnswerLimits) -> aiohttp.ClientTimeout:
 
 
 async def pieces(response: aiohttp.ClientResponse, limits: AnswerLimits) -> AsyncGenerator[bytes]:
-    """The body, unpacked, as it comes. Raises ``LimitExceeded``, and what aiohttp raises."""
-    meter = Meter(limits)
+    """The unpacked body in pieces, as it arrives. Raises ``LimitExceeded``, and what aiohttp
+    raises."""
+    meter = AnswerMeter(limits)
     declared = response.content_length or 0
     if declared > limits.body_bytes:
         raise LimitExceeded("bytes", f"the answer is over the limit of {limits.body_bytes} bytes")
@@ -71,7 +70,7 @@ async def pieces(response: aiohttp.ClientResponse, limits: AnswerLimits) -> Asyn
 
 
 async def whole(response: aiohttp.ClientResponse, limits: AnswerLimits) -> bytes:
-    """The whole body, unpacked, with no more JSON values than ``limits`` say. Raises like
+    """The whole unpacked body, with no more JSON values than ``limits`` allow. Raises like
     ``pieces``."""
     gathered = bytearray()
     async for piece in pieces(response, limits):

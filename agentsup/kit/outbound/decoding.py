@@ -1,31 +1,30 @@
-"""Compressed bodies in bounded steps, and streams of events in whole events."""
+"""Decompression in bounded steps, and event streams cut into whole events."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
+from agentsup.kit.compute import compute
 from agentsup.kit.json_size import values_in
 from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded
 
-__all__ = ["ENCODING", "Decoder", "EventCutter", "check_body", "check_values"]
-
 ENCODING: Final = "identity"
-"""What is asked for. Compression saves little here and costs whoever unpacks it."""
+"""The requested encoding. Compression saves little here, and costs time to unpack."""
 _STEP_BYTES: Final = 64 * 1024
 _HEAD_BYTES: Final = 2
 _MEMBERS: Final = 1000
-"""A body of gzip may be several, one behind the other."""
+"""A gzip body may be several bodies, one behind the other."""
 _GZIP: Final = zlib.MAX_WBITS | 16
 _IN_THREAD_BYTES: Final = 256 * 1024
 _END_OF_EVENT: Final = re.compile(rb"(?>\r\n|\r|\n){2}")
 
 
 class Decoder:
-    """Unpacks a body whose server compresses it all the same, 64 KiB at a time."""
+    """Unpacks a body that the server compresses anyway, 64 KiB at a time."""
 
     def __init__(self, encoding: str) -> None:
         """``encoding`` is the answer's Content-Encoding. Raises ``LimitExceeded`` for another than
@@ -34,7 +33,7 @@ class Decoder:
         names = [name for name in names if name != ENCODING]
         self._inflate: zlib._Decompress | None = None
         self._is_deflate = False
-        """Which of its two forms it is, is still to be seen."""
+        """Whether the form of deflate (zlib or bare) is not yet known."""
         self._is_gzip = False
         self._head = b""
         self._members = 0
@@ -51,7 +50,7 @@ class Decoder:
         self._is_gzip = not self._is_deflate
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """What is in ``data``, in steps. Raises ``LimitExceeded`` where it is damaged."""
+        """The unpacked content of ``data``, in steps. Raises ``LimitExceeded`` if it is damaged."""
         if self._inflate is None:
             yield data
             return
@@ -61,7 +60,7 @@ class Decoder:
             if len(data) < _HEAD_BYTES:
                 return
             self._is_deflate = False
-            # Some servers mean by "deflate" the bare form, without the head of zlib.
+            # Some servers mean by "deflate" the bare form, without zlib's header.
             is_bare = data[0] & 0x0F != zlib.DEFLATED or int.from_bytes(data[:2]) % 31
             self._inflate = zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS)
         is_full = False
@@ -69,19 +68,20 @@ class Decoder:
             if self._inflate.eof and not (data := self._next_member(data)):
                 return
             step = self._step(data)
-            # A full step may have left something behind that needs no further input.
+            # A full step may have left output behind that needs no further input.
             is_full = len(step) == _STEP_BYTES and not self._inflate.eof
             data = self._inflate.unused_data or self._inflate.unconsumed_tail
             if step:
                 yield step
 
     def end(self) -> None:
-        """The body has ended. Raises ``LimitExceeded`` where what is compressed in it has not."""
+        """Note the end of the body. Raises ``LimitExceeded`` if its compressed content is
+        incomplete."""
         if self._inflate is not None and self._has_begun and not self._inflate.eof:
             raise LimitExceeded("encoding", "the answer's compressed body ends too early")
 
     def _next_member(self, data: bytes) -> bytes:
-        """What there is to unpack behind an end: nothing, unless another gzip body begins there."""
+        """The data to unpack behind an end: none, unless another gzip body begins there."""
         data = data.lstrip(b"\0") if self._is_gzip else b""
         if data:
             self._members += 1
@@ -99,7 +99,7 @@ class Decoder:
 
 
 class EventCutter:
-    """Cuts a stream of events (``text/event-stream``) into whole events, each bounded."""
+    """Cuts a stream of events (``text/event-stream``) into whole events of bounded size."""
 
     def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits
@@ -121,7 +121,7 @@ class EventCutter:
         self._check(len(self._rest))
 
     def rest(self) -> bytes:
-        """What stands after the last whole event, at the end of the stream."""
+        """The data after the last whole event, at the end of the stream."""
         check_values(bytes(self._rest), self._limits)
         return bytes(self._rest)
 
@@ -132,7 +132,7 @@ class EventCutter:
 
 
 def check_values(data: bytes, limits: AnswerLimits) -> None:
-    """Raise ``LimitExceeded`` where JSON in ``data`` has more values than may be read at once."""
+    """Raise ``LimitExceeded`` if JSON in ``data`` has more values than may be read at once."""
     if limits.values is not None and values_in(data, limits.values) > limits.values:
         raise LimitExceeded(
             "values", f"the answer has over {limits.values} JSON values at once, the limit"
@@ -140,8 +140,8 @@ def check_values(data: bytes, limits: AnswerLimits) -> None:
 
 
 async def check_body(body: bytes, limits: AnswerLimits) -> None:
-    """The same of a whole answer, a long one in a thread."""
+    """As ``check_values`` for a whole answer; a long one is checked in a thread."""
     if len(body) > _IN_THREAD_BYTES:
-        await asyncio.to_thread(check_values, body, limits)
+        await compute(partial(check_values, body, limits), key="answers")
     else:
         check_values(body, limits)

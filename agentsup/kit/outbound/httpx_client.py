@@ -1,12 +1,13 @@
-"""httpx's client, for the libraries that bring it: one client that bounds every answer.
+"""httpx's client, for the libraries that use it: one client that bounds every answer.
 
-The libraries read an answer in their own ways. What reaches them from here is plain and counted, a
-stream comes in whole events, and JSON is looked at before it is parsed.
+The libraries read an answer in their own ways. They get plain and counted data from here: a stream
+comes in whole events, and JSON is checked before it is parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -15,36 +16,36 @@ import httpx2
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fairness import Turns
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, EventCutter, check_body
-from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
-
-__all__ = ["AnswerRefused", "Client"]
+from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
 
 _EVENTS = "text/event-stream"
 _AHEAD_S = 0.05
 _CLOCK = SystemClock()
 
 
-class AnswerRefused(LimitExceeded, httpx2.ReadError):
-    """An answer over a limit, as httpx's libraries expect an error of the connection."""
+class HttpxAnswerRefused(LimitExceeded, httpx2.ReadError):
+    """An answer over a limit, as an error of the connection, which httpx's users expect."""
 
     def __init__(self, why: LimitExceeded, request: httpx2.Request) -> None:
-        httpx2.ReadError.__init__(self, why.told, request=request)
-        self.limit, self.told = why.limit, why.told
+        httpx2.ReadError.__init__(self, why.text, request=request)
+        self.limit, self.text = why.limit, why.text
 
 
-class Client(httpx2.AsyncClient):
-    """A client whose every answer is bounded. The times of its limits hold beside those that a
-    library asks for in a single request."""
+class BoundedClient(httpx2.AsyncClient):
+    """A client with limits on every answer. Its time limits apply in addition to those that a
+    library sets for a single request."""
 
     def __init__(
         self,
         limits: AnswerLimits,
+        tls: ssl.SSLContext,
         *,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
         follow_redirects: bool = False,
     ) -> None:
-        """``trust_env`` lets the proxies of the environment count."""
+        """``tls`` comes from ``outbound.tls``: the library would read all roots for each client, on
+        the loop. With ``trust_env`` the proxies of the environment are used."""
         self._bounds = limits
         self._asked_until = 0.0
         super().__init__(
@@ -52,13 +53,15 @@ class Client(httpx2.AsyncClient):
             timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s),
             limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=20),
             event_hooks={"response": [self._bound]},
+            verify=tls,
             trust_env=trust_env,
             follow_redirects=follow_redirects,
             max_redirects=limits.redirects,
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send, and read the headers; without ``stream`` the whole body too, all in one time."""
+        """Send the request and read the headers, and without ``stream`` also the body, within one
+        time limit."""
         await self._pace()
         is_stream = options.get("stream", False)
         limit_s = self._bounds.headers_s if is_stream else self._bounds.total_s
@@ -73,13 +76,13 @@ class Client(httpx2.AsyncClient):
         if rate is None:
             return
         now = asyncio.get_running_loop().time()
-        # What was not asked in the last second may be asked at once.
+        # Requests not made in the last second may be made at once.
         self._asked_until = max(self._asked_until, now - 1.0) + 1 / rate
         if self._asked_until > now:
             await _CLOCK.sleep(self._asked_until - now)
 
     async def _bound(self, response: httpx2.Response) -> None:
-        """Put our reader in the place of the body's (a hook for every response, redirects too)."""
+        """Replace the body's reader by ours (a hook for every response, also for redirects)."""
         sizes = sum(len(name) + len(value) for name, value in response.headers.raw)
         encoding = response.headers.get("content-encoding", "")
         request, limits = response.request, self._bounds
@@ -91,7 +94,7 @@ class Client(httpx2.AsyncClient):
             decoder = Decoder(encoding)
         except LimitExceeded as error:
             await response.aclose()
-            raise AnswerRefused(error, request) from None
+            raise HttpxAnswerRefused(error, request) from None
         for name in ("content-encoding", "content-length"):
             response.headers.pop(name, None)
         stream = response.stream
@@ -125,7 +128,7 @@ class _Body(httpx2.AsyncByteStream):
             async for piece in read:
                 yield piece
         except LimitExceeded as error:
-            raise AnswerRefused(error, self._request) from None
+            raise HttpxAnswerRefused(error, self._request) from None
         except TimeoutError:
             raise httpx2.ReadTimeout(
                 f"the answer took over {self._limits.total_s:g} s", request=self._request
@@ -134,7 +137,7 @@ class _Body(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _decoded(self, meter: Meter) -> AsyncIterator[bytes]:
+    async def _decoded(self, meter: AnswerMeter) -> AsyncIterator[bytes]:
         incoming = aiter(self._inner)
         while True:
             async with asyncio.timeout_at(self._ends_at):
@@ -149,7 +152,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def _plain(self) -> AsyncIterator[bytes]:
         body = bytearray()
-        async for piece in self._decoded(Meter(self._limits)):
+        async for piece in self._decoded(AnswerMeter(self._limits)):
             body += piece
         await check_body(bytes(body), self._limits)
         yield bytes(body)
@@ -157,7 +160,7 @@ class _Body(httpx2.AsyncByteStream):
     async def _events(self) -> AsyncIterator[bytes]:
         loop, cutter = asyncio.get_running_loop(), EventCutter(self._limits)
         cost_s, busy_until = 1 / (self._limits.events_a_second or 1_000_000), loop.time()
-        async for piece in self._decoded(Meter(self._limits, is_stream=True)):
+        async for piece in self._decoded(AnswerMeter(self._limits, is_stream=True)):
             for event in cutter.cut(piece):
                 yield event
                 busy_until = max(busy_until, loop.time()) + cost_s

@@ -1,11 +1,9 @@
-"""How much of an answer is taken. Pure."""
+"""The limits of an answer. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-
-__all__ = ["AnswerLimits", "LimitExceeded", "Meter", "exceeded"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * 1024
@@ -13,24 +11,24 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Bounds of one answer, as decoded. None stands for no bound of that kind.
+    """Limits of one unpacked answer. None means no limit of that kind.
 
-    ``connect_s`` is the way to a connection, ``headers_s`` the time from the request to the end of
+    ``connect_s`` is the time to a connection, ``headers_s`` the time from the request to the end of
     the headers, ``idle_s`` the longest silence, ``total_s`` the time to the end of the answer.
     ``values`` are the commas and opening brackets in a JSON answer or in one event of a stream.
     """
 
     body_bytes: int = 4 * MIB
     stream_bytes: int | None = 64 * MIB
-    """Of a stream of events, all together."""
+    """For all events of a stream together."""
     event_bytes: int = 4 * MIB
     pieces: int = 500_000
-    """Pieces in which an answer comes."""
+    """The most pieces in which an answer may come."""
     events_a_second: int | None = None
-    """A stream with more is read more slowly."""
+    """A stream with more events is read more slowly."""
     requests_a_second: int | None = None
-    """A client that asks more often waits: a server may end each answer at once and have itself
-    asked again."""
+    """A client that sends more requests waits: a server could end each answer at once to be asked
+    again."""
     values: int | None = 100_000
     header_bytes: int = 64 * KIB
     redirects: int = 3
@@ -41,17 +39,18 @@ class AnswerLimits:
 
 
 class LimitExceeded(Exception):
-    """An answer is over a limit; ``limit`` names it. The rest of the answer is not read."""
+    """An answer exceeds a limit; ``limit`` names it. The rest of the answer is not read."""
 
-    def __init__(self, limit: str, told: str) -> None:
-        """``told`` is what people read."""
-        super().__init__(told)
+    def __init__(self, limit: str, text: str) -> None:
+        """``text`` is for people."""
+        super().__init__(text)
         self.limit = limit
-        self.told = told
+        self.text = text
 
 
 def exceeded(error: BaseException | None) -> LimitExceeded | None:
-    """The limit that was exceeded, wherever ``error`` carries it: itself, as cause or context."""
+    """The ``LimitExceeded`` behind ``error``: itself, its cause or its context; None if there is
+    none."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -67,8 +66,8 @@ def exceeded(error: BaseException | None) -> LimitExceeded | None:
     return None
 
 
-class Meter:
-    """Counts what comes of one answer."""
+class AnswerMeter:
+    """Counts bytes and pieces of one answer."""
 
     def __init__(self, limits: AnswerLimits, *, is_stream: bool = False) -> None:
         self._limits = limits

@@ -1,4 +1,4 @@
-"""requests' session, for the library that brings it: answers are read here, in bounded steps."""
+"""requests' session, for the library that uses it: answers are read here, in bounded steps."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from urllib3.response import BaseHTTPResponse, HTTPResponse
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.outbound.decoding import ENCODING, Decoder
-from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
-
-__all__ = ["AnswerRefused", "new_session"]
+from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
 
 _STEP_BYTES = 16 * 1024
 _CLOCK = SystemClock()
 
 
-class AnswerRefused(LimitExceeded, requests.RequestException):
-    """An answer over a limit, as users of requests expect an error."""
+class RequestsAnswerRefused(LimitExceeded, requests.RequestException):
+    """An answer over a limit, as the error that users of requests expect."""
 
     def __init__(self, why: LimitExceeded) -> None:
-        requests.RequestException.__init__(self, why.told)
-        self.limit, self.told = why.limit, why.told
+        requests.RequestException.__init__(self, why.text)
+        self.limit, self.text = why.limit, why.text
 
 
 def new_session(limits: AnswerLimits) -> requests.Session:
-    """A session that blocks, and whose every answer is whole and bounded when it is handed out."""
+    """A blocking session; every answer is complete and within the limits when it is returned."""
     session = requests.Session()
     session.headers["Accept-Encoding"] = ENCODING
     session.max_redirects = limits.redirects
@@ -47,16 +45,16 @@ class _Adapter(HTTPAdapter):
         try:
             body = _whole(resp, self._limits)
         except LimitExceeded as error:
-            raise AnswerRefused(error) from None
+            raise RequestsAnswerRefused(error) from None
         finally:
-            resp.close()  # with what was not read; the connection is not used again
+            resp.close()  # drops unread data; the connection is not used again
         response.headers.pop("Content-Encoding", None)
         response.raw = HTTPResponse(io.BytesIO(body), status=resp.status, preload_content=False)
         return response
 
 
 def _whole(response: BaseHTTPResponse, limits: AnswerLimits) -> bytes:
-    meter, body = Meter(limits), bytearray()
+    meter, body = AnswerMeter(limits), bytearray()
     decoder = Decoder(response.headers.get("Content-Encoding", ""))
     ends_at = None if limits.total_s is None else _CLOCK.monotonic() + limits.total_s
     while data := response.read1(_STEP_BYTES, decode_content=False):

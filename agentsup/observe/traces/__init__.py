@@ -1,1 +1,7 @@
-"""Durable traces: what every turn did, kept beside it and never in its way."""
+"""Durable traces: spans of every turn, recorded beside it without delaying it."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
-"""What is wrong with the work of late, read from the store: loops, timeouts, leaks, stuck questions.
+"""Recent problems found in the store: loops, timeouts, leaks, stuck questions.
 
-Reads only, and stands a store of an older schema: what isn't there isn't looked at.
+Only reads. Works with a store of an older schema: checks without their tables are skipped.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ import json
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 
-from agentsup.store.database import Reader
+from agentsup.model.errors import TIMEOUT_CODES
+from agentsup.store import Reader, name_of
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 LATE_MS = 60_000
-"""Past its deadline by this, a question should have expired."""
+"""The ms after its deadline at which a question should have expired."""
 LOOKED = 20_000
-"""Messages looked at, the latest."""
+"""The number of latest messages that are examined."""
 SAME_CALLS = 5
 PING_PONG = 4
-"""So often each way, within one request."""
+"""The messages each way, within one request, from which it counts as a loop."""
 MOST_TIMEOUTS = 5
 MOST_LOOPS = 3
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to look into: what it is about, what was seen, what to do."""
+class TraceFinding:
+    """One thing to look into: its subject, what was found, and what to do."""
 
     subject: str
     text: str
     advice: str
 
 
-def examine(reader: Reader, now_ms: int, boot_id: str | None) -> list[Finding]:
-    """Everything that was found; ``boot_id`` is that of the daemon that runs, None if none does."""
+def examine(reader: Reader, now_ms: int, boot_id: str | None) -> list[TraceFinding]:
+    """All findings; ``boot_id`` is that of the running daemon, None if none runs."""
     tables = {row[0] for row in reader.all("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    checks: tuple[tuple[set[str], Callable[[], Iterator[Finding]]], ...] = (
+    checks: tuple[tuple[set[str], Callable[[], Iterator[TraceFinding]]], ...] = (
         ({"spans"}, lambda: _loops(reader, now_ms)),
         ({"messages"}, lambda: _ping_pong(reader, now_ms)),
         ({"spans"}, lambda: _timeouts(reader, now_ms)),
@@ -52,7 +53,7 @@ def examine(reader: Reader, now_ms: int, boot_id: str | None) -> list[Finding]:
 # -- loops -----------------------------------------------------------------------------------------
 
 
-def _loops(reader: Reader, now_ms: int) -> Iterator[Finding]:
+def _loops(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
     rows = reader.all(
         "SELECT message_id, name, agent_id, count(*) FROM spans"
         " WHERE kind = 'tool' AND started_at >= ? AND signature <> ''"
@@ -62,13 +63,13 @@ def _loops(reader: Reader, now_ms: int) -> Iterator[Finding]:
     )
     if rows:
         shown = "; ".join(
-            f"{_name(reader, row[2])} called {row[1]} {row[3]} times alike in {row[0]}"
+            f"{name_of(reader, row[2])} called {row[1]} {row[3]} times alike in {row[0]}"
             for row in rows[:_SHOWN]
         )
         advice = (
             f"see `agentsup trace show {rows[0][0]}`; tell the agent or its role what to do then"
         )
-        yield Finding("loops", f"{shown}{_more(rows)}", advice)
+        yield TraceFinding("loops", f"{shown}{_more(rows)}", advice)
     stopped = reader.scalar(
         "SELECT count(*) FROM spans WHERE kind = 'turn' AND code = 'loop_detected'"
         " AND started_at >= ?",
@@ -76,11 +77,11 @@ def _loops(reader: Reader, now_ms: int) -> Iterator[Finding]:
     )
     if stopped > MOST_LOOPS:
         text = f"{stopped} turns of the last day were ended because they went in circles"
-        yield Finding("loops", text, "see `agentsup trace metrics` for whose they are")
+        yield TraceFinding("loops", text, "see `agentsup trace metrics` for whose they are")
 
 
-def _ping_pong(reader: Reader, now_ms: int) -> Iterator[Finding]:
-    """Two agents that send to each other within one request, again and again."""
+def _ping_pong(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
+    """Two agents that send to each other again and again within one request."""
     rows = reader.all(
         "SELECT root_id, sender_agent_id, agent_id, count(*) FROM ("
         " SELECT * FROM messages ORDER BY seq DESC LIMIT ?)"
@@ -96,36 +97,36 @@ def _ping_pong(reader: Reader, now_ms: int) -> Iterator[Finding]:
     ]
     for root, one, other, count in found[:_SHOWN]:
         text = (
-            f"{_name(reader, one)} and {_name(reader, other)} sent each other {count} messages "
+            f"{name_of(reader, one)} and {name_of(reader, other)} sent each other {count} messages "
             f"within the request {root}"
         )
         advice = f"see `agentsup trace show {root}`; narrow can_delegate_to, or tell one to answer"
-        yield Finding("loops", text, advice)
+        yield TraceFinding("loops", text, advice)
 
 
 # -- timeouts --------------------------------------------------------------------------------------
 
 
-def _timeouts(reader: Reader, now_ms: int) -> Iterator[Finding]:
+def _timeouts(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
     rows = reader.all(
         "SELECT agent_id, count(*), max(message_id) FROM spans WHERE kind = 'turn'"
-        " AND started_at >= ? AND (code LIKE '%timed_out%' OR code LIKE '%timeout%')"
+        " AND started_at >= ? AND code IN (SELECT value FROM json_each(?))"
         " GROUP BY agent_id HAVING count(*) > ? ORDER BY 2 DESC",
-        (now_ms - DAY_MS, MOST_TIMEOUTS),
+        (now_ms - DAY_MS, json.dumps(sorted(TIMEOUT_CODES)), MOST_TIMEOUTS),
     )
     for agent_id, count, message_id in rows:
-        text = f"{count} turns of {_name(reader, agent_id)} ran out of time in the last day"
+        text = f"{count} turns of {name_of(reader, agent_id)} ran out of time in the last day"
         advice = (
             f"see `agentsup trace show {message_id}`; look at its engine, or raise turn_timeout_s"
         )
-        yield Finding("timeouts", text, advice)
+        yield TraceFinding("timeouts", text, advice)
 
 
 # -- leaks -----------------------------------------------------------------------------------------
 
 
-def _open_spans(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[Finding]:
-    """Pieces of turns that are not under way any more and yet have no end."""
+def _open_spans(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[TraceFinding]:
+    """Spans without an end whose turn is no longer running."""
     if boot_id is None:
         return
     rows = reader.all(
@@ -137,10 +138,10 @@ def _open_spans(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[Fi
     if rows:
         text = f"{len(rows)} spans never ended ({rows[0][0]} of {rows[0][1]})"
         advice = "spans were lost while the store could not be written, or a turn was left behind"
-        yield Finding("leaks", text, f"{advice}: see `agentsup logs`")
+        yield TraceFinding("leaks", text, f"{advice}: see `agentsup logs`")
 
 
-def _processes(reader: Reader, boot_id: str | None) -> Iterator[Finding]:
+def _processes(reader: Reader, boot_id: str | None) -> Iterator[TraceFinding]:
     rows = reader.all(
         "SELECT p.pgid, p.argv0, p.message_id FROM processes p LEFT JOIN messages m"
         " USING (message_id) WHERE p.boot_id <> ? OR m.state IS NULL"
@@ -155,10 +156,10 @@ def _processes(reader: Reader, boot_id: str | None) -> Iterator[Finding]:
         advice = "the next start ends what is left of them"
     else:
         advice = "see whether they run (`ps -o pid,args -g GROUP`); a restart sweeps them"
-    yield Finding("leaks", f"{text}{_more(rows)}", advice)
+    yield TraceFinding("leaks", f"{text}{_more(rows)}", advice)
 
 
-def _holds(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[Finding]:
+def _holds(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[TraceFinding]:
     if boot_id is None:
         return
     count = reader.scalar(
@@ -168,13 +169,15 @@ def _holds(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[Finding
     )
     if count:
         text = f"{count} reservations of budgets are left of turns that do not run"
-        yield Finding("leaks", text, "they count for nothing; they go when the daemon is restarted")
+        yield TraceFinding(
+            "leaks", text, "they count for nothing; they go when the daemon is restarted"
+        )
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
-def _questions(reader: Reader, now_ms: int) -> Iterator[Finding]:
+def _questions(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
     rows = reader.all(
         "SELECT q.question_id, q.agent_id, q.asked_at, q.deadline_at, m.state AS work,"
         " m.deliver_to FROM questions q LEFT JOIN messages m USING (message_id)"
@@ -183,13 +186,15 @@ def _questions(reader: Reader, now_ms: int) -> Iterator[Finding]:
     late = [row for row in rows if row["deadline_at"] and row["deadline_at"] < now_ms - LATE_MS]
     if late:
         text = f"{len(late)} questions are open past their deadline ({late[0]['question_id']})"
-        yield Finding(
+        yield TraceFinding(
             "questions", text, "they end when a daemon runs; if one does, see `agentsup logs`"
         )
     idle = [row for row in rows if row["work"] not in ("parked", "leased") and row not in late]
     if idle:
         text = f"{len(idle)} questions are open that no work waits for ({idle[0]['question_id']})"
-        yield Finding("questions", text, "answer them with `agentsup questions answer ID TEXT`")
+        yield TraceFinding(
+            "questions", text, "answer them with `agentsup questions answer ID TEXT`"
+        )
     known = {row["question_id"] for row in (*late, *idle)}
     unheard = [
         row
@@ -202,10 +207,10 @@ def _questions(reader: Reader, now_ms: int) -> Iterator[Finding]:
         first = unheard[0]
         text = (
             f"{len(unheard)} questions wait for over an hour and were asked in no chat "
-            f"({first['question_id']} of {_name(reader, first['agent_id'])})"
+            f"({first['question_id']} of {name_of(reader, first['agent_id'])})"
         )
         advice = "see `agentsup questions list`; answer with `agentsup questions answer ID TEXT`"
-        yield Finding("questions", text, advice)
+        yield TraceFinding("questions", text, advice)
     old = [
         row
         for row in rows
@@ -217,15 +222,10 @@ def _questions(reader: Reader, now_ms: int) -> Iterator[Finding]:
     if old:
         text = f"{len(old)} questions without a deadline are open for over a day"
         advice = f"`agentsup questions list` shows them; the oldest is {old[0]['question_id']}"
-        yield Finding("questions", text, advice)
+        yield TraceFinding("questions", text, advice)
 
 
 # -- inside ----------------------------------------------------------------------------------------
-
-
-def _name(reader: Reader, agent_id: str) -> str:
-    found = reader.scalar("SELECT name FROM agents WHERE agent_id = ?", (agent_id,))
-    return str(found or agent_id)
 
 
 def _more(rows: Sized) -> str:

@@ -1,21 +1,21 @@
-"""The one door to OpenTelemetry: ended spans go to an OTLP receiver, in a thread of their own.
+"""The only module that uses OpenTelemetry: sends ended spans to an OTLP receiver in a thread.
 
-The library is imported in a thread and only where an endpoint is set. What waits is bounded; a
-receiver that is down, slow or refuses costs spans, which are counted, and nothing else.
+The library is imported in a thread, and only if an endpoint is set. The queue is bounded. A
+receiver that is down, slow or refuses costs only spans, which are counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.kit.log import set_level
 from agentsup.kit.outbound.limits import MIB, AnswerLimits
+from agentsup.kit.tasks import is_set_within
 from agentsup.model.errors import AgentsupError
 from agentsup.model.trace import SpanKind, SpanState
 from agentsup.observe.traces.span import Span
@@ -25,15 +25,15 @@ BATCH = 256
 EVERY_MS = 2_000
 POST_TIMEOUT_S = 5.0
 ANSWER = AnswerLimits(body_bytes=MIB, total_s=10.0)
-"""A receiver's answer says little."""
+"""The limits of a receiver's answer, which is short."""
 LAST_S = 1.5
-"""How long the end of the daemon waits for the last spans."""
+"""The seconds for which the end of the daemon waits for the last spans."""
 _HINT = "pip install 'agentsup[otel]'"
 _ERRORS = (SpanState.FAILED, SpanState.CRASHED, SpanState.INTERRUPTED)
 
 
 class OtelMissing(AgentsupError):
-    """`[otel]` names an endpoint and the library is not installed."""
+    """``[otel]`` names an endpoint, but the library is not installed."""
 
     code = "extra_missing"
 
@@ -46,7 +46,8 @@ class OtelMissing(AgentsupError):
 
 @dataclass(frozen=True, slots=True)
 class OtelTarget:
-    """Where spans go. ``url`` has the path; ``resource`` says who sends; ``content``: words too."""
+    """The receiver. ``url`` has the path; ``resource`` names the sender; ``content``: send texts
+    too."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -56,26 +57,26 @@ class OtelTarget:
 
 @dataclass(slots=True)
 class OtelCounts:
-    """Spans since the start."""
+    """Counts of spans since the start."""
 
     handed: int = 0
-    """To the thread that sends."""
+    """Given to the sending thread."""
     sent: int = 0
     failed: int = 0
-    """The receiver did not take them."""
+    """Not accepted by the receiver."""
     dropped: int = 0
-    """There was no room to wait."""
+    """Lost because the queue was full."""
 
 
 class _Sampled:
-    """What the library asks of a context before it queues a span."""
+    """The attribute that the library checks before it queues a span."""
 
     class trace_flags:  # noqa: N801 - the library's name
         sampled = True
 
 
 class _Handed:
-    """A span on its way to the sending thread, which makes the library's own of it."""
+    """A span in the library's queue; the sending thread converts it to the library's type."""
 
     context = _Sampled
 
@@ -84,13 +85,13 @@ class _Handed:
 
 
 class OtelExport:
-    """Sends spans. Made by ``open``."""
+    """Sends spans. Created by ``open``."""
 
     def __init__(self, target: OtelTarget, library: _Library) -> None:
         self.counts = OtelCounts()
         self._target = target
         self._sender = _Sender(library, target, self.counts)
-        self._processor = library.processor(
+        self._processor = library.export.BatchSpanProcessor(
             self._sender,
             max_queue_size=QUEUE,
             max_export_batch_size=BATCH,
@@ -101,13 +102,13 @@ class OtelExport:
     async def open(cls, target: OtelTarget) -> OtelExport:
         """Import the library and start its thread. Raises ``OtelMissing``."""
         try:
-            # Making the sender takes as long as the import: it looks for its ways to send.
+            # Making the sender takes as long as the import: it searches for its transports.
             return await asyncio.to_thread(lambda: cls(target, _load()))
         except ImportError as error:
             raise OtelMissing from error
 
     def put(self, spans: Sequence[Span]) -> None:
-        """Hand on what has ended; returns at once."""
+        """Queue the spans that have ended; returns at once."""
         counts = self.counts
         for span in spans:
             if span.ended_at is None:
@@ -119,7 +120,7 @@ class OtelExport:
             self._processor.on_end(_Handed(span))
 
     async def close(self) -> None:
-        """Send what waits, for a moment; then end, whatever the receiver does."""
+        """Send queued spans for at most ``LAST_S``, then end, even if the receiver hangs."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def end() -> None:
@@ -127,49 +128,47 @@ class OtelExport:
             try:
                 loop.call_soon_threadsafe(ended.set)
             except RuntimeError:
-                return  # the loop has ended meanwhile; nobody waits
+                return  # the loop has ended; nothing waits
 
-        # A thread of its own that nothing waits for: the library may be in a post for seconds.
+        # A separate thread that nothing joins: the library may be in a post for seconds.
         threading.Thread(target=end, name="otel-end", daemon=True).start()
-        try:
-            async with asyncio.timeout(LAST_S):
-                await ended.wait()
-        except TimeoutError:
+        if not await is_set_within(ended, LAST_S):
             self._sender.stop()
 
 
 class _Sender:
-    """The library's exporter, counted; runs in the library's thread."""
+    """The library's exporter with counts; runs in the library's thread."""
 
     def __init__(self, library: _Library, target: OtelTarget, counts: OtelCounts) -> None:
         self._library = library
         self._target = target
         self._counts = counts
-        self._resource = library.resource(dict(target.resource))
-        self._inner = library.exporter(
+        self._resource = library.resources.Resource(dict(target.resource))
+        self._scope = library.scopes.InstrumentationScope("agentsup")
+        self._inner = library.otlp.OTLPSpanExporter(
             endpoint=target.url,
             headers=dict(target.headers),
             timeout=POST_TIMEOUT_S,
-            session=library.session(ANSWER),
+            session=library.client.new_session(ANSWER),
         )
         self._is_stopped = False
 
     def export(self, handed: Sequence[_Handed]) -> Any:
-        result = self._library.failure
+        result = failure = self._library.export.SpanExportResult.FAILURE
         if not self._is_stopped:
             try:
                 made = [self._made(one.span) for one in handed]
                 result = self._inner.export(made)
             except Exception:  # noqa: BLE001 - supervision boundary: a batch must not end the thread
-                result = self._library.failure
-        if result is self._library.failure:
+                result = failure
+        if result is failure:
             self._counts.failed += len(handed)
         else:
             self._counts.sent += len(handed)
         return result
 
     def stop(self) -> None:
-        """Give up what waits."""
+        """Drop queued spans."""
         self._is_stopped = True
         self._inner.shutdown()
 
@@ -180,43 +179,38 @@ class _Sender:
         return True
 
     def _made(self, span: Span) -> Any:
-        library = self._library
+        api = self._library.api
         began_ns = span.started_at * 1_000_000
         us = span.duration_us
         if us is None:
             us = 1000 * max(0, (span.ended_at or span.started_at) - span.started_at)
-        status = library.status(library.unset)
+        status = api.Status(api.StatusCode.UNSET)
         if span.state in _ERRORS:
             text = span.detail if self._target.content else ""
-            status = library.status(
-                library.error, f"{span.code or span.state}: {text}".rstrip(": ")
+            status = api.Status(
+                api.StatusCode.ERROR, f"{span.code or span.state}: {text}".rstrip(": ")
             )
-        parent = None
-        if span.parent_id:
-            parent = library.context(
-                int(span.trace_id, 16), int(span.parent_id, 16), is_remote=False
-            )
-        return library.span(
+        trace_id, flags = int(span.trace_id, 16), api.TraceFlags(api.TraceFlags.SAMPLED)
+
+        def context(span_id: str, **more: Any) -> Any:
+            return api.SpanContext(trace_id, int(span_id, 16), is_remote=False, **more)
+
+        return self._library.sdk.ReadableSpan(
             name=f"{span.kind} {span.name}",
-            context=library.context(
-                int(span.trace_id, 16),
-                int(span.span_id, 16),
-                is_remote=False,
-                trace_flags=library.sampled,
-            ),
-            parent=parent,
+            context=context(span.span_id, trace_flags=flags),
+            parent=context(span.parent_id) if span.parent_id else None,
             resource=self._resource,
             attributes=_attributes(span, content=self._target.content),
-            kind=library.client if span.kind in _ASKING else library.internal,
+            kind=api.SpanKind.CLIENT if span.kind in _ASKING else api.SpanKind.INTERNAL,
             status=status,
             start_time=began_ns,
             end_time=began_ns + us * 1000,
-            instrumentation_scope=library.scope,
+            instrumentation_scope=self._scope,
         )
 
 
 _ASKING = (SpanKind.AGENT, SpanKind.MODEL)
-"""Somebody else does the work."""
+"""Kinds of spans in which somebody else does the work."""
 _GEN_AI = {
     "model": "gen_ai.request.model",
     "input_tokens": "gen_ai.usage.input_tokens",
@@ -225,7 +219,7 @@ _GEN_AI = {
 
 
 def _attributes(span: Span, *, content: bool) -> dict[str, Any]:
-    """Flat attributes with the names that others use, where there are such."""
+    """Flat attributes, with OpenTelemetry's standard names if there are any."""
     made: dict[str, Any] = {
         "agentsup.kind": span.kind.value,
         "agentsup.state": span.state.value,
@@ -252,54 +246,27 @@ def _attributes(span: Span, *, content: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """What is used of OpenTelemetry."""
+    """The modules of OpenTelemetry that are used, and our HTTP client for it."""
 
-    processor: Any
-    exporter: Any
-    session: Any
-    span: Any
-    context: Any
-    resource: Any
-    status: Any
-    scope: Any
-    sampled: Any
-    failure: Any
-    unset: Any
-    error: Any
+    api: Any
+    sdk: Any
+    export: Any
+    resources: Any
+    scopes: Any
+    otlp: Any
     client: Any
-    internal: Any
 
 
 def _load() -> _Library:
-    """Import it, without a collection among its many new classes. Raises ``ImportError``."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        api = importlib.import_module("opentelemetry.trace")
-        sdk = importlib.import_module("opentelemetry.sdk.trace")
-        export = importlib.import_module("opentelemetry.sdk.trace.export")
-        resources = importlib.import_module("opentelemetry.sdk.resources")
-        scope = importlib.import_module("opentelemetry.sdk.util.instrumentation")
-        otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        client = importlib.import_module("agentsup.kit.outbound.requests_client")
-    finally:
-        if was_enabled:
-            gc.enable()
-    # It tells each failed post with a stack; the counts say the same, and the daemon says it once.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    """Import the library. Raises ``ImportError``."""
+    # It logs each failed post with a stack; the counts have the same, and the daemon logs it once.
+    set_level("CRITICAL", "opentelemetry")
     return _Library(
-        processor=export.BatchSpanProcessor,
-        exporter=otlp.OTLPSpanExporter,
-        session=client.new_session,
-        span=sdk.ReadableSpan,
-        context=api.SpanContext,
-        resource=resources.Resource,
-        status=api.Status,
-        scope=scope.InstrumentationScope("agentsup"),
-        sampled=api.TraceFlags(api.TraceFlags.SAMPLED),
-        failure=export.SpanExportResult.FAILURE,
-        unset=api.StatusCode.UNSET,
-        error=api.StatusCode.ERROR,
-        client=api.SpanKind.CLIENT,
-        internal=api.SpanKind.INTERNAL,
+        api=importlib.import_module("opentelemetry.trace"),
+        sdk=importlib.import_module("opentelemetry.sdk.trace"),
+        export=importlib.import_module("opentelemetry.sdk.trace.export"),
+        resources=importlib.import_module("opentelemetry.sdk.resources"),
+        scopes=importlib.import_module("opentelemetry.sdk.util.instrumentation"),
+        otlp=importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter"),
+        client=importlib.import_module("agentsup.kit.outbound.requests_client"),
     )

@@ -1,7 +1,7 @@
-"""Writes spans beside the work that tells them: a bounded buffer, a task of its own, batches.
+"""Writes spans beside the reported work: a bounded buffer, a separate task, batches.
 
-Telling a span takes no time and never fails. A store that is slow, full or gone costs spans, which
-are counted, and nothing else.
+Reporting a span takes no time and never fails. A store that is slow, full or missing costs only
+spans, which are counted.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Callable, Sequence
 
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.model.trace import SpanKind
-from agentsup.observe.logging import get_logger
 from agentsup.observe.traces import rows
 from agentsup.observe.traces.buffer import SpanBuffer
 from agentsup.observe.traces.span import Span
-from agentsup.store.database import Database, Tx
+from agentsup.store import Database, Tx
 
 _log = get_logger(__name__)
 
 EVERY_S = 0.5
-"""How long a span waits for company before it is written."""
+"""The seconds for which a span waits for others before it is written."""
 BATCH = 256
 SETTLE_EVERY_S = 60.0
 SHOWN_EVERY_S = 0.5
-"""Readers who come sooner after another one cause no write of their own."""
+"""Readers within this many seconds of another one cause no settling of their own."""
 LAST_S = 1.0
-"""How long the end of the daemon waits for the last spans."""
+"""The seconds for which the end of the daemon waits for the last spans."""
 
 
-class Recorder:
-    """Keeps what is told and writes it in its own time."""
+class SpanRecorder:
+    """Buffers reported spans and writes them in batches."""
 
     def __init__(
         self,
@@ -42,17 +42,16 @@ class Recorder:
         clock: Clock,
         boot_id: str,
         *,
-        buffer: SpanBuffer | None = None,
         on_written: Callable[[Sequence[Span]], None] = lambda spans: None,
     ) -> None:
-        """``on_written`` hears of each batch after it is written or given up; it must not block or
-        raise."""
+        """``on_written`` is called with each batch after it is written or given up; it must not
+        block or raise."""
         self._database = database
         self._clock = clock
         self._boot_id = boot_id
-        self._buffer = buffer or SpanBuffer()
+        self._buffer = SpanBuffer()
         self._on_written = on_written
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
         self._failures = 0
         self._has_interrupted = False
@@ -62,29 +61,29 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """Spans lost since the start: there was no room, or the store took none."""
+        """Spans lost since the start: there was no room, or the store refused them."""
         return self._buffer.dropped
 
     @property
     def waiting(self) -> int:
-        """Spans that are not written yet."""
+        """The number of spans that are not written yet."""
         return len(self._buffer)
 
     def put(self, span: Span) -> None:
-        """Keep a span as it is now."""
+        """Buffer the present state of a span."""
         self._buffer.put(span)
-        self._told.set()
+        self._changed.set()
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
-        """A supervised child's life."""
+        """Implements the life of a supervised child."""
         ready()
         waking = TaskOwner("traces-end")
-        waking.spawn(self._wake_at(draining), name="drain:traces")
+        waking.spawn(call_after(draining, self._changed.set), name="drain:traces")
         try:
             while not draining.is_set():
                 await self._write_all(settle=self._is_settling_time())
-                await self._told.wait()
-                self._told.clear()
+                await self._changed.wait()
+                self._changed.clear()
                 await self._gather(draining)
         finally:
             await waking.close(0.1)
@@ -95,7 +94,7 @@ class Recorder:
             _log.warning("traces are not whole", waiting=self.waiting)
 
     async def flush(self, timeout_s: float = 1.0) -> None:
-        """Write what waits, for a reader that wants to see it; at most for ``timeout_s``."""
+        """Write buffered spans for a reader, for at most ``timeout_s``."""
         now_s = self._clock.monotonic()
         is_settling = now_s - self._shown_at_s >= SHOWN_EVERY_S
         if is_settling:
@@ -108,10 +107,6 @@ class Recorder:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _wake_at(self, draining: asyncio.Event) -> None:
-        await draining.wait()
-        self._told.set()
-
     def _is_settling_time(self) -> bool:
         now_s = self._clock.monotonic()
         is_time = now_s >= self._settle_at_s
@@ -120,18 +115,14 @@ class Recorder:
         return is_time
 
     async def _gather(self, draining: asyncio.Event) -> None:
-        """Let more come, or the store recover; not for longer than the daemon lives."""
+        """Wait for more spans, or for the store to recover; ends when the daemon drains."""
         wait_s = EVERY_S
         if self._failures:
             wait_s = delay_s(self._failures, cap_s=30.0, jitter=0.0)
-        try:
-            async with asyncio.timeout(wait_s):
-                await draining.wait()
-        except TimeoutError:
-            return
+        await is_set_within(draining, wait_s)
 
     async def _write_all(self, *, settle: bool) -> None:
-        """Write batch after batch until nothing waits or the store takes no more."""
+        """Write batch after batch until the buffer is empty or the store refuses."""
         async with self._writing:
             while self._buffer or settle or not self._has_interrupted:
                 batch = self._buffer.take(BATCH)
@@ -139,12 +130,12 @@ class Recorder:
                 settle = False
                 if is_stored is None:
                     self._buffer.give_back(batch)
-                    self._told.set()
+                    self._changed.set()
                     return
                 self._on_written(batch)
 
     async def _write(self, batch: list[Span], *, settle: bool) -> bool | None:
-        """Whether the batch is stored; None: try it again later."""
+        """Write a batch. True if it is stored, False if it is lost, None: try again later."""
         is_first, at = not self._has_interrupted, self._clock.now_ms()
         made = [rows.row_of(span, self._boot_id) for span in batch]
         turns = [span.span_id for span in batch if span.kind is SpanKind.TURN]
@@ -164,7 +155,8 @@ class Recorder:
                 _log.warning("traces wait for the store", reason=error.message)
             return None
         except asyncio.CancelledError:
-            # The caller is gone, and whether the batch stands is unknown; written twice is the same.
+            # The caller is gone, and whether the batch is stored is unknown; writing it twice does
+            # no harm.
             self._buffer.give_back(batch)
             raise
         except Exception:  # noqa: BLE001 - supervision boundary: a trace must not end the daemon

@@ -1,4 +1,4 @@
-"""Spans of an engine's requests to its model: as it tells of each, or else as it reports their tokens."""
+"""Spans of an engine's requests to its model, from its reports of requests, or else of tokens."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from agentsup.model.trace import SpanState
 from agentsup.observe.traces.span import Span
 
 MOST_REQUESTS = 200
-"""Spans of requests in one segment; what comes later is only counted."""
+"""The most spans of requests in one segment; later ones are only counted."""
 
 
 @dataclass(slots=True)
 class OpenSpan:
-    """A span under way, and when it began on the clock that measures."""
+    """A running span, and its start on the monotonic clock."""
 
     span: Span
     began_s: float
 
     def closed(self, now_s: float, state: SpanState, *, code: str = "", detail: str = "") -> Span:
-        """The span as it ended at ``now_s``."""
+        """The span with its end at ``now_s``."""
         us = max(0, round((now_s - self.began_s) * 1_000_000))
         return replace(
             self.span,
@@ -35,7 +35,7 @@ class OpenSpan:
 
 
 class ModelRequests:
-    """Those of one run, at most one at a time."""
+    """The requests of one run, at most one at a time."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ModelRequests:
         put: Callable[[Span], None],
         clock: Clock,
     ) -> None:
-        """``begin`` makes the span of a request that begins now; None: it is not kept."""
+        """``begin`` makes the span of a request that begins now; None: it is not recorded."""
         self._begin = begin
         self._put = put
         self._clock = clock
@@ -51,10 +51,10 @@ class ModelRequests:
         self._is_answered = False
         self._tells = False
         self._quiet_since_s = clock.monotonic()
-        """Since when the engine may be waiting for its model, where it does not tell."""
+        """Since when the engine may be waiting for its model, if it does not report requests."""
 
-    def heard(self, event: EngineEvent) -> None:
-        """What the engine told. The end of an answer is known before what it used."""
+    def observe(self, event: EngineEvent) -> None:
+        """Handle an event of the engine. The end of an answer comes before its usage."""
         match event:
             case ModelRequest(has_ended=False):
                 self.ended(SpanState.CANCELLED)
@@ -81,7 +81,7 @@ class ModelRequests:
         self._quiet_since_s = self._clock.monotonic()
 
     def ended(self, state: SpanState, code: str = "") -> None:
-        """Close the open request, if there is one; one that was answered is well."""
+        """Close the open request, if there is one; an answered request is closed as ok."""
         if self._open is None:
             return
         if self._is_answered:

@@ -1,27 +1,32 @@
-"""The table of spans: written in batches, settled by what the messages say, pruned by age and number."""
+"""The table of spans: written in batches, settled by the state of messages, pruned by age and
+number."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
 
 from agentsup.model.trace import SpanState
 from agentsup.observe.traces.span import Span
-from agentsup.store.database import Tx
-from agentsup.store.retention import Retention
+from agentsup.store import Retention, Tx
 
 DAY_MS = 86_400_000
 
-_PUT = """
-INSERT INTO spans (span_id, trace_id, parent_id, kind, name, agent_id, session_id, message_id,
-                   boot_id, state, code, detail, signature, attributes, is_root, started_at,
-                   ended_at, duration_us)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_CONVERTED = ("kind", "state", "attributes", "is_root")
+_PLAIN = tuple(each.name for each in fields(Span) if each.name not in _CONVERTED)
+"""The columns that hold a field of a span as it is."""
+_plain_of = attrgetter(*_PLAIN)
+
+_PUT = f"""
+INSERT INTO spans (boot_id, {", ".join(_CONVERTED + _PLAIN)})
+VALUES (?{", ?" * len(_CONVERTED + _PLAIN)})
 ON CONFLICT (span_id) DO UPDATE SET
     boot_id = excluded.boot_id, state = excluded.state, code = excluded.code,
     detail = excluded.detail, attributes = excluded.attributes, ended_at = excluded.ended_at,
     duration_us = excluded.duration_us
-"""
+"""  # noqa: S608 - names are ours
 
 _SETTLED = """
 UPDATE spans SET
@@ -43,44 +48,29 @@ Row = tuple[object, ...]
 
 
 def write_tx(tx: Tx, rows: Sequence[Row], turns: Sequence[str]) -> None:
-    """Enter rows made by ``row_of``; ``turns`` are the ids of those that are turns. How a turn
-    stands is what its message says: it goes on over segments and boots."""
+    """Write rows made by ``row_of``; ``turns`` are the ids of those that are turns.
+
+    The state of a turn is taken from its message, since a turn continues over segments and boots.
+    """
     tx.executemany(_PUT, rows)
     for span_id in turns:
         tx.execute(f"{_SETTLED} AND spans.span_id = ?", (span_id,))
 
 
 def row_of(span: Span, boot_id: str) -> Row:
-    """The span as a row. Made where spans are told, since what is under way changes there."""
-    return (
-        span.span_id,
-        span.trace_id,
-        span.parent_id,
-        span.kind.value,
-        span.name,
-        span.agent_id,
-        span.session_id,
-        span.message_id,
-        boot_id,
-        span.state.value,
-        span.code,
-        span.detail,
-        span.signature,
-        json.dumps(span.attributes, ensure_ascii=False) if span.attributes else "{}",
-        int(span.is_root),
-        span.started_at,
-        span.ended_at,
-        span.duration_us,
-    )
+    """The span as a row. Made before the write, since a running span still changes."""
+    attributes = json.dumps(span.attributes, ensure_ascii=False) if span.attributes else "{}"
+    converted = (span.kind.value, span.state.value, attributes, int(span.is_root))
+    return boot_id, *converted, *_plain_of(span)
 
 
 def settle_tx(tx: Tx) -> None:
-    """Turns that have ended without a segment (stopped while parked, expired, dropped) end too."""
+    """End the spans of turns that ended without a segment (parked, expired, dropped)."""
     tx.execute(_SETTLED)
 
 
 def interrupt_tx(tx: Tx, boot_id: str, at: int) -> int:
-    """What was under way when an earlier boot ended is interrupted; how many there were."""
+    """Mark spans as interrupted that ran when an earlier boot ended; returns their number."""
     changed = tx.execute(
         "UPDATE spans SET state = ?, ended_at = CASE kind WHEN 'turn' THEN NULL ELSE ? END"
         " WHERE ended_at IS NULL AND boot_id <> ? AND state = ?",
@@ -91,7 +81,7 @@ def interrupt_tx(tx: Tx, boot_id: str, at: int) -> int:
 
 
 def retention_rules(*, keep_days: int, most: int) -> tuple[Retention, ...]:
-    """Spans go when they are too old or too many; none that is still open."""
+    """Spans are removed if they are too old or too many, but never while they are open."""
     return (
         Retention(
             "spans",

@@ -1,4 +1,4 @@
-"""A span as it is kept. Values only."""
+"""A stored span. Values only."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from agentsup.model.trace import SpanKind, SpanState
 
 DETAIL_CHARS = 512
-"""Kept of a text: an error's sentence, a call's arguments."""
+"""The most characters of a detail: an error's sentence, a call's arguments."""
 NAME_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One piece of work. Times are wall ms; ``duration_us`` is measured, and None while it runs or
-    where the end was not seen.
+    """One piece of work. Times are wall ms.
 
-    ``detail`` and the attributes may hold words of people; they are without known secrets and short.
+    ``duration_us`` is measured, and None while it runs or if the end was not seen. ``detail`` and
+    the attributes may hold words of people; known secrets are removed, and they are short.
     """
 
     span_id: str
@@ -41,5 +41,5 @@ class Span:
 
     @property
     def is_open(self) -> bool:
-        """Whether its end is still to come."""
+        """Whether it has not ended yet."""
         return self.ended_at is None

@@ -1,6 +1,6 @@
-"""Makes spans of what turns tell: implements ``model.trace.Tracer`` over whatever keeps spans.
+"""Makes spans from the reports of turns.
 
-It holds only what is under way, one entry for each running segment.
+It holds only running work, one entry for each running segment.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from functools import partial
 from typing import Any
 
 from agentsup.kit.clock import Clock
-from agentsup.model.engine import Done, EngineEvent, Suspended, Usage
+from agentsup.model.engine import EngineDone, EngineEvent, Suspended, Usage
 from agentsup.model.errors import AgentsupError, ExitRequested
-from agentsup.model.hook import CallFacts, Origin
+from agentsup.model.hook import CallFacts, CallOrigin
 from agentsup.model.message import Message
 from agentsup.model.tool import ToolResult
 from agentsup.model.trace import (
     DECISION,
+    EngineTrace,
+    SegmentTrace,
     SpanKind,
     SpanState,
+    Tracer,
     parent_id,
     trace_id,
     turn_span,
@@ -34,7 +37,7 @@ from agentsup.observe.traces.requests import MOST_REQUESTS, ModelRequests, OpenS
 from agentsup.observe.traces.span import DETAIL_CHARS, NAME_CHARS, Span
 
 MOST_CALLS = 500
-"""Spans of calls in one segment; what comes later is only counted."""
+"""The most spans of calls in one segment; later ones are only counted."""
 _KEY_CHARS = 40
 _MOST_ITEMS = 12
 _MOST_LEVELS = 3
@@ -48,8 +51,8 @@ _OUTCOMES = {
 
 
 @dataclass(slots=True)
-class _Work:
-    """A segment under way, as its caller sees it too."""
+class _Work(SegmentTrace):
+    """A running segment, which its caller gets too."""
 
     message: Message
     turn: Span
@@ -63,53 +66,45 @@ class _Work:
     error: str = ""
 
 
-class _Run:
-    """An engine's run as its caller sees it."""
+class _EngineRun(EngineTrace):
+    """An engine's run, which its caller gets."""
 
-    def __init__(self, requests: ModelRequests | None) -> None:
+    def __init__(self, requests: ModelRequests) -> None:
         self.requests = requests
-        self.end: Done | Suspended | None = None
+        self.end: EngineDone | Suspended | None = None
         self.usage: Sequence[Usage] = ()
 
-    def heard(self, event: EngineEvent) -> None:
-        if self.requests is not None:
-            self.requests.heard(event)
+    def observe(self, event: EngineEvent) -> None:
+        self.requests.observe(event)
 
-    def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None:
+    def ended(self, end: EngineDone | Suspended, usage: Sequence[Usage]) -> None:
         self.end, self.usage = end, tuple(usage)
 
 
-class SpanTracer:
+@dataclass(slots=True, eq=False)
+class SpanTracer(Tracer):
     """The tracer of a daemon."""
 
-    def __init__(
-        self,
-        put: Callable[[Span], None],
-        clock: Clock,
-        boot_id: str,
-        *,
-        redact: Callable[[str, int], str] = lambda text, limit: text[:limit],
-        is_on: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """``put`` keeps a span and neither waits nor raises; ``redact(text, limit)`` takes
-        secrets out and cuts; ``is_on`` is asked at the beginning of each segment."""
-        self._put = put
-        self._clock = clock
-        self._boot_id = boot_id
-        self._redact = redact
-        self._is_on = is_on
-        self._number = 0
-        self._work: dict[str, _Work] = {}
+    put: Callable[[Span], None]
+    """Stores a span, and neither waits nor raises."""
+    clock: Clock
+    boot_id: str
+    redact: Callable[[str, int], str] = lambda text, limit: text[:limit]
+    """Removes secrets, and cuts the text at the limit."""
+    is_on: Callable[[], bool] = lambda: True
+    """Asked at the beginning of each segment."""
+    _number: int = field(init=False, default=0)
+    _work: dict[str, _Work] = field(init=False, default_factory=dict)
 
     # -- segments ----------------------------------------------------------------------------------
 
     @contextmanager
     def segment(self, message: Message, agent: str) -> Iterator[_Work]:
         work = self._begin(message, agent)
-        if self._is_on() and work.turn.trace_id:
+        if self.is_on() and work.turn.trace_id:
             self._work[message.message_id] = work
-            self._put(work.turn)
-            self._put(work.segment.span)
+            self.put(work.turn)
+            self.put(work.segment.span)
         try:
             yield work
         except ExitRequested:
@@ -118,8 +113,7 @@ class SpanTracer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            work.code = error.code if isinstance(error, AgentsupError) else type(error).__name__
-            work.error = str(error)
+            work.code, work.error = _code_of(error), str(error)
             raise
         finally:
             if self._work.get(message.message_id) is work:
@@ -127,7 +121,7 @@ class SpanTracer:
                 self._end(work)
 
     def _begin(self, message: Message, agent: str) -> _Work:
-        now, began_s = self._clock.now_ms(), self._clock.monotonic()
+        now, began_s = self.clock.now_ms(), self.clock.monotonic()
         parent = parent_id(message.traceparent)
         turn = Span(
             span_id=turn_span(message.message_id),
@@ -152,20 +146,20 @@ class SpanTracer:
         return _Work(message, turn, OpenSpan(segment, began_s))
 
     def _end(self, work: _Work) -> None:
-        """Close the segment and whatever is still open in it."""
+        """Close the segment and everything that is still open in it."""
         default = SpanState.CRASHED if work.code and not work.outcome else SpanState.CANCELLED
         state = _OUTCOMES.get(work.outcome, default)
         within = SpanState.PARKED if state is SpanState.PARKED else SpanState.CANCELLED
         if state is SpanState.CRASHED:
             within = SpanState.CRASHED
         for call in work.calls.values():
-            self._put(self._closed(call, within))
+            self.put(self._closed(call, within))
         if work.engine is not None:
-            self._put(self._closed(work.engine, within))
+            self.put(self._closed(work.engine, within))
         detail = self._short(work.error)
         segment = self._closed(work.segment, state, code=work.code, detail=detail)
-        self._put(segment)
-        turn = replace(work.turn, state=state, code=work.code, detail=detail)
+        self.put(segment)
+        turn, end_at, us = work.turn, None, None
         if work.count > MOST_CALLS:
             turn.attributes["calls_not_shown"] = work.count - MOST_CALLS
         if work.requests > MOST_REQUESTS:
@@ -175,54 +169,54 @@ class SpanTracer:
             us = segment.duration_us
             if segment.started_at - turn.started_at > 1000:
                 us = 1000 * max(0, end_at - turn.started_at)
-            turn = replace(turn, ended_at=end_at, duration_us=us)
         elif state in (SpanState.CANCELLED, SpanState.CRASHED):
-            # Whether it goes on is the message's to say.
-            turn = replace(turn, duration_us=segment.duration_us)
-        self._put(turn)
+            # The message decides whether the turn continues.
+            us = segment.duration_us
+        self.put(
+            replace(
+                turn, state=state, code=work.code, detail=detail, ended_at=end_at, duration_us=us
+            )
+        )
 
     # -- engines -----------------------------------------------------------------------------------
 
     @contextmanager
-    def engine(self, message_id: str, name: str, model: str, provider: str = "") -> Iterator[_Run]:
-        work, run = self._work.get(message_id), _Run(None)
-        if work is not None:
-            span = self._child(work.segment.span, SpanKind.ENGINE, name)
-            span.attributes.update({"model": model} if model else {})
-            work.engine = OpenSpan(span, self._clock.monotonic())
-            self._put(span)
-            begin = partial(self._request, work, span, self._redact(provider, NAME_CHARS))
-            run.requests = ModelRequests(begin, self._put, self._clock)
+    def engine(
+        self, message_id: str, name: str, model: str, provider: str = ""
+    ) -> Iterator[EngineTrace]:
+        work = self._work.get(message_id)
+        if work is None:
+            yield EngineTrace()
+            return
+        span = self._child(work.segment.span, SpanKind.ENGINE, name)
+        span.attributes.update({"model": model} if model else {})
+        work.engine = opened = OpenSpan(span, self.clock.monotonic())
+        self.put(span)
+        begin = partial(self._request, work, span, self.redact(provider, NAME_CHARS))
+        run = _EngineRun(ModelRequests(begin, self.put, self.clock))
         try:
             yield run
-            if work is not None:
-                self._engine_ended(work, run)
+            self._engine_ended(work, opened, run)
         except Exception as error:
-            if work is not None and work.engine is not None:
-                code = error.code if isinstance(error, AgentsupError) else type(error).__name__
-                if run.requests is not None:
-                    run.requests.ended(SpanState.CRASHED, code)
-                self._put(self._closed(work.engine, SpanState.CRASHED, code=code))
-                work.engine = None
+            code = _code_of(error)
+            run.requests.ended(SpanState.CRASHED, code)
+            self.put(self._closed(opened, SpanState.CRASHED, code=code))
+            work.engine = None
             raise
         finally:
-            if run.requests is not None:
-                run.requests.ended(SpanState.CANCELLED)
+            run.requests.ended(SpanState.CANCELLED)
 
-    def _engine_ended(self, work: _Work, run: _Run) -> None:
-        if work.engine is None:
-            return
+    def _engine_ended(self, work: _Work, opened: OpenSpan, run: _EngineRun) -> None:
         state, code, error = SpanState.PARKED, "", ""
-        if isinstance(run.end, Done):
+        if isinstance(run.end, EngineDone):
             state = {"ok": SpanState.OK, "failed": SpanState.FAILED}.get(
                 run.end.outcome, SpanState.CANCELLED
             )
             if state is not SpanState.OK:
                 code, error = run.end.code, run.end.error
         work.code, work.error = code, error
-        if run.requests is not None:
-            run.requests.ended(state, code)
-        attributes = work.engine.span.attributes
+        run.requests.ended(state, code)
+        attributes = opened.span.attributes
         if run.usage:
             attributes["input_tokens"] = sum(u.input_tokens for u in run.usage)
             attributes["output_tokens"] = sum(u.output_tokens for u in run.usage)
@@ -230,11 +224,11 @@ class SpanTracer:
             attributes.update({"usd": sum(costs)} if costs else {})
             if any(u.is_estimated for u in run.usage):
                 attributes["is_estimated"] = True
-        self._put(self._closed(work.engine, state, code=code, detail=self._short(error)))
+        self.put(self._closed(opened, state, code=code, detail=self._short(error)))
         work.engine = None
 
     def _request(self, work: _Work, engine: Span, provider: str) -> Span | None:
-        """The span of a request to a model that begins now; None beyond their bound."""
+        """The span of a request to a model that begins now; None beyond the limit."""
         work.requests += 1
         if work.requests > MOST_REQUESTS:
             return None
@@ -263,11 +257,11 @@ class SpanTracer:
             signature=call.call_id.rpartition(":")[0].rpartition(":")[2],
         )
         span.attributes.update(effect=call.effect.value, safety=call.safety.value)
-        if call.origin is not Origin.TOOL:
+        if call.origin is not CallOrigin.TOOL:
             span.attributes["origin"] = call.origin.value
-        opened = OpenSpan(span, self._clock.monotonic())
+        opened = OpenSpan(span, self.clock.monotonic())
         work.calls[call.call_id] = opened
-        self._put(span)
+        self.put(span)
         return opened
 
     def call_judged(self, call: CallFacts, stage: str, verdict: str) -> None:
@@ -292,7 +286,7 @@ class SpanTracer:
         if result.replayed:
             opened.span.attributes["replayed"] = True
         opened.span.attributes["chars"] = len(result.text)
-        self._put(self._closed(opened, state, code=result.code))
+        self.put(self._closed(opened, state, code=result.code))
 
     def own_ended(self, message_id: str, name: str, ok: bool) -> None:
         work = self._work.get(message_id)
@@ -300,12 +294,12 @@ class SpanTracer:
             return
         for call_id, opened in work.calls.items():
             span = opened.span
-            if span.name == name and span.attributes.get("origin") == Origin.OWN.value:
+            if span.name == name and span.attributes.get("origin") == CallOrigin.OWN.value:
                 del work.calls[call_id]
-                self._put(self._closed(opened, SpanState.OK if ok else SpanState.FAILED))
+                self.put(self._closed(opened, SpanState.OK if ok else SpanState.FAILED))
                 return
 
-    # -- what a call causes ------------------------------------------------------------------------
+    # -- work caused by a call ---------------------------------------------------------------------
 
     @contextmanager
     def waiting_for(self, message_id: str, call_id: str, agent: str) -> Iterator[str]:
@@ -313,18 +307,17 @@ class SpanTracer:
         if opened is None:
             yield ""
             return
-        wait = OpenSpan(self._child(opened.span, SpanKind.AGENT, agent), self._clock.monotonic())
-        self._put(wait.span)
+        wait = OpenSpan(self._child(opened.span, SpanKind.AGENT, agent), self.clock.monotonic())
+        self.put(wait.span)
         state, code = SpanState.CANCELLED, ""
         try:
             yield self._header(message_id, wait.span)
             state = SpanState.OK
         except Exception as error:
-            state = SpanState.FAILED
-            code = error.code if isinstance(error, AgentsupError) else type(error).__name__
+            state, code = SpanState.FAILED, _code_of(error)
             raise
         finally:
-            self._put(self._closed(wait, state, code=code))
+            self.put(self._closed(wait, state, code=code))
 
     def header_of(self, message_id: str, call_id: str) -> str:
         opened = self._call(message_id, call_id)
@@ -342,23 +335,23 @@ class SpanTracer:
 
     def _child(self, above: Span, kind: SpanKind, name: str) -> Span:
         self._number += 1
-        seed = f"{self._boot_id}:{self._number}"
+        seed = f"{self.boot_id}:{self._number}"
         return Span(
             span_id=hashlib.sha256(seed.encode()).hexdigest()[:16],
             trace_id=above.trace_id,
             parent_id=above.span_id,
             kind=kind,
-            name=self._redact(name, NAME_CHARS),
+            name=self.redact(name, NAME_CHARS),
             agent_id=above.agent_id,
             message_id=above.message_id,
             session_id=above.session_id,
-            started_at=self._clock.now_ms(),
+            started_at=self.clock.now_ms(),
         )
 
     def _closed(
         self, opened: OpenSpan, state: SpanState, *, code: str = "", detail: str = ""
     ) -> Span:
-        return opened.closed(self._clock.monotonic(), state, code=code, detail=detail)
+        return opened.closed(self.clock.monotonic(), state, code=code, detail=detail)
 
     def _arguments(self, args: dict[str, Any]) -> str:
         """The arguments as short JSON."""
@@ -371,11 +364,11 @@ class SpanTracer:
             return self._short(value)
         if value is None or isinstance(value, bool | int | float):
             text = str(value)
-            return value if self._redact(text, DETAIL_CHARS) == text else "…"
+            return value if self.redact(text, DETAIL_CHARS) == text else "…"
         if depth < _MOST_LEVELS and isinstance(value, dict):
             items = itertools.islice(value.items(), _MOST_ITEMS)
             return {
-                self._redact(str(key), _KEY_CHARS): self._plain(item, depth + 1)
+                self.redact(str(key), _KEY_CHARS): self._plain(item, depth + 1)
                 for key, item in items
             }
         if depth < _MOST_LEVELS and isinstance(value, list | tuple):
@@ -383,4 +376,8 @@ class SpanTracer:
         return f"({type(value).__name__})"
 
     def _short(self, text: str) -> str:
-        return self._redact(text, DETAIL_CHARS) if text else ""
+        return self.redact(text, DETAIL_CHARS) if text else ""
+
+
+def _code_of(error: BaseException) -> str:
+    return error.code if isinstance(error, AgentsupError) else type(error).__name__

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from agentsup.model.message import Message
-from agentsup.testing.household import Household
+from tests.support.virtual_daemon import VirtualDaemon
 
 Rule = dict[str, Any]
 
@@ -22,18 +22,18 @@ def call(match: str, name: str, **args: Any) -> Rule:
     return {"match": match, "steps": [{"tool": {"name": name, "args": args}}, {"say": "$result"}]}
 
 
-async def said(house: Household, name: str, text: str) -> str:
+async def said(house: VirtualDaemon, name: str, text: str) -> str:
     """What an agent answers a person."""
     message: Message = await house.ask(name, text)
     return message.result_text
 
 
-async def document(house: Household, name: str, text: str) -> Any:
+async def document(house: VirtualDaemon, name: str, text: str) -> Any:
     """The same, as the JSON that it is."""
     return json.loads(await said(house, name, text))
 
 
-async def runs(house: Household) -> list[tuple[Any, ...]]:
+async def runs(house: VirtualDaemon) -> list[tuple[Any, ...]]:
     """Kind, depth and the name of the mailbox's agent of each run, in order."""
     return await house.sql(
         "SELECT r.kind, r.depth, a.name FROM runs r JOIN agents a USING (agent_id)"

@@ -1,6 +1,8 @@
 """Asking, answering, running out of time, taking back and dying, in any order: a call that got leave
-is made exactly once, counted in a file outside the store. `AGENTSUP_APPROVALS` says in how many
-interleavings (200; `make sim` asks for 5,000)."""
+is made exactly once, counted in a file outside the store. ``AGENTSUP_APPROVALS`` says in how many
+interleavings (150; ``make sim`` asks for 5,000)."""
+
+from __future__ import annotations
 
 import asyncio
 import os
@@ -13,20 +15,20 @@ import pytest
 
 from agentsup.agents.tools import file_tools
 from agentsup.approvals.grants import Grants
-from agentsup.daemon import calls
+from agentsup.daemon.assembly import calls
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import TERMINAL
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Tool, ToolContext
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
-CASES = int(os.environ.get("AGENTSUP_APPROVALS", "200"))
-PARTS = 20
+CASES = int(os.environ.get("AGENTSUP_APPROVALS", "150"))
+PARTS = 30
 ANSWERS = ("once", "run", "always", "deny", "deny: not now")
 ACTS = (*("answer",) * 5, "expire", "kill", "stop", "revoke", "twice", "pass", "pass")
 
@@ -50,12 +52,12 @@ def ann() -> dict[str, Any]:
     return agent("ann", {"match": "go", "steps": [*steps, {"say": "$result"}]})
 
 
-def log_of(house: Household) -> Counter[str]:
+def log_of(house: VirtualDaemon) -> Counter[str]:
     path = house.home.workspace("ann") / "log"
     return Counter(path.read_text().splitlines() if path.exists() else ())
 
 
-async def check(house: Household) -> None:
+async def check(house: VirtualDaemon) -> None:
     """What happened has leave, what had leave in a turn that was finished happened, none twice."""
     happened = log_of(house)
     assert set(happened.values()) <= {1}, happened
@@ -65,13 +67,13 @@ async def check(house: Household) -> None:
             assert happened[call_id] == 1, call_id
     for (call_id,) in await house.sql(
         "SELECT q.call_id FROM questions AS q JOIN messages AS m USING (message_id)"
-        " WHERE m.state = 'done' AND q.state = 'answered' AND q.answer = 'once'"
+        " WHERE m.state = 'done' AND q.state = 'answered' AND q.decision = 'once'"
     ):
         assert happened[call_id] == 1 or states[call_id] == "skipped", call_id
     given = {
         row[0].rpartition(":")[0]
         for row in await house.sql(
-            "SELECT call_id FROM questions WHERE state = 'answered' AND answer NOT LIKE 'deny%'"
+            "SELECT call_id FROM questions WHERE state = 'answered' AND decision <> 'deny'"
         )
     }
     wide = await house.sql("SELECT message_id, scope FROM grants")
@@ -83,7 +85,7 @@ async def check(house: Household) -> None:
         assert is_asked or is_wide, call_id
 
 
-async def act(house: Household, chance: random.Random, name: str) -> None:
+async def act(house: VirtualDaemon, chance: random.Random, name: str) -> None:
     mailbox = house.daemon.mailbox
     open_now = await mailbox.questions()
     try:
@@ -110,7 +112,7 @@ async def act(house: Household, chance: random.Random, name: str) -> None:
         return
 
 
-async def play(house: Household, chance: random.Random) -> None:
+async def play(house: VirtualDaemon, chance: random.Random) -> None:
     said = [await house.said("ann", "go", who=OTTO, conversation="local")]
     for _ in range(chance.randint(2, 6)):
         await act(house, chance, chance.choice(ACTS))
@@ -123,7 +125,7 @@ async def play(house: Household, chance: random.Random) -> None:
     await check(house)
 
 
-async def over(house: Household, message: str) -> None:
+async def over(house: VirtualDaemon, message: str) -> None:
     """Answer whatever is still asked, until the message has ended."""
 
     async def is_over() -> bool:

@@ -1,5 +1,7 @@
 """Leave for dangerous calls in the whole daemon: asked, answered, remembered, taken back."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from pathlib import Path
@@ -8,15 +10,15 @@ from typing import Any
 import pytest
 
 from agentsup.agents.tools import file_tools
-from agentsup.approvals.gate import Gate
-from agentsup.daemon import calls
+from agentsup.approvals.gate import ApprovalGate
+from agentsup.daemon.assembly import calls
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Tool, ToolContext
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -62,27 +64,27 @@ def ann(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return agent("ann", rule("go", *steps), **fields)
 
 
-def log_of(house: Household) -> list[str]:
+def log_of(house: VirtualDaemon) -> list[str]:
     path = house.home.workspace("ann") / "log"
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def the_question(house: Household) -> str:
+async def the_question(house: VirtualDaemon) -> str:
     """The only open question."""
     await house.until(lambda: _is_open(house))
     (question,) = await house.daemon.mailbox.questions()
     return question.question_id
 
 
-async def _is_open(house: Household) -> bool:
+async def _is_open(house: VirtualDaemon) -> bool:
     return bool(await house.daemon.mailbox.questions())
 
 
-async def asked_of(house: Household) -> int:
+async def asked_of(house: VirtualDaemon) -> int:
     return int((await house.sql("SELECT count(*) FROM questions"))[0][0])
 
 
-async def go(house: Household, answer: str, who: Principal = OTTO, args: str = "") -> str:
+async def go(house: VirtualDaemon, answer: str, who: Principal = OTTO, args: str = "") -> str:
     """One turn, its one question answered; its result."""
     message = await house.said("ann", "go", who=who)
     question = await the_question(house)
@@ -170,7 +172,7 @@ async def test_changed_arguments_must_fit_and_are_an_operators(household: Open) 
     for args in ("nonsense", "[]", "{}", '{"text": 1}', '{"text": "y", "more": 1}'):
         with pytest.raises(BadRequest):
             await mailbox.answer(question, "once", OTTO, args)
-    with pytest.raises(BadRequest, match="gets leave"):
+    with pytest.raises(BadRequest, match="approved call"):
         await mailbox.answer(question, "deny", OTTO, '{"text": "y"}')
     with pytest.raises(Forbidden):
         await mailbox.answer(question, "once", BOB, '{"text": "y"}')
@@ -256,7 +258,7 @@ async def test_nothing_is_asked_after_a_stop(household: Open) -> None:
     assert (log_of(house), await asked_of(house), await _is_open(house)) == ([], 1, False)
 
 
-async def _state_is(house: Household, message: str, state: str) -> bool:
+async def _state_is(house: VirtualDaemon, message: str, state: str) -> bool:
     return await house.state_of(message) == state
 
 
@@ -286,7 +288,7 @@ async def test_leave_for_good_settles_what_else_waits_for_it(household: Open) ->
     assert log_of(house) == ["x", "x"]
 
 
-async def _are_open(house: Household, count: int) -> bool:
+async def _are_open(house: VirtualDaemon, count: int) -> bool:
     return len(await house.daemon.mailbox.questions()) == count
 
 
@@ -294,9 +296,9 @@ async def test_leave_that_lands_while_the_question_is_written_answers_it(
     household: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = await household(ann(append("x"), SAY, slots=3))
-    decide = Gate.decide
+    decide = ApprovalGate.decide
 
-    async def late(self: Gate, call: CallFacts) -> Verdict:
+    async def late(self: ApprovalGate, call: CallFacts) -> Verdict:
         verdict = await decide(self, call)
         if isinstance(verdict, Suspend):
             await go_other.wait()
@@ -305,7 +307,7 @@ async def test_leave_that_lands_while_the_question_is_written_answers_it(
     go_other = asyncio.Event()
     first = await house.said("ann", "go", who=OTTO, conversation="one")
     question = await the_question(house)
-    monkeypatch.setattr(Gate, "decide", late)
+    monkeypatch.setattr(ApprovalGate, "decide", late)
     second = await house.said("ann", "go", who=BOB, conversation="two")
     await house.clock.sleep(5)
     await house.daemon.mailbox.answer(question, "always", OTTO)

@@ -1,14 +1,16 @@
 """A program that asks a person over MCP: the answer is its result, whatever ends in between."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
 import pytest
 
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import Household, agent
 from tests.component.agents.test_served import Program, play
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -18,7 +20,7 @@ ASK: tuple[str, dict[str, Any]] = (
 )
 
 
-async def question(house: Household) -> Any:
+async def question(house: VirtualDaemon) -> Any:
     async def is_asked() -> bool:
         return bool(await house.daemon.mailbox.questions())
 
@@ -54,7 +56,7 @@ async def test_an_answer_that_comes_after_the_turn_was_let_go_is_met(household: 
     stack = house.unit("ann").stack
     assert stack is not None
     (work,) = stack._pump.in_flight
-    assert work.slot.let_go()
+    assert work.slot.suspend()
 
     async def is_parked() -> bool:
         return await house.state_of(message) == "parked"

@@ -1,17 +1,19 @@
 """The bound of all background turns, edited while they run."""
 
+from __future__ import annotations
+
 import pytest
 
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 CONFIG = "[tasks]\nmax_parallel = {}\n"
 
 
-async def running(house: Household) -> int:
+async def running(house: VirtualDaemon) -> int:
     ((count,),) = await house.sql(
         "SELECT count(*) FROM messages WHERE kind = 'task' AND state = 'leased'"
     )

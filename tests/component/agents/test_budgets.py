@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agentsup.agents.budget import spending
-from agentsup.api import cost
-from agentsup.kit.clock import LoopClock
-from agentsup.mailbox.budget import ledger
-from agentsup.mailbox.budget.scopes import ScopeKind
+from agentsup.api.http.problems import encode
+from agentsup.api.routes import cost
+from agentsup.mailbox.usage.budget import ledger
+from agentsup.mailbox.usage.budget.scopes import ScopeKind
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Segment,
@@ -27,10 +27,11 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import Forbidden
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import OPERATOR_TOKEN, Household, agent
 from tests.component.conftest import Open
-from tests.component.proofs.house import House
+from tests.component.proofs.house import ProofDaemon
 from tests.component.proofs.house import agent as entry
+from tests.support.loop_clock import LoopClock
+from tests.support.virtual_daemon import OPERATOR_TOKEN, VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -74,26 +75,26 @@ class Thinker:
             if self.tool:
                 yield ToolStarted(self.tool, {})
                 self.results.append(await self._host.call(self.tool, {}))
-        yield Done("ok", text="all done")
+        yield EngineDone("ok", text="all done")
 
     async def close(self) -> None:
         return
 
 
-def think(house: Household, name: str, thinker: Thinker) -> Thinker:
+def think(house: VirtualDaemon, name: str, thinker: Thinker) -> Thinker:
     stack = house.unit(name).stack
     assert stack is not None
-    stack._engine = thinker
+    stack.engine = thinker
     return thinker
 
 
-async def account(house: Household | House, name: str | None = None) -> dict[str, Any]:
+async def account(house: VirtualDaemon | ProofDaemon, name: str | None = None) -> dict[str, Any]:
     desk = house.daemon.api._deps.cost
     assert desk is not None
     return dict(await desk.document(name))
 
 
-async def holds(house: Household) -> int:
+async def holds(house: VirtualDaemon) -> int:
     rows = await house.sql("SELECT count(*) FROM budget_holds")
     return int(rows[0][0])
 
@@ -104,7 +105,7 @@ async def holds(house: Household) -> int:
 async def test_a_day_of_a_cent(tmp_path: Path) -> None:
     """Warned at 80 %, refused beyond, shown by /cost, told once; free again on the next day."""
     ann = entry("ann", [costs(0.004)], budget={"per_day_usd": 0.01}, user_timezone="Europe/Zurich")
-    async with House(tmp_path, [entry("main"), ann]) as house:
+    async with ProofDaemon(tmp_path, [entry("main"), ann]) as house:
 
         async def ask(text: str) -> Any:
             return await house.daemon.mailbox.wait_done(await house.say("ann", text), 3600)
@@ -139,9 +140,9 @@ async def test_a_day_of_a_cent(tmp_path: Path) -> None:
 
 async def test_what_operators_are_to_be_told_outlives_a_kill(tmp_path: Path) -> None:
     ann = entry("ann", [costs(0.009)], budget={"per_day_usd": 0.01}, user_timezone="UTC")
-    async with House(tmp_path, [entry("main"), ann]) as house:
+    async with ProofDaemon(tmp_path, [entry("main"), ann]) as house:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ledger, "untold", lambda reader: [])
+            patch.setattr(ledger, "pending_notices", lambda reader: [])
             message = await house.say("ann", "one")
             await house.daemon.mailbox.wait_done(message, 60)
             await house.crash()
@@ -219,7 +220,7 @@ async def test_a_turn_waits_for_what_another_holds_and_gives_its_slot_back(house
 
 
 async def test_a_wait_for_others_ends_with_a_refusal_that_says_so(household: Open) -> None:
-    rule = costs(None, 1600, {"sleep": spending.HELD_WAIT_S * 2})
+    rule = costs(None, 1600, {"sleep": spending.RESERVED_WAIT_S * 2})
     house = await household(
         agent("ann", rule, slots=2, budget={"per_day_tokens": 2000}, user_timezone="UTC")
     )
@@ -269,7 +270,7 @@ async def test_who_is_over_budget_is_not_asked_once_more(household: Open) -> Non
             self.made += 1
             yield ToolStarted("look", {})
             yield self.usage
-            yield Done("ok", text="", engine_state=b"kept")
+            yield EngineDone("ok", text="", engine_state=b"kept")
 
     house = await household(
         agent("ann", budget={"per_turn_tokens": 1000}), agent("bob", budget={"per_turn_tokens": 5})
@@ -305,7 +306,7 @@ async def test_what_is_told_during_a_turn_survives_its_kill(household: Open) -> 
     assert found["budgets"][0]["held"] == 0
 
 
-async def _reports(house: Household, count: int) -> bool:
+async def _reports(house: VirtualDaemon, count: int) -> bool:
     return (await house.sql("SELECT count(*) FROM usage")) == [(count,)]
 
 
@@ -319,7 +320,7 @@ async def test_a_stop_gives_back_what_was_held(household: Open) -> None:
     assert await house.sql("SELECT count(*) FROM usage") == [(3,)]
 
 
-async def _none_held(house: Household) -> bool:
+async def _none_held(house: VirtualDaemon) -> bool:
     return await holds(house) == 0
 
 
@@ -414,18 +415,18 @@ async def test_tokens_are_priced_where_the_price_is_known(household: Open) -> No
 async def test_who_asks_over_http_sees_what_is_theirs(tmp_path: Path) -> None:
     """The operator sees all, an agent's token its own agent, nobody else's."""
     desk_of = [agent("ann", costs(0.25)), agent("bob", costs(1.0))]
-    house = await Household.open(tmp_path / "home", desk_of)
+    house = await VirtualDaemon.open(tmp_path / "home", desk_of)
     try:
         await house.ask("ann", "x")
         ann = house.roster.entry("ann").agent_id
-        token = house.tokens.issue_agent(ann, "ann")
+        token = house.tokens.issue_run(ann, "ann", "")
         deps = house.daemon.api._deps
 
         async def seen(token: str, agent_name: str | None = None) -> Any:
             identity = house.tokens.identify(token)
-            call = SimpleNamespace(deps=deps, who=identity, query=SimpleNamespace(agent=agent_name))
-            answer: Any = await cost.cost(call)  # type: ignore[arg-type]  # what the route reads
-            return json.loads(answer.body)
+            call = SimpleNamespace(deps=deps, who=identity)
+            answer: Any = await cost.cost(call, cost.CostQuery(agent=agent_name))
+            return json.loads(encode(answer))
 
         assert [one["agent"] for one in (await seen(token))["agents"]] == ["ann"]
         with pytest.raises(Forbidden):

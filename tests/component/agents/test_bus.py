@@ -1,10 +1,12 @@
 """The bus over whole agents: who may ask whom, where answers go, and what a crash changes."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox.bus import BusRequest
+from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import (
     BadRequest,
     EngineFailed,
@@ -16,8 +18,8 @@ from agentsup.model.errors import (
 )
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -37,11 +39,11 @@ def tell(to: str, message: str, **more: Any) -> dict[str, Any]:
 SAY_RESULT = {"say": "$result"}
 
 
-def principal(house: Household, name: str) -> Principal:
+def principal(house: VirtualDaemon, name: str) -> Principal:
     return Principal(PrincipalKind.AGENT, house.roster.entry(name).agent_id, name)
 
 
-async def mail_of(house: Household, name: str) -> list[Message]:
+async def mail_of(house: VirtualDaemon, name: str) -> list[Message]:
     return await house.daemon.mailbox.list(agent_id=house.roster.entry(name).agent_id)
 
 
@@ -300,7 +302,7 @@ async def test_a_waiting_turn_gives_its_slot_to_others(household: Open) -> None:
     for unit in house.daemon.fleet.units():
         assert unit.stack is not None
         free = unit.stack._pump.slots.free()
-        assert all(free[lane] == unit.stack._pump.slots.limit(lane) for lane in free)
+        assert all(free[lane] == unit.stack._pump.slots._limits[lane] for lane in free)
 
 
 async def test_no_secret_is_told_to_another_agent_and_kept(household: Open) -> None:

@@ -1,5 +1,7 @@
 """Calls in the whole daemon: ceilings, approval with suspension, stored results, a CLI's own."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents import turn
-from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
-from agentsup.daemon import calls
-from agentsup.engines import guard
-from agentsup.engines.registry import EngineRegistry
+from agentsup.agents.turn import handler
+from agentsup.daemon.assembly import calls
+from agentsup.engines.guard import guard
+from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Permission,
@@ -25,11 +26,21 @@ from agentsup.model.engine import (
     ToolFinished,
 )
 from agentsup.model.errors import Conflict, LeaseLost
-from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Phase, Suspend, Verdict
+from agentsup.model.hook import (
+    Allow,
+    CallFacts,
+    ChangeHook,
+    Deny,
+    GateHook,
+    Phase,
+    Suspend,
+    Verdict,
+)
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.mode_approver import ModeApprover
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -89,16 +100,16 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "file_tools", tools)
 
 
-def log_of(house: Household, name: str = "ann") -> list[str]:
+def log_of(house: VirtualDaemon, name: str = "ann") -> list[str]:
     path = house.home.workspace(name) / "log"
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def asked(house: Household) -> None:
+async def asked(house: VirtualDaemon) -> None:
     await house.until(lambda: any("May I append?" in text for text in house.texts()))
 
 
-async def open_asking(household: Open, asking: Asking, *rules: dict[str, Any]) -> Household:
+async def open_asking(household: Open, asking: Asking, *rules: dict[str, Any]) -> VirtualDaemon:
     return await household(agent("ann", *rules), approver=asking)
 
 
@@ -216,7 +227,7 @@ async def test_an_engine_that_ignores_a_stop_gets_nothing_more(
         hosts.append(host)
         return await open_guarded(engine, spec, host, **more)
 
-    monkeypatch.setattr(turn, "open_guarded", spy)
+    monkeypatch.setattr(handler, "open_guarded", spy)
     play_out = rule("go", APPEND, {"sleep": 800})
     house = await household(agent("ann", play_out, permission_mode="bypassPermissions"))
     message = await house.said("ann", "go")
@@ -303,7 +314,7 @@ class OwnEngine:
         self.answers: list[Permission] = []
         self._host: EngineHost
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "OwnEngine":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> OwnEngine:
         self._host = host
         return self
 
@@ -314,18 +325,18 @@ class OwnEngine:
             if answer.allowed and self._told:
                 yield ToolFinished(request.tool, True, "it went well")
         if self._breaks:
-            yield Done("failed", error="gone", code="x", permanent=False)
+            yield EngineDone("failed", error="gone", code="x", permanent=False)
         else:
-            yield Done("ok", text="done")
+            yield EngineDone("ok", text="done")
 
     async def close(self) -> None:
         return
 
 
-def play(house: Household, engine: OwnEngine, name: str = "ann") -> OwnEngine:
+def play(house: VirtualDaemon, engine: OwnEngine, name: str = "ann") -> OwnEngine:
     stack = house.unit(name).stack
     assert stack is not None
-    stack._engine = engine
+    stack.engine = engine
     return engine
 
 
@@ -347,7 +358,7 @@ async def test_own_calls_pass_the_same_gates(household: Open) -> None:
     assert "dangerous" in engine.answers[2].reason
 
 
-async def is_asked(house: Household) -> bool:
+async def is_asked(house: VirtualDaemon) -> bool:
     return bool(await house.daemon.mailbox.questions())
 
 
@@ -464,11 +475,11 @@ async def test_a_stage_that_fails_denies_and_withholds(household: Open) -> None:
 
     house = await household(agent("ann", rule("go", use("fs_stat", path="."), SAY)))
     hooks = house.daemon.calls.pipeline.hooks
-    hooks.add(Change(name="leaking", phase=Phase.REDACT, about="", run=leaking))
+    hooks.add(ChangeHook(name="leaking", phase=Phase.REDACT, about="", run=leaking))
     assert (await house.ask("ann", "go")).result_text.startswith(
         "(the result of fs_stat is withheld"
     )
-    hooks.add(Gate(name="broken", phase=Phase.POLICY, about="", run=broken))
+    hooks.add(GateHook(name="broken", phase=Phase.POLICY, about="", run=broken))
     assert (await house.ask("ann", "go")).result_text == "the check broken failed (RuntimeError)"
 
 

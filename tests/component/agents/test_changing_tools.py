@@ -1,17 +1,19 @@
 """Leave for tools of somebody else's servers: for the form they had, and not used up in vain."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentsup.agents.mcp.failures import ServerAway
+from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.agents.stack import AgentStack
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.model.question import leave_name, of_leave
+from agentsup.model.question import parse_permission_key, permission_key
 from agentsup.model.tool import Tool, ToolContext
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -42,7 +44,7 @@ class Shop:
     async def coming(self, name: str) -> Tool | None:
         if self.refusals:
             self.refusals -= 1
-            raise ServerAway("the tool server shop is not running now, so nothing was done")
+            raise ServerUnavailable("the tool server shop is not running now, so nothing was done")
         return self.get(name)
 
     def all(self) -> tuple[Tool, ...]:
@@ -64,7 +66,7 @@ def ann(*steps: dict[str, Any]) -> dict[str, Any]:
     return agent("ann", {"match": "go", "steps": [*steps, {"say": "$result"}]})
 
 
-async def question(house: Household) -> str:
+async def question(house: VirtualDaemon) -> str:
     async def is_open() -> bool:
         return bool(await house.daemon.mailbox.questions())
 
@@ -74,13 +76,13 @@ async def question(house: Household) -> str:
     return asked.question_id
 
 
-async def go(house: Household, answer: str) -> str:
+async def go(house: VirtualDaemon, answer: str) -> str:
     message = await house.said("ann", "go", who=OTTO)
     await house.daemon.mailbox.answer(await question(house), answer, OTTO)
     return (await house.daemon.mailbox.wait_done(message, 900)).result_text
 
 
-async def asked_of(house: Household) -> int:
+async def asked_of(house: VirtualDaemon) -> int:
     return int((await house.sql("SELECT count(*) FROM questions"))[0][0])
 
 
@@ -145,5 +147,5 @@ async def test_a_call_whose_server_stays_away_fails_with_a_reason(
 @pytest.mark.parametrize("name", ["exec", "mcp:a/b", "mcp:a/b@c", "@", "a@", NAME + "@" + "a" * 16])
 def test_no_name_reads_like_another_with_a_version(name: str) -> None:
     for version in ("", "a" * 16):
-        assert of_leave(leave_name(name, version)) == (name, version)
-    assert leave_name(NAME, "a" * 16) != leave_name(NAME + "@" + "a" * 16, "")
+        assert parse_permission_key(permission_key(name, version)) == (name, version)
+    assert permission_key(NAME, "a" * 16) != permission_key(NAME + "@" + "a" * 16, "")

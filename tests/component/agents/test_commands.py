@@ -1,13 +1,15 @@
 """Chat commands: what each says, who may, and that plain words do nothing."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
 from agentsup.model.control import CommandContext
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 
@@ -33,13 +35,13 @@ async def test_every_command_answers_in_words(household: Open) -> None:
         "/status": "ann - running",
         "/model": "ann uses the default model on scripted",
         "/session": "This chat is in session ses_",
-        "/sessions": "▸ ses_",
+        "/sessions": "hello",
         "/cost": "Since the beginning: nothing",
         "/trace": "ann: done (ok)",
         "/memory": "no memory file yet",
         "/interrupt": "Nothing is running in this chat.",
         "/stop": "Nothing was running or waiting.",
-        "/new Plans": "A fresh session has begun",
+        "/new Plans": "New chat started",
     }
     for command, part in expected.items():
         reply = await house.command("ann", command)
@@ -48,7 +50,7 @@ async def test_every_command_answers_in_words(household: Open) -> None:
     for command, part in {
         "/agents": "● ann - running",
         "/agent_diff": "The running agents are as the files say.",
-        "/dead": "There are no dead letters.",
+        "/dead": "There are no failed messages.",
         "/stop_all": "Nothing was running or waiting.",
     }.items():
         assert part in (await house.command("main", command)).text
@@ -56,8 +58,8 @@ async def test_every_command_answers_in_words(household: Open) -> None:
 
 async def test_help_offers_main_its_own_commands(household: Open) -> None:
     house = await household(agent("ann"))
-    main = (await house.command("main", "/help")).text
-    sub = (await house.command("ann", "/help")).text
+    main = (await house.command("main", "/help all")).text
+    sub = (await house.command("ann", "/help all")).text
     assert "/agent_start NAME" in main
     assert "/agent_start" not in sub
     assert "/stop_all" in sub
@@ -71,7 +73,7 @@ async def test_plain_words_stop_nothing(household: Open, text: str) -> None:
     slow = await house.said("ann", "slow")
     await house.clock.sleep(1)
     reply = await house.say("ann", text)
-    assert reply.kind == "accepted"
+    assert reply.message is not None
     await house.clock.sleep(1)
     assert await house.state_of(slow) == "leased"
     await house.command("ann", "/stop")
@@ -156,12 +158,12 @@ async def test_a_stop_marks_what_is_unread_where_nothing_else_drops_it(
     house = await household(agent("ann", SLOW))
     keep = (
         (
-            "INSERT INTO updates (channel, bot_id, run, update_id, raw, state, at)"
-            " VALUES ('telegram', '1', 0, 1, '{}', 'received', 1)"
+            "INSERT INTO received (channel, bot_id, account, external_id, raw, state, at)"
+            " VALUES ('telegram', '1', '1', '1', '{}', 'received', 1)"
         ),
         (
-            "INSERT INTO matrix_events (agent_id, user_id, room_id, event_id, raw, state, at)"
-            " VALUES ('a', '@b:c', '!r:c', '$1', '{}', 'received', 1)"
+            "INSERT INTO received (channel, bot_id, account, chat_id, external_id, raw, state, at)"
+            " VALUES ('matrix', 'a', '@b:c', '!r:c', '$1', '{}', 'received', 1)"
         ),
     )
     for sql in keep:
@@ -295,3 +297,26 @@ async def test_what_an_agent_said_when_it_failed_is_told_to_operators_only(
         assert hidden.ok
         assert "ann" in hidden.text
         assert "her secret" not in hidden.text, command
+
+
+async def test_sessions_have_titles_and_short_ids(household: Open) -> None:
+    house = await household(agent("ann"))
+    await house.ask("ann", "about my bike, which is blue and rather old")
+    await house.command("ann", "/new Plans")
+    listed = (await house.command("ann", "/sessions")).text.splitlines()
+    (bike,) = [line for line in listed if "about my bike, which is blue and rather" in line]
+    assert any(line.startswith("▸ ") and line.endswith("Plans") for line in listed)
+    short = bike.split()[0]
+    assert len(short) == 8
+    reply = await house.command("ann", f"/session {short}")
+    assert reply.ok, reply.text
+    assert reply.text.split()[-1].rstrip(".").endswith(short)
+    listed = (await house.command("ann", "/sessions")).text.splitlines()
+    assert [line for line in listed if line.startswith("▸ ") and "about my bike" in line]
+    for given in ("ses_", "ses_0"):  # both begin so
+        reply = await house.command("ann", f"/session {given}")
+        assert not reply.ok
+        assert "several sessions" in reply.text
+        assert "about my bike" in reply.text
+        assert "Plans" in reply.text
+    assert not (await house.command("ann", "/session nowhere")).ok

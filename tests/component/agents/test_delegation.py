@@ -1,13 +1,15 @@
 """Handing work on to agents and roles: whose place, how deep, how often, and what comes back."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
 
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, document, runs, said, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -170,7 +172,7 @@ async def test_what_a_stopped_turn_waits_for_is_stopped_with_it(
     assert len(house.texts()) == 1
 
 
-def _are_two(house: Household) -> Callable[[], Awaitable[bool]]:
+def _are_two(house: VirtualDaemon) -> Callable[[], Awaitable[bool]]:
     async def are_two() -> bool:
         return len(await runs(house)) == 2
 

@@ -8,11 +8,11 @@ import pytest
 
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, TaskState
-from agentsup.testing.household import agent
 from tests.component.agents.handing_on import say
 from tests.component.agents.test_questions_of_runs import hub_of
 from tests.component.agents.test_served import play
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 

@@ -1,14 +1,16 @@
 """Programs that tell no tokens: what they used is estimated, marked, and bounded by budgets."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
-from agentsup.agents.budget.metering import STEP_TOKENS
+from agentsup.agents.budget.token_estimate import STEP_TOKENS
 from agentsup.agents.memory.tokens import tokens
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Segment,
@@ -17,8 +19,8 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -27,13 +29,13 @@ class Program:
     """An engine that is a program, as far as its name goes."""
 
     name = "command"
-    caps = EngineCaps(streaming=True, usage=True, may_not_tell=True)
+    caps = EngineCaps(streaming=True, usage=True, may_not_report=True)
 
     def __init__(self, run: Any) -> None:
         self._run = run
         self.asked: list[Segment] = []
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
         return self
 
     def run(self, segment: Segment) -> Any:
@@ -44,10 +46,10 @@ class Program:
         return
 
 
-def with_program(house: Household, run: Any) -> Program:
+def with_program(house: VirtualDaemon, run: Any) -> Program:
     stack = house.unit("ann").stack
     assert stack is not None
-    stack._engine = program = Program(run)
+    stack.engine = program = Program(run)
     return program
 
 
@@ -57,7 +59,7 @@ def size(segment: Segment) -> int:
     return tokens("".join(texts))
 
 
-async def rows(house: Household) -> list[tuple[Any, ...]]:
+async def rows(house: VirtualDaemon) -> list[tuple[Any, ...]]:
     return await house.sql(
         "SELECT input_tokens, output_tokens, usd, is_estimated FROM usage ORDER BY usage_id"
     )
@@ -70,7 +72,7 @@ async def test_what_a_program_does_not_tell_is_estimated_and_marked(household: O
 
     async def run(segment: Segment) -> Any:
         yield TextDelta("x" * 400)
-        yield Done("ok")
+        yield EngineDone("ok")
 
     program = with_program(house, run)
     assert (await house.ask("ann", "go")).outcome == "ok"
@@ -88,7 +90,7 @@ async def test_each_call_reads_all_again(household: Open) -> None:
 
     async def run(segment: Segment) -> Any:
         yield ToolStarted("ls", {})
-        yield Done("ok", text="y" * 40)
+        yield EngineDone("ok", text="y" * 40)
 
     program = with_program(house, run)
     await house.ask("ann", "go")
@@ -102,7 +104,7 @@ async def test_a_budget_of_a_day_holds_for_it(household: Open) -> None:
     house = await household(agent("ann", budget={"per_day_tokens": 3_000}))
 
     async def run(segment: Segment) -> Any:
-        yield Done("ok", text="y" * 16_000)
+        yield EngineDone("ok", text="y" * 16_000)
 
     with_program(house, run)
     assert (await house.ask("ann", "one")).outcome == "ok"
@@ -119,7 +121,7 @@ async def test_a_program_that_talks_on_is_ended_by_its_budget(household: Open) -
         while pieces < 1_000:
             pieces += 1
             yield TextDelta("z" * 4_000)
-        yield Done("ok")
+        yield EngineDone("ok")
 
     with_program(house, run)
     message = await house.ask("ann", "go")
@@ -137,7 +139,7 @@ async def test_what_it_tells_at_last_is_what_counts(household: Open, chars: int)
         for _ in range(4):
             yield TextDelta("z" * (chars // 4))
         yield Usage(100_000, 50_000, 0.75)
-        yield Done("ok")
+        yield EngineDone("ok")
 
     with_program(house, run)
     await house.ask("ann", "go")
@@ -157,7 +159,7 @@ async def test_money_told_alone_leaves_the_tokens_estimated(household: Open) -> 
     async def run(segment: Segment) -> Any:
         yield TextDelta("x" * 40)
         yield Usage(usd=0.5)
-        yield Done("ok")
+        yield EngineDone("ok")
 
     with_program(house, run)
     await house.ask("ann", "go")
@@ -182,7 +184,7 @@ async def test_what_fails_before_a_word_counts_for_nothing_and_what_is_stopped_c
     async def thinks(segment: Segment) -> Any:
         yield TextDelta("well " * 8)
         await house.clock.sleep(100)
-        yield Done("ok")
+        yield EngineDone("ok")
 
     with_program(house, thinks)
     message = await house.said("ann", "go")
@@ -194,7 +196,7 @@ async def test_what_fails_before_a_word_counts_for_nothing_and_what_is_stopped_c
     assert (written, is_estimated) == (10, 1)
 
 
-async def _has_rows(house: Household) -> bool:
+async def _has_rows(house: VirtualDaemon) -> bool:
     return bool(await rows(house))
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from agentsup.model.errors import Conflict
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import Rule
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -47,7 +47,7 @@ def cast(way: str) -> list[dict[str, Any]]:
     ]
 
 
-async def answered(house: Household) -> None:
+async def answered(house: VirtualDaemon) -> None:
     """Whoever sees the question presses the same button, however often."""
     for question in await house.daemon.mailbox.questions():
         try:

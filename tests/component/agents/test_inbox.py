@@ -1,10 +1,12 @@
 """The way in for people: once, checked, and never a command by accident."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.model.errors import BadRequest, Gone, NotFound
-from agentsup.testing.household import agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 

@@ -1,30 +1,33 @@
 """A model that was talked into calls beyond its ceiling, over a real socket and the real pipeline."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.carried import Carried
-from agentsup.agents.host import TurnHost
-from agentsup.agents.processes import ProcessTable
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
-from agentsup.daemon.calls import host_services
-from agentsup.engines.guard import open_guarded
+from agentsup.agents.turn.engine_host import TurnHost
+from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.daemon.assembly.calls import CallSettings, host_services
+from agentsup.engines.guard.guard import open_guarded
 from agentsup.engines.llm import LlmEngine
-from agentsup.mailbox.pump import Work
-from agentsup.mailbox.slots import Slots, TurnSlot
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.slots import SlotPool, TurnSlot
 from agentsup.model.agent import AgentSpec
-from agentsup.model.engine import Done, EngineSpec
+from agentsup.model.engine import EngineDone, EngineSpec
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lane
-from agentsup.testing.engine_host import segment
-from agentsup.testing.mail import MailRig
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from agentsup.model.message import LaneName
+from tests.support.engine_host import segment
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.mode_approver import ModeApprover
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 
 async def play(
-    rig: MailRig, workspace: Path, spec: AgentSpec, *calls: Call, at_once: bool = True
-) -> tuple[Done, list[str]]:
+    rig: MailboxFixture, workspace: Path, spec: AgentSpec, *calls: Call, at_once: bool = True
+) -> tuple[EngineDone, list[str]]:
     """One turn in which the model makes ``calls``: its end, and what it was told."""
     told: list[str] = []
 
@@ -35,7 +38,7 @@ async def play(
         return Reply(calls=calls if at_once else (calls[len(told)],))
 
     await rig.put()
-    lanes = dict.fromkeys(Lane, 1)
+    lanes = dict.fromkeys(LaneName, 1)
     host = TurnHost(
         host_services(
             rig.db,
@@ -43,13 +46,14 @@ async def play(
             rig.entropy,
             ProcessTable(rig.db, rig.clock, "boot"),
             (*file_tools(), exec_tool(lambda: {"PATH": os.environ["PATH"]}), web_tool()),
+            CallSettings(ModeApprover()),
         ),
-        work=Work(await rig.one(), TurnSlot(Slots(lanes, lambda: None), Lane.INTERACTIVE)),
+        work=Work(await rig.one(), TurnSlot(SlotPool(lanes, lambda: None), LaneName.INTERACTIVE)),
         agent_id=AgentId("ann"),
         spec=spec,
         workspace=str(workspace),
         can_suspend=True,
-        carried=Carried(),
+        suspended=SuspendedTurn(),
         answer=None,
         on_tool=lambda name, state: None,
     )
@@ -62,7 +66,7 @@ async def play(
         events = [event async for event in session.run(segment())]
         await session.close()
         await engine.close()
-    assert isinstance(events[-1], Done)
+    assert isinstance(events[-1], EngineDone)
     return events[-1], told
 
 
@@ -73,7 +77,7 @@ def use(name: str, **args: Any) -> Call:
 async def test_no_call_beyond_the_ceiling_happens(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     try:
         end, told = await play(
             rig,
@@ -100,7 +104,7 @@ async def test_no_call_beyond_the_ceiling_happens(tmp_path: Path) -> None:
 async def test_the_fifth_of_equal_calls_ends_the_turn(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     try:
         end, _ = await play(
             rig,

@@ -1,21 +1,24 @@
 """Mail over whole agents: tools, profiles, teams, subscriptions, removed agents, a host's handler."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox.dispatcher import Letter
-from agentsup.mailbox.mailbox import Completion, Mailbox
-from agentsup.mailbox.pump import Handler, Work
+from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.work.handler import Handler, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import CallId
-from agentsup.model.message import Kind, Message, Outcome
+from agentsup.model.message import Message, MessageKind, MessageOutcome
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.tool import ToolContext
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -33,13 +36,13 @@ def call(name: str, **args: Any) -> dict[str, Any]:
 SAY_RESULT = {"say": "$result"}
 
 
-async def mail_of(house: Household, name: str) -> list[Message]:
+async def mail_of(house: VirtualDaemon, name: str) -> list[Message]:
     """Oldest first."""
     found = await house.daemon.mailbox.list(agent_id=house.roster.entry(name).agent_id)
     return found[::-1]
 
 
-async def results_of(house: Household, name: str, text: str) -> Any:
+async def results_of(house: VirtualDaemon, name: str, text: str) -> Any:
     """What the tool of a scripted turn said, as JSON; else its text."""
     said = (await house.ask(name, text)).result_text
     return json.loads(said) if said.startswith("{") else said
@@ -72,23 +75,19 @@ async def test_a_letter_and_its_reply(household: Open) -> None:
     assert replied[0]["sent"]
     await house.daemon.mailbox.wait_done(message_id, 600)
     await house.until(lambda: any("ben knows it: four" in text for text in house.texts()))
-    replies = [m for m in await mail_of(house, "ann") if m.kind is Kind.REPLY]
+    replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
     assert [m.text for m in replies] == ["four"], "told once, by the reply alone"
 
 
-async def use(house: Household, tool: str, message_id: str, args: dict[str, Any]) -> str:
+async def use(house: VirtualDaemon, tool: str, message_id: str, args: dict[str, Any]) -> str:
     """Call a tool as the turn on a message."""
     asker = house.daemon.fleet.asker(message_id)
     assert asker is not None
-    message = asker.lease.message
     context = ToolContext(
-        agent_id=message.agent_id,
-        agent_name=house.roster.name_of(message.agent_id),
-        message_id=message.message_id,
-        session_id=message.session_id,
-        fence=asker.lease.fence,
+        lease=asker.lease,
+        slot=asker.slot,
+        agent_name=house.roster.name_of(asker.lease.message.agent_id),
         call_id=CallId("the-call"),
-        waiting=asker.slot,
     )
     found = house.daemon.calls.tools.get(tool)
     assert found is not None
@@ -145,7 +144,7 @@ async def test_a_wrong_argument_is_a_result_that_names_it(
         agent("ben"),
     )
     ended = await house.ask("ann", "go")
-    assert ended.outcome is Outcome.OK
+    assert ended.outcome is MessageOutcome.OK
     assert field in ended.result_text
     assert await mail_of(house, "ben") == []
 
@@ -254,7 +253,7 @@ async def test_a_letter_is_sent_once_over_a_kill(household: Open) -> None:
     assert len(await mail_of(house, "ben")) == 1
 
 
-async def _any(house: Household) -> bool:
+async def _any(house: VirtualDaemon) -> bool:
     return bool(await mail_of(house, "ben"))
 
 
@@ -278,7 +277,7 @@ async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) ->
     assert "- Kai (agent ben), writer; prose" in text
     listed = await house.ask("ann", "who")
     assert "ben (running, Kai, role writer, team desk, prose)" in listed.result_text
-    entry = house.roster.lookup("ben")
+    entry = house.daemon.directory.lookup("ben")
     assert (entry.nickname, entry.role, entry.team) == ("Kai", "writer", "desk")
     instances = house.instances()
     assert await house.save(
@@ -292,11 +291,11 @@ async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) ->
 # -- subscriptions ---------------------------------------------------------------------------------
 
 
-async def events_of(house: Household, name: str) -> list[str]:
+async def events_of(house: VirtualDaemon, name: str) -> list[str]:
     return [
         part.data["event"]
         for message in await mail_of(house, name)
-        if message.kind is Kind.EVENT
+        if message.kind is MessageKind.EVENT
         for part in message.parts
         if part.type == "data"
     ]
@@ -323,7 +322,7 @@ async def test_events_over_a_kill_a_stop_and_an_edit(household: Open) -> None:
     assert len(await events_of(house, "ann")) == 4
 
 
-async def _began(house: Household, count: int) -> bool:
+async def _began(house: VirtualDaemon, count: int) -> bool:
     return len(await events_of(house, "ann")) >= count
 
 
@@ -347,12 +346,12 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     assert message_id in shown
     assert "“the work” to ben" in shown
     await house.restart(kill=True)
-    given = await house.daemon.post.reassign(message_id, "cat", OPERATOR)
+    given = await house.daemon.dispatcher.reassign(message_id, "cat", OPERATOR)
     await house.restart(kill=True)
-    again = await house.daemon.post.reassign(message_id, "cat", OPERATOR)
+    again = await house.daemon.dispatcher.reassign(message_id, "cat", OPERATOR)
     assert (again.message_id, again.duplicate) == (given.message_id, True)
     with pytest.raises(Conflict, match="given to another agent already"):
-        await house.daemon.post.reassign(message_id, "ann", OPERATOR)
+        await house.daemon.dispatcher.reassign(message_id, "ann", OPERATOR)
     done = await house.daemon.mailbox.wait_done(given.message_id, 600)
     assert (done.result_text, done.replay_of) == ("cat did the work", message_id)
     old = await house.daemon.mailbox.get(message_id)
@@ -377,12 +376,12 @@ async def test_the_asker_gets_one_answer_of_the_other(household: Open) -> None:
     (waiting,) = await mail_of(house, "ben")
     assert await house.save([ann, cat])
     await house.settled()
-    given = await house.daemon.post.reassign(waiting.message_id, "cat", OPERATOR)
+    given = await house.daemon.dispatcher.reassign(waiting.message_id, "cat", OPERATOR)
     moved = await house.daemon.mailbox.get(given.message_id)
     assert (moved.deliver_to, moved.priority) == (waiting.deliver_to, waiting.priority)
     assert (moved.root_id, moved.in_reply_to) == (waiting.root_id, waiting.in_reply_to)
     await house.until(lambda: "so it is done" in house.texts())
-    replies = [m for m in await mail_of(house, "ann") if m.kind is Kind.REPLY]
+    replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
     assert [m.text for m in replies] == ["cat did it"]
 
 
@@ -391,17 +390,17 @@ async def test_what_cannot_be_given_away(household: Open) -> None:
     running = await house.said("ann", "slow")
     await house.until(lambda: _is(house, running, "leased"))
     with pytest.raises(Conflict, match="only one that waits or is dead"):
-        await house.daemon.post.reassign(running, "ben", OPERATOR)
+        await house.daemon.dispatcher.reassign(running, "ben", OPERATOR)
     done = await house.ask("ben", "hi")
     with pytest.raises(Conflict, match="only one that waits or is dead"):
-        await house.daemon.post.reassign(done.message_id, "ann", OPERATOR)
+        await house.daemon.dispatcher.reassign(done.message_id, "ann", OPERATOR)
     with pytest.raises(NotFound):
-        await house.daemon.post.reassign(running, "nobody", OPERATOR)
+        await house.daemon.dispatcher.reassign(running, "nobody", OPERATOR)
     with pytest.raises(NotFound):
-        await house.daemon.post.reassign("msg_0", "ben", OPERATOR)
+        await house.daemon.dispatcher.reassign("msg_0", "ben", OPERATOR)
 
 
-async def _is(house: Household, message_id: str, state: str) -> bool:
+async def _is(house: VirtualDaemon, message_id: str, state: str) -> bool:
     return await house.state_of(message_id) == state
 
 
@@ -416,7 +415,7 @@ class Clockmaker:
 
     async def handle(self, work: Work) -> None:
         text = work.lease.message.text.upper()
-        await self._mailbox.complete(work.lease, Completion(Outcome.OK, f"handled {text}"))
+        await self._mailbox.complete(work.lease, Completion(MessageOutcome.OK, f"handled {text}"))
 
 
 def handler_of(spec: AgentSpec, mailbox: Mailbox) -> Handler | None:
@@ -431,9 +430,9 @@ async def test_a_host_works_on_an_agents_messages_itself(household: Open) -> Non
     )
     assert (await house.ask("ben", "hello")).result_text == "handled HELLO"
     assert (await house.ask("ann", "go")).result_text == "handled TICK"
-    sent = await house.daemon.post.send(
+    sent = await house.daemon.dispatcher.send(
         "ben",
-        Letter("tock"),
+        new_mail("tock"),
         caller=Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann"),
     )
     done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
@@ -456,11 +455,11 @@ async def test_an_agent_added_later_is_served_at_once(household: Open) -> None:
     ann = agent("ann")
     house = await household(ann, agent("ben", role="writer"), roles=["writer", "painter"])
     caller = Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann")
-    await house.daemon.post.assign(Letter("one"), role="writer", caller=caller)
+    await house.daemon.dispatcher.assign(new_mail("one"), role="writer", caller=caller)
     cat = agent("cat", rule("(.*)", {"say": "cat did $1"}), role="painter", team="new")
     assert await house.save([ann, agent("ben", role="writer"), cat])
-    sent = await house.daemon.post.assign(Letter("it"), role="painter", caller=caller)
+    sent = await house.daemon.dispatcher.assign(new_mail("it"), role="painter", caller=caller)
     done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
     assert (sent.agent, done.result_text) == ("cat", "cat did it")
-    told = await house.daemon.post.broadcast(Letter("all"), team="new", caller=OPERATOR)
+    told = await house.daemon.dispatcher.broadcast(new_mail("all"), team="new", caller=OPERATOR)
     assert [copy.agent for copy in told.copies] == ["cat"]

@@ -1,8 +1,9 @@
 """Real tool servers of one agent, well and sick: none waits for another, none brings anything down."""
 
+from __future__ import annotations
+
 import asyncio
 import json
-import socket
 import statistics
 import subprocess
 import sys
@@ -11,28 +12,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from agentsup.agents.mcp import server as serving
 from agentsup.agents.mcp import servers as having
-from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
-from agentsup.agents.mcp.programs import Programs
-from agentsup.agents.mcp.server import McpServices, ServerPlace
+from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
+from agentsup.agents.mcp.programs import ServerProcesses
+from agentsup.agents.mcp.server import McpServices, ServerLocation
 from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.processes import ProcessTable
+from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.config.merge import build_spec
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.kit.procgroup import child_env
-from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
+from agentsup.kit.pool import BoundedPool
+from agentsup.model.ids import CallId
 from agentsup.model.tool import Effect, Safety, ToolContext
-from agentsup.store.database import Database, StoreOptions
-from agentsup.testing.daemon_process import group_members
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from tests.support.daemon_process import group_members
+from tests.support.ports import free_port
+from tests.support.turns import lease_of
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = ["-m", "agentsup.testing.mcp_server"]
+PROGRAM = ["-m", "tests.support.mcp_server"]
 SECRET = "a-very-secret-key-of-the-proof"
 ENVIRON = {"THE_KEY": SECRET}
 SILENT = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
@@ -96,7 +101,7 @@ class _Slot:
 
 
 CONTEXT = ToolContext(
-    AgentId("agt_1"), "ada", MessageId("msg_1"), SessionId("ses_1"), 1, CallId("call_1"), _Slot()
+    lease_of("agt_1", "msg_1", "ses_1"), _Slot(), agent_name="ada", call_id=CallId("call_1")
 )
 
 
@@ -112,7 +117,9 @@ async def until(is_so: Callable[[], Any], within_s: float = 25.0) -> None:
 
 
 @asynccontextmanager
-async def town_of(root: Path, programs: Programs | None = None) -> AsyncIterator[Town]:
+async def town_of(
+    root: Path, programs: ServerProcesses | None = None, files: BoundedPool | None = None
+) -> AsyncIterator[Town]:
     clock = SystemClock()
     workspace = root / "agents" / "ada" / "workspace"
     workspace.mkdir(parents=True)
@@ -126,9 +133,10 @@ async def town_of(root: Path, programs: Programs | None = None) -> AsyncIterator
         home=root,
         environ=ENVIRON,
         child_env=child_env,
-        programs=programs or Programs(),
+        programs=programs or ServerProcesses(),
+        files=files or BoundedPool("files"),
     )
-    servers = AgentServers(ServerPlace("agt_1", "ada", workspace), services)
+    servers = AgentServers(ServerLocation("agt_1", "ada", workspace), services)
     servers.open({})
     try:
         yield Town(root, database, servers)
@@ -147,6 +155,20 @@ async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 # -- a server that is well -------------------------------------------------------------------------
 
 
+async def test_its_home_is_prepared_in_the_daemons_pool(tmp_path: Path) -> None:
+    class Watched(BoundedPool):
+        keys: ClassVar[list[str]] = []
+
+        async def run(self, step: Callable[[], Any], *, key: str = "", **how: Any) -> Any:
+            self.keys.append(key)
+            return await super().run(step, key=key, **how)
+
+    async with town_of(tmp_path, files=Watched("files")) as town:
+        town.have(proof=town.proof())
+        await town.servers.tried(is_patient=True)
+    assert set(Watched.keys) == {"ada"}
+
+
 async def test_a_server_is_opened_once_and_its_tools_are_called(town: Town) -> None:
     town.have(proof=town.proof(env={"API_KEY": "env:THE_KEY"}))
     await town.servers.tried(is_patient=True)
@@ -158,7 +180,7 @@ async def test_a_server_is_opened_once_and_its_tools_are_called(town: Town) -> N
     ]
     assert town.done("note") == ["0", "1", "2"]
     assert len(town.done("started")) == 1
-    assert town.servers.told() == ""
+    assert town.servers.note_for_model() == ""
     assert town.document("proof")["state"] == "running"
 
     facts = json.loads(await town.call("mcp:proof/surroundings", name="API_KEY"))
@@ -274,8 +296,10 @@ async def test_sick_servers_delay_nobody_and_are_told_apart(
     await until(lambda: told("dying", "no database; key ***"))
     await until(lambda: told("huge", "a line of more than"))
     assert SECRET not in caplog.text
-    assert "silent" in town.servers.told()
-    assert "no database" not in town.servers.told(), "a program's words are not the prompt's"
+    assert "silent" in town.servers.note_for_model()
+    assert "no database" not in town.servers.note_for_model(), (
+        "a program's words are not the prompt's"
+    )
 
 
 async def test_a_flood_leaves_the_loop_to_others(town: Town) -> None:
@@ -312,7 +336,7 @@ async def test_a_call_to_a_server_that_is_away_says_that_nothing_was_done(
     with pytest.raises(CallLost):
         await town.call("mcp:proof/crash")
     await town.is_state("proof", "backoff", "starting")
-    with pytest.raises(ServerAway, match="nothing was done"):
+    with pytest.raises(ServerUnavailable, match="nothing was done"):
         await town.call("mcp:proof/note", text="x")
     assert town.done("note") == []
 
@@ -324,7 +348,7 @@ async def test_without_the_library_the_agent_runs_and_says_so(
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
     assert town.servers.all() == ()
-    assert "proof" in town.servers.told()
+    assert "proof" in town.servers.note_for_model()
     assert "pip install 'agentsup[mcp]'" in town.document("proof")["error"]
     (warning,) = town.servers.warnings()
     assert "ada runs without its tool servers (proof)" in warning
@@ -335,7 +359,7 @@ async def test_no_more_programs_run_than_all_agents_may_have(
 ) -> None:
     monkeypatch.setattr(serving, "PATIENT", replace(serving.PATIENT, base_s=0.1, cap_s=0.2))
     most = [1]
-    programs = Programs(lambda: most[0])
+    programs = ServerProcesses(lambda: most[0])
     async with town_of(tmp_path / "a", programs) as one, town_of(tmp_path / "b", programs) as two:
         one.have(first=one.proof())
         await one.is_state("first", "running")
@@ -346,7 +370,7 @@ async def test_no_more_programs_run_than_all_agents_may_have(
         assert programs.gauges()["mcp_programs_refused"] > 0
         assert await two.groups() == []
         monkeypatch.setattr(serving, "_COMING_S", 0.1)
-        with pytest.raises(ServerAway, match="nothing was done"):
+        with pytest.raises(ServerUnavailable, match="nothing was done"):
             await two.servers.coming("mcp:second/echo")
         one.have()
         await two.is_state("second", "running")
@@ -402,12 +426,6 @@ async def test_an_edit_of_a_stack_that_has_ended_opens_nothing(town: Town) -> No
 # -- over HTTP -------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @asynccontextmanager
 async def web_server(town: Town, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
     options = ["--effects", str(town.effects), "--http", str(port), "--token", "SHOWN"]
@@ -437,7 +455,7 @@ async def test_a_server_at_an_address_goes_and_comes_back(
         with pytest.raises(CallRefused, match="nope"):
             await town.call("mcp:web/fail", text="nope")
         await until(lambda: town.document("wrong")["error"])
-    with pytest.raises((CallLost, CallRefused, ServerAway)):
+    with pytest.raises((CallLost, CallRefused, ServerUnavailable)):
         await town.call("mcp:web/note", text="lost")
     await town.is_state("web", "backoff", "starting")
     async with web_server(town, port):

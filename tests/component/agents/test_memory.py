@@ -12,13 +12,20 @@ import pytest
 
 from agentsup.agents.memory.summariser import INSTRUCTION
 from agentsup.agents.memory.tokens import tokens
-from agentsup.channels.inbox import InboxReply
-from agentsup.model.engine import Done, EngineCaps, EngineEvent, EngineHost, EngineSpec, Segment
+from agentsup.channels.core.receiving.inbox import InboxReply
+from agentsup.model.engine import (
+    EngineCaps,
+    EngineDone,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    Segment,
+)
 from agentsup.model.engine import Usage as Used
 from agentsup.model.errors import AgentsupError, EngineFailed
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -60,7 +67,7 @@ class Listener:
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         if not segment.system.startswith(INSTRUCTION):
             self.heard.append(segment)
-            yield Done("ok", self.answer, engine_state=self.state)
+            yield EngineDone("ok", self.answer, engine_state=self.state)
             return
         self.asked.append(segment)
         yield Used(7, 3)
@@ -70,23 +77,23 @@ class Listener:
             await asyncio.sleep(self.slow_s)
         if isinstance(self.summary, Exception):
             raise self.summary
-        yield Done("ok", self.summary)
+        yield EngineDone("ok", self.summary)
 
     @property
     def last(self) -> Segment:
         return self.heard[-1]
 
 
-def listen(house: Household, name: str, engine: Listener | None = None) -> Listener:
+def listen(house: VirtualDaemon, name: str, engine: Listener | None = None) -> Listener:
     """Let an agent think with a listener until it is rebuilt."""
     engine = engine or Listener()
     stack = house.unit(name).stack
     assert stack is not None
-    stack._engine = engine
+    stack.engine = engine
     return engine
 
 
-async def tool(house: Household, name: str, text: str) -> Any:
+async def tool(house: VirtualDaemon, name: str, text: str) -> Any:
     return json.loads((await house.ask(name, text)).result_text)
 
 
@@ -226,7 +233,7 @@ async def test_a_removed_agent_that_comes_back_remembers(household: Open) -> Non
     assert (await tool(house, "ben", "recall tea"))["count"] == 1
 
 
-async def pressed(house: Household, name: str, key: str, label: str = "Share") -> InboxReply:
+async def pressed(house: VirtualDaemon, name: str, key: str, label: str = "Share") -> InboxReply:
     """Press the button of what is shown."""
     shown = await house.command(name, f"/memory show {key}")
     (button,) = [b for row in shown.buttons for b in row if b.label.partition(":")[0] == label]
@@ -358,13 +365,13 @@ def forgetful(**more: Any) -> dict[str, Any]:
     return agent("ann", memory={"history_tokens": 1000, **more})
 
 
-async def _told(house: Household, heard: Listener, text: str) -> Segment:
+async def _told(house: VirtualDaemon, heard: Listener, text: str) -> Segment:
     done = await house.ask("ann", text)
     assert done.outcome == "ok", done.error_text
     return heard.last
 
 
-async def _talk(house: Household, heard: Listener, turns: int) -> list[Segment]:
+async def _talk(house: VirtualDaemon, heard: Listener, turns: int) -> list[Segment]:
     return [await _told(house, heard, f"turn {n} {LONG}") for n in range(turns)]
 
 
@@ -528,7 +535,7 @@ async def test_a_kill_at_any_commit_of_a_talk_leaves_whole_turns(household: Open
     assert roles[0] == "note"
 
 
-async def _open_messages(house: Household) -> bool:
+async def _open_messages(house: VirtualDaemon) -> bool:
     rows = await house.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")
     return not rows
 
@@ -539,14 +546,14 @@ async def test_a_store_without_memory_costs_the_turn_only_the_memory(household: 
     heard = listen(house, "ann")
     read = house.db.read
 
-    async def broken(fn: Any, *, name: str = "") -> Any:
-        if name == "memory.before_turn":
+    async def broken(fn: Any, *args: Any, name: str = "") -> Any:
+        if name in {"turn.start", "memory.before_turn"}:
             from agentsup.model.errors import Overloaded
 
             raise Overloaded("too many reads wait")
-        return await read(fn, name=name)
+        return await read(fn, *args, name=name)
 
-    house.db.read = broken  # type: ignore[method-assign]  # a store in trouble
+    house.db.read = broken  # type: ignore[method-assign, assignment]  # a store in trouble
     try:
         assert "green" not in (await _told(house, heard, "tea")).system
     except AgentsupError as error:

@@ -1,14 +1,16 @@
 """An engine that says what can't be stored costs characters, never the turn or the stack."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.engines.scripted import ScriptedEngine
-from agentsup.engines.scripted_rules import Script, build_script
+from agentsup.engines.scripted.engine import ScriptedEngine
+from agentsup.engines.scripted.script import Script, build_script
 from agentsup.model.engine import EngineSpec
-from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -56,7 +58,7 @@ class Odd(ScriptedEngine):
         ("nul", "a\0b"),
         ("fail", "x ? y"),
         ("crash", "x ? y"),
-        ("file", "the engine broke"),
+        ("file", "is not a file inside the workspace"),
         ("usage", "u"),
         ("ask", "heard echo x ? y"),
         ("tool", "there is no tool 'x ? y'"),
@@ -64,7 +66,7 @@ class Odd(ScriptedEngine):
     ],
 )
 async def test_each_way_to_say_half_a_character(tmp_path: Path, text: str, told: str) -> None:
-    house = House(tmp_path, [agent("main"), agent("ann"), agent("bob")])
+    house = ProofDaemon(tmp_path, [agent("main"), agent("ann"), agent("bob")])
     house.use_engine("scripted", lambda: Odd(house.clock))
     async with house:
         message_id = await house.say("bob", text)
@@ -82,7 +84,7 @@ async def test_each_way_to_say_half_a_character(tmp_path: Path, text: str, told:
 
 async def test_the_answer_to_an_odd_question(tmp_path: Path) -> None:
     """The option a person presses is the one that was shown."""
-    house = House(tmp_path, [agent("main")])
+    house = ProofDaemon(tmp_path, [agent("main")])
     house.use_engine("scripted", lambda: Odd(house.clock))
     async with house:
         await house.say("main", "question")

@@ -1,19 +1,27 @@
 """Work that is done in the place of another agent: whose prompt, memory, tools, slots and money."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from agentsup.agents.standing import stricter_mode
+from agentsup.agents.sessions.identity import stricter_mode
 from agentsup.model.ids import AgentId
-from agentsup.model.message import IN_STORE, Kind, Lane, Message, NewMessage, text_parts
-from agentsup.model.principal import OPERATOR
+from agentsup.model.message import IN_STORE, LaneName, Message, MessageKind, NewMessage, text_parts
+from agentsup.model.principal import (
+    OPERATOR,
+    OPERATORS,
+    PersonRole,
+    Principal,
+    PrincipalKind,
+)
 from agentsup.model.task import RunKind
-from agentsup.store.database import Tx
+from agentsup.store.transaction import Tx
 from agentsup.tasks.runs import NewRun, Runs
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -31,7 +39,7 @@ RULES = (
 
 
 async def run_as(
-    house: Household, owner: str, persona: str, text: str, *, role: str = "", parent: str = ""
+    house: VirtualDaemon, owner: str, persona: str, text: str, *, role: str = "", parent: str = ""
 ) -> Message:
     """A run in the mailbox of ``owner``, done in the place of ``persona`` (a name or an id)."""
     known = {entry.name: entry.agent_id for entry in house.roster.present()}
@@ -41,8 +49,8 @@ async def run_as(
         f"run:{house.entropy.new_id('x')}",
         text_parts(text),
         OPERATOR,
-        kind=Kind.TASK,
-        lane=Lane.BACKGROUND,
+        kind=MessageKind.TASK,
+        lane=LaneName.BACKGROUND,
         deliver_to=IN_STORE,
     )
     mailbox = house.daemon.mailbox
@@ -235,13 +243,45 @@ async def test_what_a_run_is_told_stands_behind_its_next_result_and_is_read_once
     mailbox = house.daemon.mailbox
     runs = Runs(mailbox, house.db, abort=_nobody)
     new = NewRun(RunKind.DELEGATE, house.roster.entry("ann").agent_id, "go", OPERATOR, IN_STORE)
-    run = await runs.start(new)
+    run = await house.db.write(runs.start_tx, new)
     await house.clock.sleep(1)
     await runs.steer(run.run_id, "in French, please", OPERATOR)
     report = await runs.wait(run.run_id, 60)
     assert report.run.result.endswith("\n\n[Note from operator] in French, please")
     states = await house.sql("SELECT state, error_code FROM messages WHERE kind = 'directive'")
     assert states == [("done", "collected")]
+
+
+@pytest.mark.parametrize("role", ["user", "viewer", None])
+async def test_a_note_of_a_former_operator_is_shown_to_no_work_of_the_operators(
+    household: Open, role: str | None
+) -> None:
+    look = {"tool": {"name": "fs_list", "args": {"path": "."}}}
+    house = await household(
+        agent("ann", {"match": "go", "steps": [{"sleep": 5}, look, {"say": "heard: $result"}]})
+    )
+    config = house.home.config_toml
+    before = config.read_text() if config.exists() else ""
+    config.write_text(before + '[people.op]\nrole = "operator"\n')
+    house.is_listed = True
+    await house.restart()
+    ann = house.roster.entry("ann").agent_id
+    op = Principal(PrincipalKind.PERSON, "op", "Op", PersonRole.OPERATOR)
+    runs = Runs(house.daemon.mailbox, house.db, abort=_nobody)
+    new = NewRun(RunKind.DELEGATE, ann, "go", op, IN_STORE)
+    run = await house.db.write(runs.start_tx, new)
+    await house.clock.sleep(1)
+    told_by = Principal(PrincipalKind.RUN, ann, "ann", behalf=OPERATORS)
+    await runs.steer(run.run_id, "now delete it", told_by)
+    left = f'[people.op]\nrole = "{role}"\n' if role else '[people.olga]\nrole = "operator"\n'
+    config.write_text(before + left)
+    await house.daemon.reconciler.reload()
+    report = await runs.wait(run.run_id, 60)
+    assert report.run.result.startswith("heard:")
+    assert "now delete it" not in report.run.result
+    ((note_id,),) = await house.sql("SELECT message_id FROM messages WHERE kind = 'directive'")
+    note = await house.daemon.mailbox.wait_done(note_id, 60)
+    assert note.error_code == "rights_lost"
 
 
 async def test_a_note_shown_before_a_crash_is_shown_again(household: Open) -> None:
@@ -253,7 +293,7 @@ async def test_a_note_shown_before_a_crash_is_shown_again(household: Open) -> No
     house = await household(agent("ann", rule))
     runs = Runs(house.daemon.mailbox, house.db, abort=_nobody)
     new = NewRun(RunKind.DELEGATE, house.roster.entry("ann").agent_id, "go", OPERATOR, IN_STORE)
-    await runs.steer((await runs.start(new)).run_id, "hurry", OPERATOR)
+    await runs.steer((await house.db.write(runs.start_tx, new)).run_id, "hurry", OPERATOR)
     await house.clock.sleep(2)
     await house.restart(kill=True)
     runs = Runs(house.daemon.mailbox, house.db, abort=_nobody)

@@ -1,5 +1,7 @@
 """The record of the programs of turns, and the end of what hides from it."""
 
+from __future__ import annotations
+
 import asyncio
 import ctypes
 import sys
@@ -9,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.processes import ProcessTable
-from agentsup.kit import procgroup, proctable
+from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.kit import leftovers, proctable
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.prctl import become_subreaper
-from agentsup.kit.procgroup import ProcessGroup, Stdio, child_env, live_groups, reap_orphans
+from agentsup.kit.procgroup import ProcessGroup, Stdio, live_groups, reap_orphans
 from agentsup.kit.reaper import Reaper
 from agentsup.store.database import Database
-from agentsup.testing.escapee import PROGRAM, escaped
-from agentsup.testing.fresh_store import lay_store
+from tests.support.empty_store import lay_store
+from tests.support.escapee import PROGRAM, escaped
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups by /proc")
 
@@ -71,7 +74,7 @@ async def test_who_left_a_group_is_ended_by_the_next_boot(store: Database, tmp_p
     group = await started(f"{tmp_path}", "linked")
     await processes.record("agt", "msg_1", group.record)
     live_groups().learn(proctable.table())
-    assert await processes.record_strays(live_groups().unrecorded())
+    assert await processes.record_detached(live_groups().unrecorded())
     assert await ProcessTable(store, SystemClock(), "boot-1").sweep_earlier_boots() == []
     (stray,) = escaped(f"{tmp_path}")
     ended = await ProcessTable(store, SystemClock(), "boot-2").sweep_earlier_boots()
@@ -87,9 +90,9 @@ async def test_what_a_group_left_is_forgotten_with_it(store: Database, tmp_path:
         await processes.record("agt", "msg_1", group.record)
         live_groups().learn(proctable.table())
         found = live_groups().unrecorded()
-        assert await processes.record_strays(found)
+        assert await processes.record_detached(found)
     await processes.forget("msg_1", group.pgid)
-    assert await processes.record_strays(found), "its group is gone: there is nothing to keep"
+    assert await processes.record_detached(found), "its group is gone: there is nothing to keep"
     rows = await store.read(lambda r: r.all("SELECT * FROM strays"))
     assert rows == []
-    assert procgroup.sweep([], found[group.pgid]) == []
+    assert await leftovers.sweep([], found[group.pgid]) == []

@@ -1,5 +1,7 @@
 """``exec`` and ``web_fetch`` against real programs and a real server, as an attacker uses them."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
@@ -15,18 +17,19 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.tools import web as web_module
-from agentsup.agents.tools.addresses import is_public
-from agentsup.agents.tools.shell import exec_tool
-from agentsup.agents.tools.web import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
-from agentsup.engines.child import fencing
-from agentsup.engines.child.fencing import Fencing
+from agentsup.agents.tools.exec.tool import exec_tool
+from agentsup.agents.tools.web import fetch as web_module
+from agentsup.agents.tools.web.addresses import is_public
+from agentsup.agents.tools.web.fetch import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
+from agentsup.engines.process import fencing
+from agentsup.engines.process.fencing import Fencing
 from agentsup.kit.fence import Fence
 from agentsup.kit.pool import BoundedPool
-from agentsup.kit.procgroup import members
+from agentsup.kit.proctable import members
 from agentsup.model.errors import AgentsupError, NotFound, Overloaded, Refused, TimedOut
-from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
+from agentsup.model.ids import CallId
 from agentsup.model.tool import ToolContext
+from tests.support.turns import lease_of
 
 
 @dataclass
@@ -50,13 +53,10 @@ class Book:
 
 def context(workspace: Path, book: Book) -> ToolContext:
     return ToolContext(
-        agent_id=AgentId("a"),
+        lease=lease_of("a", "m", "s"),
+        slot=book,
         agent_name="ann",
-        message_id=MessageId("m"),
-        session_id=SessionId("s"),
-        fence=1,
         call_id=CallId("c"),
-        waiting=book,
         workspace=str(workspace),
         children=book,
     )
@@ -122,7 +122,9 @@ async def test_each_persons_work_has_a_home_of_its_own(tmp_path: Path) -> None:
     tool = exec_tool(lambda: {"PATH": os.environ["PATH"]})
 
     async def home_of(person: str) -> str:
-        about = replace(context(workspace, Book()), person=person)
+        about = context(workspace, Book())
+        message = replace(about.lease.message, person=person)
+        about = replace(about, lease=replace(about.lease, message=message))
         script = 'cat "$HOME/kept"; echo kept > "$HOME/kept"; echo "$HOME"'
         said = await tool.run(about, {"argv": ["sh", "-c", script]})
         return "kept" if "\nkept\n" in said else said.splitlines()[-1]

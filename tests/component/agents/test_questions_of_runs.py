@@ -1,4 +1,5 @@
-"""Questions of work that was handed on: answered where they are seen, and told to the turn that asked."""
+"""Questions of work that was handed on: answered where they are seen, and told to the turn that
+asked."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.scripted import ScriptedSession
+from agentsup.engines.scripted.engine import ScriptedSession
 from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.tasks.hub import TaskHub
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -25,7 +26,7 @@ ASKS = {
 }
 
 
-async def asked(house: Household) -> Question:
+async def asked(house: VirtualDaemon) -> Question:
     """The question that is open, once people see it."""
 
     async def is_shown() -> bool:
@@ -41,7 +42,7 @@ async def asked(house: Household) -> Question:
 # -- in the chat of whoever handed the work on -----------------------------------------------------
 
 
-async def a_team(household: Open) -> Household:
+async def a_team(household: Open) -> VirtualDaemon:
     dispatch = call("go", "dispatch_team", team="t", prompt="paint")
     return await household(
         agent("ann", dispatch, tools=["*", "dispatch_team"]), agent("ben", ASKS, team="t")
@@ -132,13 +133,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def hub_of(house: Household) -> TaskHub:
+def hub_of(house: VirtualDaemon) -> TaskHub:
     hub = house.daemon.api._deps.tasks
     assert isinstance(hub, TaskHub)
     return hub
 
 
-async def a_task(household: Open, **more: Any) -> tuple[Household, str]:
+async def a_task(household: Open, **more: Any) -> tuple[VirtualDaemon, str]:
     """A task of a person's that takes ten seconds, and is at it for five."""
     house = await household(agent("ann", say("dig", "dug", after_s=10)), **more)
     reply = await house.command("ann", "/task new dig", who=EVE)
@@ -148,11 +149,11 @@ async def a_task(household: Open, **more: Any) -> tuple[Household, str]:
     return house, str(task_id)
 
 
-def ann(house: Household) -> Principal:
+def ann(house: VirtualDaemon) -> Principal:
     return Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann")
 
 
-async def where(house: Household) -> tuple[str, str, int]:
+async def where(house: VirtualDaemon) -> tuple[str, str, int]:
     """The task's state, its message's, and how many segments there were."""
     ((task, message),) = await house.sql(
         "SELECT t.state, m.state FROM tasks t JOIN messages m ON m.message_id = t.current_run"
@@ -161,7 +162,7 @@ async def where(house: Household) -> tuple[str, str, int]:
     return task, message, segments
 
 
-async def ends_once(house: Household, told: list[str]) -> None:
+async def ends_once(house: VirtualDaemon, told: list[str]) -> None:
     """It goes on with the answer, and its result is told once."""
     await house.until(lambda: "dug" in "".join(house.texts()))
     await house.clock.sleep(3600)

@@ -1,17 +1,19 @@
 """Failures of engines and providers in the whole daemon: asked once more, later, elsewhere, or told."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools.files import file_tools
-from agentsup.daemon import calls
-from agentsup.model.engine import Done, EngineCaps, EngineHost, EngineSpec, Segment
+from agentsup.agents.tools.files.tools import file_tools
+from agentsup.daemon.assembly import calls
+from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Safety, Tool, ToolContext
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -64,7 +66,7 @@ class Engine:
         self.segments: list[Segment] = []
         self.host: EngineHost
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Engine":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Engine:
         self.host = host
         return self
 
@@ -76,14 +78,14 @@ class Engine:
         return
 
 
-def replace_engine(house: Household, name: str, run: Any) -> Engine:
+def replace_engine(house: VirtualDaemon, name: str, run: Any) -> Engine:
     stack = house.unit(name).stack
     assert stack is not None
-    stack._engine = engine = Engine(run)
+    stack.engine = engine = Engine(run)
     return engine
 
 
-async def acts(house: Household) -> list[tuple[Any, ...]]:
+async def acts(house: VirtualDaemon) -> list[tuple[Any, ...]]:
     return await house.sql("SELECT tier, trouble, act FROM attempts ORDER BY attempt_id")
 
 
@@ -131,7 +133,7 @@ async def test_a_kill_between_the_two_does_nothing_twice(household: Open, made: 
     assert made == ["x"]
 
 
-async def _has(house: Household, act: str) -> bool:
+async def _has(house: VirtualDaemon, act: str) -> bool:
     return any(row[2] == act for row in await acts(house))
 
 
@@ -218,7 +220,7 @@ async def test_a_program_that_broke_is_started_once_more(household: Open) -> Non
 
     async def breaks(segment: Segment) -> Any:
         starts.append(segment.message_id)
-        yield Done("failed", error="it ended with 3", code="program_ended")
+        yield EngineDone("failed", error="it ended with 3", code="program_ended")
 
     replace_engine(house, "ann", breaks)
     message = await house.ask("ann", "go")
@@ -232,8 +234,8 @@ async def test_a_session_too_long_for_its_model_is_shortened_once(household: Ope
     async def run(segment: Segment) -> Any:
         seen.append(sum(len(item.text) for item in segment.history))
         if segment.text == "too long" and seen[-1] > 4000:
-            yield Done("failed", error="too long", code="context_overflow")
-        yield Done("ok", text="y" * 400)
+            yield EngineDone("failed", error="too long", code="context_overflow")
+        yield EngineDone("ok", text="y" * 400)
 
     replace_engine(house, "ann", run)
     for _ in range(8):
@@ -336,7 +338,7 @@ def sick(name: str, **more: Any) -> dict[str, Any]:
     return agent(name, rule(".*", trouble("server_error")), provider="acme", **more)
 
 
-async def opened_breaker(house: Household) -> None:
+async def opened_breaker(house: VirtualDaemon) -> None:
     for _ in range(2):
         await house.ask("ann", "x")
 
@@ -369,8 +371,8 @@ async def test_waiting_counts_as_no_attempt_and_ends_when_the_provider_is_back(
 
     async def run(segment: Segment) -> Any:
         if is_sick:
-            yield Done("failed", error="down", code="server_error", permanent=False)
-        yield Done("ok", text="up again")
+            yield EngineDone("failed", error="down", code="server_error", permanent=False)
+        yield EngineDone("ok", text="up again")
 
     engine = replace_engine(house, "ann", run)
     assert (await house.ask("ann", "one")).state == "dead"

@@ -1,5 +1,7 @@
 """A role's ceiling over the real pipeline: what is offered, what is refused, what is told."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,12 +9,12 @@ from typing import Any
 import pytest
 
 from agentsup.agents.pipeline import ceiling
-from agentsup.agents.roles.book import read_roles
-from agentsup.agents.roles.bounds import bounds_of
+from agentsup.agents.roles.limits import bounds_of
+from agentsup.agents.roles.registry import read_roles
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -31,13 +33,13 @@ RULES = (
 )
 
 
-def put(house: Household, name: str, more: str) -> None:
+def put(house: VirtualDaemon, name: str, more: str) -> None:
     path = house.home.roles / name / "AGENT.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: {name}\n{more}---\nBe {name}.\n", encoding="utf-8")
 
 
-async def said(house: Household, name: str, text: str) -> str:
+async def said(house: VirtualDaemon, name: str, text: str) -> str:
     message = await house.ask(name, text)
     return message.result_text
 
@@ -134,7 +136,7 @@ async def test_a_role_of_its_own_session_neither_reads_nor_leaves_what_was_said(
         reply = await house.command("ann", command)
         assert reply.ok
         session = (await house.ask("ann", "list_agents")).session_id
-        assert ("A fresh session has begun" in reply.text) is (session not in seen)
+        assert ("New chat started" in reply.text) is (session not in seen)
         seen.append(session)
         return session
 

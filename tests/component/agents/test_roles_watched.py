@@ -1,5 +1,7 @@
 """Edits of roles on a real disk: seen by events, also where the directory comes and goes."""
 
+from __future__ import annotations
+
 import asyncio
 import shutil
 from pathlib import Path
@@ -7,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from agentsup.agents.roles import watching
-from agentsup.agents.roles.book import RoleBook, RoleShelf
+from agentsup.agents.roles.registry import LiveRoleRegistry, RoleRegistry
 from agentsup.agents.roles.watching import watch_roles
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.tasks import TaskOwner
 
 
-class SeenShelf(RoleShelf):
+class SeenShelf(LiveRoleRegistry):
     """Lets a test wait for the next look."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, tuple)
         self.looked = asyncio.Event()
 
-    async def refresh(self) -> RoleBook:
+    async def refresh(self) -> RoleRegistry:
         found = await super().refresh()
         self.looked.set()
         return found
@@ -32,7 +34,7 @@ class SeenShelf(RoleShelf):
                 self.looked.clear()
                 await self.looked.wait()
 
-    def _told(self, book: RoleBook) -> str | None:
+    def _told(self, book: RoleRegistry) -> str | None:
         role = book.find("mine")
         return role.description if role is not None else None
 
@@ -51,7 +53,6 @@ async def test_a_directory_of_roles_may_come_change_and_go(
     shelf = SeenShelf(directory)
     stop, owner = asyncio.Event(), TaskOwner("test")
     owner.spawn(watch_roles(shelf, stop=stop, clock=SystemClock()), name="watch:roles")
-    await shelf.until(None)
     for words in ("one", "two"):
         put(directory, words)
         await shelf.until(words)
@@ -61,3 +62,17 @@ async def test_a_directory_of_roles_may_come_change_and_go(
     await shelf.until("three")
     stop.set()
     assert await owner.close(5) == []
+
+
+async def test_roles_nobody_has_and_nobody_asked_for_are_not_read(tmp_path: Path) -> None:
+    shelf = LiveRoleRegistry(tmp_path / "roles", tuple)
+    await shelf.follow()
+    assert shelf.known is None
+    asked = await shelf.registry()
+    assert asked.all(), "the shipped ones, for whoever asks"
+    put(shelf.directory, "mine")
+    await shelf.follow()
+    assert shelf.known is not asked
+    other = LiveRoleRegistry(tmp_path / "roles", tuple)
+    await other.follow()
+    assert other.known is not None

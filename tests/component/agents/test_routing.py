@@ -1,14 +1,16 @@
 """Work for other agents themselves: who is chosen, fan-out with deadlines, fallback, and crashes."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, document, runs, said, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -169,7 +171,7 @@ async def test_a_crash_in_the_midst_of_a_fan_out_starts_nothing_twice(household:
     assert await house.sql("SELECT count(*) FROM messages WHERE kind = 'reply'") == [(0,)]
 
 
-def _three_run(house: Household) -> Any:
+def _three_run(house: VirtualDaemon) -> Any:
     async def are_three() -> bool:
         return len(await runs(house)) == 3
 

@@ -1,4 +1,7 @@
-"""Calls that a program makes over MCP, in the whole daemon: leave, ceilings, and a person who is asked."""
+"""Calls that a program makes over MCP, in the whole daemon: leave, ceilings, and a person who is
+asked."""
+
+from __future__ import annotations
 
 import asyncio
 from pathlib import Path
@@ -6,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.stack import AgentStack
 from agentsup.agents.tools import Tools, file_tools
-from agentsup.daemon import calls
+from agentsup.daemon.assembly import calls
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Permission,
@@ -22,8 +24,9 @@ from agentsup.model.engine import (
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.model.wire_names import wire_name
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.mode_approver import ModeApprover
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -34,7 +37,7 @@ class Program:
     name = "scripted"
     caps = EngineCaps(suspend=True)
 
-    def __init__(self, house: Household, *wanted: tuple[str, dict[str, Any]]) -> None:
+    def __init__(self, house: VirtualDaemon, *wanted: tuple[str, dict[str, Any]]) -> None:
         self._house, self._wanted = house, wanted
         self.spec: EngineSpec
         self.leave: list[Permission] = []
@@ -42,7 +45,7 @@ class Program:
         self.offered: tuple[str, ...] = ()
         self._host: EngineHost
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
         self.spec, self._host = spec, host
         return self
 
@@ -55,22 +58,22 @@ class Program:
             request = PermissionRequest(f"r{number}", f"mcp__agentsup__{name}", args)
             self.leave.append(await self._host.permit(request))
             self.results.append(await turn.call(name, args, str(number)))
-        yield Done("ok", text="done")
+        yield EngineDone("ok", text="done")
 
     async def close(self) -> None:
         return
 
 
-def _served(house: Household) -> Any:
+def _served(house: VirtualDaemon) -> Any:
     stack = house.unit("ann").stack
     assert stack is not None
     return stack._services.served
 
 
-def play(house: Household, *wanted: tuple[str, dict[str, Any]]) -> Program:
+def play(house: VirtualDaemon, *wanted: tuple[str, dict[str, Any]]) -> Program:
     stack, program = house.unit("ann").stack, Program(house, *wanted)
     assert stack is not None
-    stack._engine = program
+    stack.engine = program
     return program
 
 
@@ -88,7 +91,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def log_of(house: Household) -> list[str]:
+def log_of(house: VirtualDaemon) -> list[str]:
     path = house.home.workspace("ann") / "log"
     return path.read_text().splitlines() if path.exists() else []
 

@@ -1,15 +1,17 @@
 """A call that a program makes over MCP waits for a person, and its turn is let go meanwhile."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import agent
 from tests.component.agents.test_served import (
     append_tool,  # noqa: F401  # the fixture
     log_of,
     play,
 )
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 
@@ -27,7 +29,7 @@ async def test_a_call_that_waits_is_made_once_though_its_turn_was_let_go(househo
     stack = house.unit("ann").stack
     assert stack is not None
     (work,) = stack._pump.in_flight
-    assert work.slot.let_go()
+    assert work.slot.suspend()
     await house.until(lambda: is_in("parked"))
     (question,) = await house.daemon.mailbox.questions()
     await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)

@@ -1,4 +1,7 @@
-"""Runs that an agent looks after: started, waited for, told, stopped; and what it hears of its tasks."""
+"""Runs that an agent looks after: started, waited for, told, stopped; and what it hears of its
+tasks."""
+
+from __future__ import annotations
 
 import json
 from typing import Any
@@ -14,9 +17,9 @@ from agentsup.model.hook import (
     SubagentWatch,
     Verdict,
 )
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, document, runs, said, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -233,7 +236,7 @@ async def test_a_run_may_begin_with_what_was_said(household: Open) -> None:
 # -- tasks -------------------------------------------------------------------------------------------
 
 
-def tasks_of(house: Household) -> Any:
+def tasks_of(house: VirtualDaemon) -> Any:
     return house.sql("SELECT task_id, state, target, parent_message_id FROM tasks")
 
 

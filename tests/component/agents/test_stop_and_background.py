@@ -9,9 +9,9 @@ import pytest
 
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -36,7 +36,7 @@ def ann(tool: str, *, then_s: float = 0.0) -> dict[str, Any]:
     return agent("ann", starting(tool, then_s=then_s), say("dug it", "ben has dug"), tools=["*"])
 
 
-async def run(house: Household, text: str, *, who: Principal = EVE, name: str = "ann") -> Any:
+async def run(house: VirtualDaemon, text: str, *, who: Principal = EVE, name: str = "ann") -> Any:
     context = CommandContext(
         house.roster.entry(name).agent_id,
         name,
@@ -49,7 +49,7 @@ async def run(house: Household, text: str, *, who: Principal = EVE, name: str = 
     return reply
 
 
-async def background(house: Household) -> str:
+async def background(house: VirtualDaemon) -> str:
     rows = await house.sql(
         "SELECT message_id FROM messages WHERE state IN ('queued', 'leased')"
         " AND deliver_to ->> '$.kind' = 'mailbox'"
@@ -58,14 +58,14 @@ async def background(house: Household) -> str:
     return str(rows[0][0])
 
 
-async def has_begun(house: Household) -> bool:
+async def has_begun(house: VirtualDaemon) -> bool:
     rows = await house.sql(
         "SELECT 1 FROM messages WHERE state = 'leased' AND deliver_to ->> '$.kind' = 'mailbox'"
     )
     return bool(rows)
 
 
-def times(house: Household, what: str) -> int:
+def times(house: VirtualDaemon, what: str) -> int:
     return sum(what in text for text in house.texts())
 
 

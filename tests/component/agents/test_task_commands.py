@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.api import documents
-from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.api.documents.agents import StopReportDocument
+from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
-from agentsup.store.database import Tx
+from agentsup.store.transaction import Tx
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.scheduler import settle_tx
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -42,14 +42,14 @@ def worker(name: str, **more: Any) -> dict[str, Any]:
     return agent(name, *RULES, **more)
 
 
-async def run(house: Household, name: str, text: str, **more: Any) -> CommandReply:
+async def run(house: VirtualDaemon, name: str, text: str, **more: Any) -> CommandReply:
     fields: dict[str, Any] = {"principal": EVE, "has_buttons": True, **more}
     context = CommandContext(house.roster.entry(name).agent_id, name, "console", "local", **fields)
     reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
     return reply
 
 
-async def began(house: Household, name: str, text: str, **more: Any) -> str:
+async def began(house: VirtualDaemon, name: str, text: str, **more: Any) -> str:
     """The id of a task that was begun in a chat."""
     reply = await run(house, name, f"/task new {text}", **more)
     assert reply.ok, reply.text
@@ -58,7 +58,7 @@ async def began(house: Household, name: str, text: str, **more: Any) -> str:
     return found[0]
 
 
-async def until_state(house: Household, task_id: str, state: str) -> None:
+async def until_state(house: VirtualDaemon, task_id: str, state: str) -> None:
     async def is_so() -> bool:
         rows = await house.sql("SELECT state FROM tasks WHERE task_id = ?", task_id)
         return bool(rows and rows[0][0] == state)
@@ -66,19 +66,19 @@ async def until_state(house: Household, task_id: str, state: str) -> None:
     await house.until(is_so)
 
 
-def flat(reply: CommandReply) -> list[Button]:
+def flat(reply: CommandReply) -> list[CommandButton]:
     return [button for row in reply.buttons for button in row]
 
 
-def named(reply: CommandReply) -> dict[str, Button]:
+def named(reply: CommandReply) -> dict[str, CommandButton]:
     return {button.label: button for button in flat(reply)}
 
 
 async def test_a_task_from_a_chat_comes_back_to_it(household: Open) -> None:
     house = await household(worker("ann"))
     reply = await run(house, "ann", "/task new count the birds")
-    assert reply.text.startswith("It is written down; the result comes here.")
-    assert "done by ann" in reply.text
+    assert reply.text.startswith("Task created. The result comes here.")
+    assert "agent: ann" in reply.text
     task_id = await began(house, "ann", "count the bees")
     await until_state(house, task_id, "done")
     await house.until(lambda: any("did count the bees" in text for text in house.texts()))
@@ -313,7 +313,7 @@ async def test_tasks_that_are_switched_off_say_so(household: Open) -> None:
         assert "tasks.enabled" in reply.text
 
 
-async def scheduled(house: Household, name: str, agent_name: str, **times: Any) -> str:
+async def scheduled(house: VirtualDaemon, name: str, agent_name: str, **times: Any) -> str:
     """A task with times, as tools and programs make it."""
     hub = house.daemon.api._deps.tasks
     assert hub is not None
@@ -357,7 +357,7 @@ async def test_why_a_time_was_let_pass_is_said_in_ones_language(household: Open)
         await house.db.write(settle)
     await house.clock.sleep(10)
     english = (await run(house, "ann", f"/task {task_id}")).text
-    assert "let pass, 10 s ago: the run before it had not ended" in english
+    assert "skipped, 10 s ago: the run before it had not ended" in english
     german = (await run(house, "ann", f"/task {task_id}", language="de")).text
     assert "ausgelassen, vor 10 s: der Lauf davor war noch nicht zu Ende" in german
 
@@ -393,6 +393,6 @@ async def test_the_document_of_a_stop_has_them_too(household: Open) -> None:
     house = await household(worker("ann"))
     task_id = await scheduled(house, "tick", "ann", every_s=3600)
     report = await house.daemon.control.stop("all", OPERATOR)
-    (one,) = documents.stopped(report)["schedules"]
-    assert (one["task_id"], one["name"]) == (task_id, "tick")
-    assert one["next_at"] == house.clock.now_ms() + 3_600_000
+    (one,) = StopReportDocument.of(report).schedules
+    assert (one.task_id, one.name) == (task_id, "tick")
+    assert one.next_at == house.clock.now_ms() + 3_600_000

@@ -1,15 +1,17 @@
 """Turns in the whole daemon: segments, files, costs, questions, crashes, stops."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
+    EngineNotice,
     EngineSpec,
-    Notice,
     Segment,
     Suspended,
     TextDelta,
@@ -18,8 +20,8 @@ from agentsup.model.engine import (
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveTurn
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -38,7 +40,7 @@ class OddEngine:
         self._run = run
         self.segments: list[Segment] = []
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "OddEngine":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> OddEngine:
         return self
 
     def run(self, segment: Segment) -> Any:
@@ -49,15 +51,15 @@ class OddEngine:
         return
 
 
-def replace_engine(house: Household, name: str, run: Any) -> OddEngine:
+def replace_engine(house: VirtualDaemon, name: str, run: Any) -> OddEngine:
     engine = OddEngine(run)
     stack = house.unit(name).stack
     assert stack is not None
-    stack._engine = engine
+    stack.engine = engine
     return engine
 
 
-async def usage_rows(house: Household) -> list[tuple[Any, ...]]:
+async def usage_rows(house: VirtualDaemon) -> list[tuple[Any, ...]]:
     return await house.sql("SELECT input_tokens, output_tokens, usd FROM usage ORDER BY 1")
 
 
@@ -195,7 +197,7 @@ async def test_transient_failures_are_retried_and_then_dead(household: Open) -> 
 
     async def fails(segment: Segment) -> Any:
         yield Usage(1, 1)
-        yield Done("failed", error="the provider is busy", code="busy", permanent=False)
+        yield EngineDone("failed", error="the provider is busy", code="busy", permanent=False)
 
     engine = replace_engine(house, "ann", fails)
     message = await house.ask("ann", "go")
@@ -215,8 +217,8 @@ async def test_the_pause_a_provider_asks_for_is_kept(household: Open) -> None:
     async def busy_once(segment: Segment) -> Any:
         times.append(house.clock.monotonic())
         if len(times) == 1:
-            yield Done("failed", error="busy", code="b", permanent=False, retry_after_s=90.0)
-        yield Done("ok", text="now")
+            yield EngineDone("failed", error="busy", code="b", permanent=False, retry_after_s=90.0)
+        yield EngineDone("ok", text="now")
 
     replace_engine(house, "ann", busy_once)
     assert (await house.ask("ann", "go")).result_text == "now"
@@ -252,7 +254,7 @@ async def test_the_engine_gets_history_and_its_own_state(household: Open) -> Non
     async def counts(segment: Segment) -> Any:
         number = int(segment.engine_state or b"0") + 1
         yield TextDelta(f"turn {number}")
-        yield Done("ok", text=f"turn {number}", engine_state=str(number).encode())
+        yield EngineDone("ok", text=f"turn {number}", engine_state=str(number).encode())
 
     engine = replace_engine(house, "ann", counts)
     for text in ("one", "two", "three"):
@@ -275,8 +277,8 @@ async def test_notices_of_the_engine_reach_the_person(household: Open) -> None:
     house = await household(agent("ann"))
 
     async def notes(segment: Segment) -> Any:
-        yield Notice("the context was shortened")
-        yield Done("ok", text="fine")
+        yield EngineNotice("the context was shortened")
+        yield EngineDone("ok", text="fine")
 
     replace_engine(house, "ann", notes)
     await house.ask("ann", "go")
@@ -407,11 +409,11 @@ async def test_an_answer_that_could_not_be_stored_is_not_lost_for_good(
     write = house.db.write
     failed: list[str] = []
 
-    async def full_once(fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def full_once(fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         if name == "turn.complete" and not failed:
             failed.append(name)
             raise StoreUnavailable("the disk is full")
-        return await write(fn, name=name, **more)
+        return await write(fn, *args, name=name, **more)
 
     monkeypatch.setattr(house.db, "write", full_once)
     message = await house.ask("ann", "hello")
@@ -431,7 +433,7 @@ async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household
         def look() -> None:
             seen.append(turn.text())
 
-        turn.on_change = look
+        turn.listen(look)
 
     stack._services.live.follow(stack.agent_id, "console", begin)
 
@@ -441,7 +443,7 @@ async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household
             return
         for piece in ("it is ", *secret, ", I am ", "su", "re"):
             yield TextDelta(piece)
-        yield Done("ok", text=f"it is {secret}, I am sure")
+        yield EngineDone("ok", text=f"it is {secret}, I am sure")
 
     replace_engine(house, "ann", run).caps = EngineCaps(suspend=True)
     message = await house.said("ann", "go")

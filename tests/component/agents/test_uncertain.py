@@ -1,22 +1,28 @@
 """A call that was interrupted, and nobody knows whether it happened: who is asked, and for how long
 others wait for the answer."""
 
+from __future__ import annotations
+
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.agents.tools import file_tools
-from agentsup.daemon import calls
+from agentsup.daemon.assembly import calls
 from agentsup.kit.pool import BoundedPool
-from agentsup.mailbox.bus import BusRequest
-from agentsup.model.message import State
+from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.model.message import DeliverTo, MessageState
 from agentsup.model.principal import OPERATOR
-from agentsup.model.question import UNCERTAIN_WITHIN_S
+from agentsup.model.question import UNCERTAIN_WITHIN_S, Question
+from agentsup.model.task import NewSchedule, NewTask, Overlap
 from agentsup.model.tool import Effect, Tool, ToolContext
-from agentsup.testing.household import Household, agent
+from agentsup.tasks.scheduler import settle_tx
+from tests.component.agents.test_questions_of_runs import hub_of
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -45,17 +51,41 @@ def ann() -> dict[str, Any]:
     )
 
 
-async def sent(house: Household, text: str) -> str:
+async def sent(house: VirtualDaemon, text: str) -> str:
     accepted = await house.daemon.bus.send_async(BusRequest("ann", text), caller=OPERATOR)
     return str(accepted.message_id)
 
 
-async def interrupted(house: Household, message_id: str) -> None:
+async def interrupted(house: VirtualDaemon, message_id: str) -> None:
     """The daemon dies while the message's call runs; afterwards somebody is asked."""
     await house.until((house.home.workspace("ann") / "log").exists)
     await house.restart(kill=True)
     await house.clock.sleep(1.0)
-    assert await house.state_of(message_id) == State.PARKED
+    assert await house.state_of(message_id) == MessageState.PARKED
+
+
+def the_chat(house: VirtualDaemon) -> DeliverTo:
+    """Where people talk to ann."""
+    ann_id = house.roster.entry("ann").agent_id
+    return DeliverTo("chat", agent_id=ann_id, channel="console", conversation="local")
+
+
+async def open_question(house: VirtualDaemon) -> Question:
+    (question,) = await house.daemon.mailbox.questions()
+    return question
+
+
+async def nobody_answers(house: VirtualDaemon) -> None:
+    await house.clock.sleep(UNCERTAIN_WITHIN_S)
+    await house.daemon.mailbox.expire()
+    await house.clock.sleep(1.0)
+
+
+async def next_slot(house: VirtualDaemon, task_id: str) -> None:
+    """An hour passes, and the scheduler looks."""
+    await house.clock.sleep(3600.0)
+    starter, now = hub_of(house).starter, house.clock.now_ms()
+    await house.db.write(lambda tx: settle_tx(tx, starter, task_id, now=now), name="settle")
 
 
 async def test_a_programs_other_work_goes_on_and_its_own_ends_in_time(household: Open) -> None:
@@ -69,7 +99,7 @@ async def test_a_programs_other_work_goes_on_and_its_own_ends_in_time(household:
     assert accepted.waits_for is None, "what is set aside holds nothing up"
     later = [accepted.message_id, *[await sent(house, "plain") for _ in range(2)]]
     await house.clock.sleep(1.0)
-    assert [await house.state_of(one) for one in later] == [State.DONE] * 3
+    assert [await house.state_of(one) for one in later] == [MessageState.DONE] * 3
     sessions = await house.sql("SELECT DISTINCT session_id FROM messages")
     assert len(sessions) == 1, "all of a caller's requests share one session"
     await house.clock.sleep(UNCERTAIN_WITHIN_S)
@@ -91,13 +121,13 @@ async def test_an_answer_in_time_is_obeyed(household: Open, answer: str, made: i
     await interrupted(house, first)
     running = await sent(house, "go")  # holds the session while the first comes back
     await house.clock.sleep(1.0)
-    assert await house.state_of(running) == State.LEASED
+    assert await house.state_of(running) == MessageState.LEASED
     (question,) = await house.daemon.mailbox.questions()
     await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
     await house.clock.sleep(1.0)
-    assert await house.state_of(first) == State.QUEUED, "a session runs one turn at a time"
+    assert await house.state_of(first) == MessageState.QUEUED, "a session runs one turn at a time"
     await house.clock.sleep(20.0)
-    assert [await house.state_of(one) for one in (first, running)] == [State.DONE] * 2
+    assert [await house.state_of(one) for one in (first, running)] == [MessageState.DONE] * 2
     log = (house.home.workspace("ann") / "log").read_text().splitlines()
     assert len(log) == made + 1
 
@@ -111,8 +141,55 @@ async def test_in_a_chat_the_question_waits_and_its_order_is_kept(household: Ope
     assert question.deadline_at is None
     await house.clock.sleep(2 * UNCERTAIN_WITHIN_S)
     await house.daemon.mailbox.expire()
-    assert await house.state_of(first) == State.PARKED
-    assert await house.state_of(later) == State.QUEUED
+    assert await house.state_of(first) == MessageState.PARKED
+    assert await house.state_of(later) == MessageState.QUEUED
     await house.daemon.mailbox.answer(question.question_id, "skip it", OPERATOR)
     await house.clock.sleep(2.0)
-    assert await house.state_of(first) == await house.state_of(later) == State.DONE
+    assert await house.state_of(first) == await house.state_of(later) == MessageState.DONE
+
+
+async def test_a_schedule_that_tells_a_chat_goes_on_though_nobody_answers(household: Open) -> None:
+    house = await household(ann())
+    await house.ask("ann", "plain")
+    every = NewSchedule(every_s=3600, overlap=Overlap.SKIP)
+    new = NewTask("go", agent="ann", schedule=every, deliver_to=the_chat(house))
+    task_id = (await hub_of(house).create(new, caller=OPERATOR)).task_id
+    await next_slot(house, task_id)
+    await house.until((house.home.workspace("ann") / "log").exists)
+    await house.restart(kill=True)
+    await house.clock.sleep(1.0)
+    assert (await open_question(house)).deadline_at is not None
+    await nobody_answers(house)
+    told = [text for text in house.texts() if "nobody said within 15 minutes" in text]
+    assert len(told) == 1
+    await next_slot(house, task_id)
+    await house.clock.sleep(20.0)
+    rows = await house.sql(
+        "SELECT r.skip_reason, m.outcome, m.error_code FROM runs r LEFT JOIN messages m"
+        " ON m.message_id = r.run_id ORDER BY r.slot_at"
+    )
+    assert rows == [(None, "failed", "uncertain_call"), (None, "ok", "")], "no slot is passed over"
+
+
+async def test_what_comes_into_a_chat_by_itself_holds_nobody_up_there(household: Open) -> None:
+    """A request of the operator's program, and a result that the agent of the chat goes on from."""
+    work = agent("ben", {"match": "go", "steps": [{"say": "go"}]})
+    house = await household(ann(), work)
+    await house.ask("ann", "plain")
+    chat = the_chat(house)
+    to = replace(DeliverTo("mailbox", agent_id=chat.agent_id), then=chat)
+    session = await house.daemon.mailbox.current_session(chat.agent_id, "chat:console:local")
+    new = NewTask("go", agent="ben", deliver_to=replace(to, session_id=session or ""))
+    await hub_of(house).create(new, caller=OPERATOR)
+    await house.until((house.home.workspace("ann") / "log").exists)
+    await house.restart(kill=True)
+    await house.clock.sleep(1.0)
+    question = await open_question(house)
+    ((kind,),) = await house.sql(
+        "SELECT kind FROM messages WHERE message_id = ?", question.message_id
+    )
+    assert kind == "reply"
+    assert question.deadline_at is not None
+    assert (await house.ask("ann", "plain")).result_text == "well", "the chat goes on beside it"
+    await nobody_answers(house)
+    assert await house.state_of(question.message_id) == MessageState.DONE

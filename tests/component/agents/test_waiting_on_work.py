@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.delegation import telling
-from agentsup.agents.roles.book import RoleShelf, read_roles
-from agentsup.agents.roles.bounds import Roles
-from agentsup.engines.scripted import ScriptedSession
+from agentsup.agents.persona import delegation_notes
+from agentsup.agents.roles.limits import Roles
+from agentsup.agents.roles.registry import LiveRoleRegistry, read_roles
+from agentsup.engines.scripted.engine import ScriptedSession
 from agentsup.model.control import CommandContext
 from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool_names import OURS
-from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, document, said, say
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -158,7 +158,7 @@ async def test_a_status_without_an_id_lists_and_a_todo_says_what_it_can_be(house
 # -- roles -------------------------------------------------------------------------------------------
 
 
-async def command(house: Household, text: str) -> Any:
+async def command(house: VirtualDaemon, text: str) -> Any:
     context = CommandContext(
         house.roster.entry("ann").agent_id, "ann", "console", "local", principal=EVE
     )
@@ -249,18 +249,18 @@ async def test_a_model_is_told_which_roles_there_are(
     await seen.ask("ann", "hello")
     assert "Roles that it can be done in: " in asked[0].system
     assert "writer" in asked[0].system
-    shelf = RoleShelf(seen.home.roles, seen.daemon.calls.tools.all)
+    shelf = LiveRoleRegistry(seen.home.roles, seen.daemon.calls.tools.all)
     await shelf.refresh()
-    roles = Roles(shelf, seen.db)
+    roles = Roles(shelf)
     spec = seen.unit("ann").spec
     told = dict(roles.for_others(await roles.in_role(spec, "")))
     assert "writer" in told
     assert "planner" in told
     assert "navigator" not in told
     assert list(dict(roles.for_others(await roles.in_role(spec, "writer")))) == ["writer"]
-    many = [(f"role{n}", "x" * 200) for n in range(50)]
-    text = telling.about(["delegate_task"], many)
+    many = tuple((f"role{n}", "x" * 200) for n in range(50))
+    text = delegation_notes.delegation_notes(("delegate_task",), many)
     assert "role0 (xxx" in text
     assert "and 38 more" in text
     assert len(text) < 1800
-    assert telling.about(["fs_read"], many) == ""
+    assert delegation_notes.delegation_notes(("fs_read",), many) == ""

@@ -1,13 +1,15 @@
 """Turns of programs that wait for a person in place: they keep nobody waiting, and outlive anything."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
-from agentsup.engines.registry import EngineRegistry
+from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Permission,
@@ -16,8 +18,8 @@ from agentsup.model.engine import (
     ToolFinished,
 )
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -42,7 +44,7 @@ class Program:
         self.answers: list[Permission] = []
         self._host: EngineHost
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
         self._host = host
         return self
 
@@ -55,7 +57,7 @@ class Program:
         if answer.allowed:
             self.effects += 1
             yield ToolFinished("Bash", True, "made")
-        yield Done("ok", text="done")
+        yield EngineDone("ok", text="done")
 
     async def close(self) -> None:
         return
@@ -69,7 +71,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
     return made
 
 
-async def asked(house: Household, text: str = "go") -> tuple[str, str]:
+async def asked(house: VirtualDaemon, text: str = "go") -> tuple[str, str]:
     """A message that waits for a person, and the question."""
     message = await house.said("ann", text)
 
@@ -82,16 +84,16 @@ async def asked(house: Household, text: str = "go") -> tuple[str, str]:
     return message, question.question_id
 
 
-async def answered(house: Household, message: str, question: str) -> str:
+async def answered(house: VirtualDaemon, message: str, question: str) -> str:
     await house.daemon.mailbox.answer(question, "once", OPERATOR)
     return (await house.daemon.mailbox.wait_done(message, 600)).result_text
 
 
-def let_go(house: Household) -> bool:
+def let_go(house: VirtualDaemon) -> bool:
     stack = house.unit("ann").stack
     assert stack is not None
     (work,) = stack._pump.in_flight
-    return work.slot.let_go()
+    return work.slot.suspend()
 
 
 async def test_a_kill_while_waiting_runs_nothing_again_until_there_is_an_answer(
@@ -184,5 +186,5 @@ async def test_a_turn_with_work_under_way_is_not_let_go(household: Open, program
     assert (program.runs, program.effects) == (1, 1)
 
 
-async def _is(house: Household, message: str, state: str) -> bool:
+async def _is(house: VirtualDaemon, message: str, state: str) -> bool:
     return await house.state_of(message) == state

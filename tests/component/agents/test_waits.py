@@ -1,12 +1,14 @@
 """A person whose message waits long for a provider hears of it: once, in their chat, over restarts."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
 
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -21,12 +23,12 @@ def trouble(code: str, **more: Any) -> dict[str, Any]:
     return {"trouble": {"code": code, "text": f"it is {code}", **more}}
 
 
-def told(house: Household, conversation: str = "local") -> list[str]:
+def told(house: VirtualDaemon, conversation: str = "local") -> list[str]:
     words = ("can't answer just now", "kann gerade nicht antworten")
     return [t for t in house.texts(conversation) if any(word in t for word in words)]
 
 
-async def is_queued(house: Household, message_id: str) -> bool:
+async def is_queued(house: VirtualDaemon, message_id: str) -> bool:
     return await house.state_of(message_id) == "queued"
 
 
@@ -100,5 +102,5 @@ async def test_nobody_is_told_where_an_agent_asked(household: Open) -> None:
     assert await house.sql("SELECT * FROM wait_told") == []
 
 
-async def _has_attempt(house: Household) -> bool:
+async def _has_attempt(house: VirtualDaemon) -> bool:
     return bool(await house.sql("SELECT 1 FROM attempts"))

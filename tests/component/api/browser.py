@@ -1,4 +1,4 @@
-"""A browser as the daemon sees it: a cookie jar, an Origin, and what it says of where it comes from."""
+"""A page in a browser as the daemon sees it: its secret, an Origin, and where it comes from."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import aiohttp
 
-from agentsup.api.app import API
-from agentsup.api.web.book import WebBook
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from agentsup.api.http.web_sessions import WebSessions
+from agentsup.api.server.app import API
+from tests.component.api.conftest import ApiFixture
 
 Answer = tuple[int, Any, Mapping[str, str]]
 
 
-def book_of(rig: Rig) -> WebBook:
+def book_of(rig: ApiFixture) -> WebSessions:
     return rig.server._app[API].web
 
 
 class Browser:
-    """One browser with its own cookies."""
+    """One page with its own secret."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: ApiFixture) -> None:
         self.rig = rig
-        self.cookies: dict[str, str] = {}
+        self.secret = ""
         self.language = ""
 
     @property
@@ -37,8 +37,8 @@ class Browser:
             sent["Accept-Language"] = self.language
         if is_post:
             sent["Origin"] = self.origin
-        if self.cookies:
-            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        if self.secret:
+            sent["Authorization"] = f"Bearer {self.secret}"
         return sent
 
     async def call(
@@ -49,22 +49,19 @@ class Browser:
         *,
         data: Any = None,
         headers: Mapping[str, str] | None = None,
-        without: tuple[str, ...] = (),
     ) -> Answer:
-        """One request of the page; `headers` replace its own, `without` leaves some out."""
+        """One request of the page; ``headers`` replace its own."""
         sent = {**self.headers(is_post=method == "POST"), **(headers or {})}
-        for name in without:
-            sent.pop(name, None)
         async with self.rig.client.request(
             method, self.rig.url + path, json=json, data=data, headers=sent
         ) as response:
-            for name, morsel in response.cookies.items():
-                if morsel.value:
-                    self.cookies[name] = morsel.value
-                else:
-                    self.cookies.pop(name, None)
+            assert not response.cookies, (
+                "cookies know no ports: others would get them, and set them"
+            )
             is_json = response.content_type.endswith("json")
             body = await response.json(content_type=None) if is_json else await response.read()
+            if path == "/web/login" and response.status == 200:
+                self.secret = (await response.json())["secret"]
             return response.status, body, response.headers.copy()
 
     async def sign_in(self, person: str = "") -> Any:
@@ -78,8 +75,12 @@ class Browser:
     async def socket(
         self, agent: str = "main", conversation: str = "local", **hello: Any
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        headers = self.headers(is_post=True)
+        headers.pop("Authorization", None)  # scripts of a page can set none on a socket
         async with self.rig.client.ws_connect(
-            f"{self.rig.url}/ws", headers=self.headers(is_post=True)
+            f"{self.rig.url}/ws",
+            headers=headers,
+            protocols=("agentsup", f"bearer.{self.secret}"),
         ) as socket:
             await socket.send_json(
                 {
@@ -101,6 +102,3 @@ async def frame(socket: aiohttp.ClientWebSocketResponse, kind: str) -> dict[str,
         found: dict[str, Any] = message.json()
         if found["type"] == kind:
             return found
-
-
-__all__ = ["OPERATOR_TOKEN", "Answer", "Browser", "book_of", "frame"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,40 +11,54 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.agents.served import ServedTurns
-from agentsup.api.ports import ApiDeps, ApiLimits, WebDeps
-from agentsup.api.server import ApiServer
-from agentsup.channels.inbox import Inbox
-from agentsup.daemon.tokens import TokenBook
+from agentsup.agents.budget import CostReport
+from agentsup.agents.memory import AgentMemory
+from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog
+from agentsup.agents.turn.endpoint import ServedTurns
+from agentsup.api.http.dependencies import ApiDependencies, ApiLimits, WebDependencies
+from agentsup.api.server.listener import ApiServer
+from agentsup.approvals import Grants
+from agentsup.approvals.recorder import DecisionRecorder
+from agentsup.channels.core.receiving.inbox import Inbox
+from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.bus import Asker, DirectoryEntry, InterAgentBus
-from agentsup.mailbox.dispatcher import Dispatcher
-from agentsup.mailbox.history import MailHistory
-from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
+from agentsup.mailbox.mail.agent_mail import AgentMailbox
+from agentsup.mailbox.mail.bus import Asker, DirectoryEntry, InterAgentBus
+from agentsup.mailbox.mail.dispatcher import Dispatcher
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox.usage.budget import BudgetScope, Limit, ScopeKind
+from agentsup.model.chat_model import ChatModel
 from agentsup.model.control import (
     AgentView,
     CommandContext,
     CommandInfo,
     CommandReply,
     DaemonView,
+    ModelPrice,
+    OfferedModels,
     OverridableField,
+    RemainingSchedule,
     StopReport,
 )
 from agentsup.model.errors import BadRequest, Gone, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import HealthReport, ProbeResult
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lane, Lease, Outcome
+from agentsup.model.message import LaneName, Lease, MessageOutcome
 from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.tool import Tool
 from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database, Tx
+from agentsup.store.database import Database
 from agentsup.store.events import EventLog, append
+from agentsup.store.transaction import Tx
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
-from agentsup.testing.fresh_store import lay_store
+from tests.support.empty_store import lay_store
 
+_DAY, _MONTH = ScopeKind.AGENT_DAY, ScopeKind.AGENT_MONTH
 OPERATOR_TOKEN = "operator-token-of-the-test"
 PEOPLE = {
     "vera": PersonRole.VIEWER,
@@ -84,6 +98,25 @@ class TwinDirectory:
         return tuple(sorted(self.entries))
 
 
+class TwinChatModels:
+    """Keeps what was chosen for chats."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[str, ChatModel] = {}
+
+    async def of(self, name: str) -> tuple[ChatModel, ...]:
+        return tuple(self.chosen.values())
+
+    async def here(self, name: str, chat: str) -> ChatModel | None:
+        return self.chosen.get(chat)
+
+    async def set(self, name: str, chat: str, model: str | None, by: Principal) -> ChatModel | None:
+        if model is None:
+            return self.chosen.pop(chat, None) and None
+        self.chosen[chat] = ChatModel(name, chat, model, by.label, 1)
+        return self.chosen[chat]
+
+
 class TwinControl:
     """Changes the directory's states and keeps what it was asked."""
 
@@ -92,7 +125,8 @@ class TwinControl:
         self.is_draining = False
         self.calls: list[tuple[str, str, str]] = []
         self.healthy = True
-        self.models: dict[str, str | None] = {}
+        self.chosen: dict[str, str | None] = {}
+        self.chat_models = TwinChatModels()
 
     @property
     def draining(self) -> bool:
@@ -142,7 +176,10 @@ class TwinControl:
 
     async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
         self.calls.append(("stop", scope, by.label))
-        return StopReport(scope, 1, 2, 3, processes=4, agents=5, elapsed_ms=6.5, names=("main",))
+        stays = (RemainingSchedule("task_1", "nightly", 1),)
+        return StopReport(
+            scope, 1, 2, 3, processes=4, agents=5, elapsed_ms=6.5, names=("main",), schedules=stays
+        )
 
     async def cancel(self, message_id: str, by: Principal) -> None:
         del message_id, by
@@ -159,9 +196,15 @@ class TwinControl:
 
     async def overridable(self, name: str) -> tuple[OverridableField, ...]:
         entry = self._directory.lookup(name)
-        value = self.models.get(entry.name)
+        value = self.chosen.get(entry.name)
         origin = "override" if value else "built-in"
         return (OverridableField(entry.name, "model", value, origin, "live", "Its model."),)
+
+    async def models(self, name: str, by: Principal) -> OfferedModels:
+        return OfferedModels("http://127.0.0.1:1/v1", ("one", "two"))
+
+    async def model_prices(self, name: str, models: Sequence[str]) -> tuple[ModelPrice | None, ...]:
+        return (None,) * len(models)
 
     async def set_override(
         self, name: str, field: str, value: Any, by: Principal
@@ -170,8 +213,8 @@ class TwinControl:
         self.calls.append((f"{field}={value!r}", entry.name, by.label))
         if field != "model":
             raise BadRequest(f"there is no field {field!r}", field=field)
-        before = self.models.get(entry.name)
-        self.models[entry.name] = value
+        before = self.chosen.get(entry.name)
+        self.chosen[entry.name] = value
         return replace((await self.overridable(name))[0], before=before)
 
     async def status(self) -> DaemonView:
@@ -201,7 +244,7 @@ class TwinControl:
 
 
 class TwinCommands:
-    """A slash makes a command; `/hold`, or what is in `held`, runs until it is let go."""
+    """A slash makes a command; ``/hold``, or what is in ``held``, runs until it is let go."""
 
     def __init__(self) -> None:
         self.held = {"/hold"}
@@ -226,8 +269,21 @@ class TwinCommands:
         )
 
 
+class TwinTraces:
+    """Nothing records spans."""
+
+    async def flush(self) -> None:
+        return
+
+    def counts(self) -> Mapping[str, int]:
+        return {}
+
+    def excerpt(self, text: str) -> str:
+        return text
+
+
 @dataclass
-class Rig:
+class ApiFixture:
     """One listener and what stands behind it."""
 
     database: Database
@@ -236,8 +292,8 @@ class Rig:
     control: TwinControl
     commands: TwinCommands
     live: LiveHub
-    tokens: TokenBook
-    deps: ApiDeps
+    tokens: TokenRegistry
+    deps: ApiDependencies
     server: ApiServer
     client: aiohttp.ClientSession
     aborted: list[str]
@@ -248,6 +304,8 @@ class Rig:
     agent_tokens: dict[str, str] = field(default_factory=dict)
     not_allowed: set[str] = field(default_factory=set)
     """Conversations of people whom no agent may talk to any more."""
+    tools: dict[str, Tool] = field(default_factory=dict)
+    """The registered tools by name; changed arguments of calls are checked against theirs."""
 
     @property
     def url(self) -> str:
@@ -276,7 +334,7 @@ class Rig:
     async def lease(self, name: str) -> Lease:
         """The next message of an agent, claimed as its stack would."""
         entry = self.directory.lookup(name)
-        free = dict.fromkeys(Lane, 1)
+        free = dict.fromkeys(LaneName, 1)
         woken = asyncio.Event()
         unlisten = self.database.listen(f"agent:{entry.agent_id}", woken.set)
         try:
@@ -290,7 +348,7 @@ class Rig:
             unlisten()
 
     async def finish(self, lease: Lease, text: str = "", *, error: str = "") -> None:
-        outcome = Outcome.FAILED if error else Outcome.OK
+        outcome = MessageOutcome.FAILED if error else MessageOutcome.OK
         completion = Completion(
             outcome, text=text, error_code="engine_failed" if error else "", error_text=error
         )
@@ -300,6 +358,19 @@ class Rig:
         """Until so many of a kind are open; that a client has left is noticed at a heartbeat."""
         while self.server.connections[kind] != count:
             await asyncio.sleep(0.01)
+
+    def count_reads(self, patch: pytest.MonkeyPatch, prefix: str) -> list[str]:
+        """The names of ended reads that begin with ``prefix``, from now on."""
+        names, read = [], self.database.read
+
+        async def counting(fn: Any, *args: Any, name: str = "") -> Any:
+            try:
+                return await read(fn, *args, name=name)
+            finally:
+                names.extend([name] if name.startswith(prefix) else [])
+
+        patch.setattr(self.database, "read", counting)
+        return names
 
     async def tell(self, agent: str, text: str, conversation: str = "console:local") -> int:
         """A delivered answer, as the relay records it."""
@@ -336,15 +407,23 @@ def limits() -> ApiLimits:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     database = await Database.open(lay_store(tmp_path / "state.db"), clock=clock)
-    mailbox = Mailbox(database, clock, entropy, boot_id="boot", limits=MailboxLimits(queue_limit=5))
+    tools: dict[str, Tool] = {}
+    mailbox = Mailbox(
+        database,
+        clock,
+        entropy,
+        boot_id="boot",
+        limits=MailboxLimits(queue_limit=5),
+        question_observers=(DecisionRecorder(tools.get),),
+    )
     directory = TwinDirectory()
     for name in ("main", "Scout", "worker"):
         directory.add(name)
-    tokens = TokenBook(entropy, OPERATOR_TOKEN)
+    tokens = TokenRegistry(entropy, OPERATOR_TOKEN)
     control, commands, live = TwinControl(directory), TwinCommands(), LiveHub()
     events = EventLog(database)
     people = dict(PEOPLE)
@@ -355,6 +434,12 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
 
     def hex_digits(count: int) -> str:
         return "a" * count
+
+    def no_servers(agent: str) -> dict[str, Any]:
+        return {"agent": directory.lookup(agent).name, "servers": []}
+
+    def limits_of(agent_id: str, at: int) -> list[Limit]:
+        return [Limit(BudgetScope(kind, agent_id)) for kind in (_DAY, _MONTH)]
 
     async def metrics() -> bytes:
         return b"agentsup_up 1\n"
@@ -374,14 +459,17 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     bus = InterAgentBus(
         mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits
     )
-    deps = ApiDeps(
+    deps = ApiDependencies(
         control=control,
         tokens=tokens,
         bus=bus,
-        post=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
-        letters=MailHistory(database, clock),
+        dispatcher=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
+        mail=AgentMailbox(database, clock),
         directory=directory,
         mailbox=mailbox,
+        memory=AgentMemory(database, clock, entropy),
+        grants=Grants(database, clock),
+        database=database,
         events=events,
         inbox=Inbox(
             mailbox=mailbox,
@@ -393,15 +481,20 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         live=live,
         metrics=metrics,
         abort_turn=abort_turn,
-        asker_of=lambda identity: askers.get(identity.agent_id),
+        delegating_turn_of=lambda identity: askers.get(identity.agent_id),
         is_allowed=lambda agent, channel, place, person: place not in not_allowed,
         served=served.find,
+        hooks=tuple,
+        roles=RoleCatalog(LiveRoleRegistry(tmp_path / "roles", tools.values)),
+        traces=TwinTraces(),
+        mcp=no_servers,
+        cost=CostReport(database, clock, directory, boot_id="boot", limits=limits_of),
+        boot_id="boot",
         tasks=hub,
         clock=clock,
         entropy=entropy,
         version="0.test",
-        web=WebDeps(
-            database=database,
+        web=WebDependencies(
             people=lambda: people,
             operator_key=tokens.operator_key,
             node_id="node",
@@ -415,7 +508,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     server = ApiServer(deps, port=0)
     await server.start()
     async with aiohttp.ClientSession() as client:
-        rig = Rig(
+        rig = ApiFixture(
             database,
             mailbox,
             directory,
@@ -431,10 +524,11 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             served,
             askers,
             not_allowed=not_allowed,
+            tools=tools,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id
-            rig.agent_tokens[name] = tokens.issue_agent(agent_id, name)
+            rig.agent_tokens[name] = tokens.issue_run(agent_id, name, "")
         yield rig
         await server.close()
     await database.close()

@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
-from agentsup.api.chat_socket import ChatSocket
-from agentsup.api.ports import ApiLimits
+from agentsup.api.chat.socket import ChatSocket
+from agentsup.api.http.dependencies import ApiLimits
 from agentsup.model.errors import StoreUnavailable
-from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, ApiFixture
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Client:
         await self.socket.send_json({"type": kind, **members})
 
     async def next(self, *kinds: str) -> dict[str, Any]:
-        """The next frame of one of `kinds` (any, if none is named)."""
+        """The next frame of one of ``kinds`` (any, if none is named)."""
         while True:
             message = await self.socket.receive()
             assert message.type is WSMsgType.TEXT, (message, self.socket.close_code)
@@ -44,7 +44,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(rig: Rig, token: str | None = OPERATOR_TOKEN) -> AsyncIterator[Client]:
+async def connect(rig: ApiFixture, token: str | None = OPERATOR_TOKEN) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with rig.client.ws_connect(f"{rig.url}/ws", headers=headers) as socket:
         yield Client(socket)
@@ -52,14 +52,14 @@ async def connect(rig: Rig, token: str | None = OPERATOR_TOKEN) -> AsyncIterator
 
 @asynccontextmanager
 async def chat(
-    rig: Rig, agent: str = "main", **hello: Any
+    rig: ApiFixture, agent: str = "main", **hello: Any
 ) -> AsyncIterator[tuple[Client, dict[str, Any]]]:
     async with connect(rig) as client:
         await client.send("hello", agent=agent, **hello)
         yield client, await client.next("welcome")
 
 
-async def test_a_socket_needs_the_operators_token(rig: Rig) -> None:
+async def test_a_socket_needs_the_operators_token(rig: ApiFixture) -> None:
     for token, wanted in ((None, 401), ("wrong", 401), (rig.agent_tokens["main"], 403)):
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             async with connect(rig, token):
@@ -71,7 +71,7 @@ async def test_a_socket_needs_the_operators_token(rig: Rig) -> None:
     assert status == 401
 
 
-async def test_welcome_shows_the_latest_history_and_what_runs(rig: Rig) -> None:
+async def test_welcome_shows_the_latest_history_and_what_runs(rig: ApiFixture) -> None:
     seqs = [await rig.tell("main", str(n)) for n in range(60)]
     await rig.tell("main", "elsewhere", "console:desk")
     rig.live.begin("agt_main", "console:local", "m1")
@@ -84,7 +84,7 @@ async def test_welcome_shows_the_latest_history_and_what_runs(rig: Rig) -> None:
         assert welcome["reset"] is False
 
 
-async def test_a_text_is_accepted_shown_and_counted_once(rig: Rig) -> None:
+async def test_a_text_is_accepted_shown_and_counted_once(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="hello")
         accepted = await client.next("accepted")
@@ -99,7 +99,7 @@ async def test_a_text_is_accepted_shown_and_counted_once(rig: Rig) -> None:
     assert messages[0].deliver_to.channel == "console"
 
 
-async def test_a_text_that_is_corrected_while_it_waits_is_shown_so(rig: Rig) -> None:
+async def test_a_text_that_is_corrected_while_it_waits_is_shown_so(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="the blue one")
         message_id = (await client.next("accepted"))["message_id"]
@@ -116,7 +116,7 @@ async def test_a_text_that_is_corrected_while_it_waits_is_shown_so(rig: Rig) -> 
         assert [e["type"] for e in welcome["history"]] == ["chat.in", "chat.edited"]
 
 
-async def test_a_client_that_comes_back_gets_what_it_missed(rig: Rig) -> None:
+async def test_a_client_that_comes_back_gets_what_it_missed(rig: ApiFixture) -> None:
     async with chat(rig) as (client, welcome):
         first = await rig.tell("main", "one")
         event = await client.next("event")
@@ -133,7 +133,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed(rig: Rig) -> None:
 
 
 async def test_what_is_said_while_greeting_is_shown_once(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last_seq = rig.deps.events.last_seq
 
@@ -148,7 +148,7 @@ async def test_what_is_said_while_greeting_is_shown_once(
         assert (await client.next("event"))["event"]["data"] == {"text": "just between"}
 
 
-async def test_a_conversation_is_its_own(rig: Rig) -> None:
+async def test_a_conversation_is_its_own(rig: ApiFixture) -> None:
     async with chat(rig, conversation="desk") as (desk, _), chat(rig) as (local, _):
         await rig.tell("Scout", "other agent")
         seq = await rig.tell("main", "for the desk", "console:desk")
@@ -157,7 +157,7 @@ async def test_a_conversation_is_its_own(rig: Rig) -> None:
         assert (await local.next("event"))["seq"] == own
 
 
-async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> None:
+async def test_a_command_passes_every_text_and_survives_its_client(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="/hold")
         await client.send("say", id="c2", text="/stop")
@@ -175,7 +175,7 @@ async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> 
 class Gate:
     """Holds the first text on its way into the mailbox until it is opened."""
 
-    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, rig: ApiFixture, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
         self.reached = asyncio.Event()
         accept = rig.mailbox.accept
@@ -191,7 +191,7 @@ class Gate:
 
 @pytest.mark.parametrize("stop", ["/stop", "!Stop it", "/stop_all"])
 async def test_what_was_typed_before_a_stop_is_not_accepted_after_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, stop: str
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, stop: str
 ) -> None:
     gate = Gate(rig, monkeypatch)
     async with chat(rig) as (client, _):
@@ -213,7 +213,7 @@ async def test_what_was_typed_before_a_stop_is_not_accepted_after_it(
 
 
 async def test_a_stop_leaves_texts_of_another_conversation_or_agent(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(rig, monkeypatch)
     async with (
@@ -232,7 +232,7 @@ async def test_a_stop_leaves_texts_of_another_conversation_or_agent(
 
 
 async def test_a_stop_that_is_said_again_or_not_permitted_drops_nothing(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="/stop")
@@ -247,7 +247,7 @@ async def test_a_stop_that_is_said_again_or_not_permitted_drops_nothing(
         assert [(await client.next("accepted"))["id"] for _ in range(2)] == ["c2", "c4"]
 
 
-async def test_what_is_typed_after_a_stop_waits_until_it_has_ended(rig: Rig) -> None:
+async def test_what_is_typed_after_a_stop_waits_until_it_has_ended(rig: ApiFixture) -> None:
     rig.commands.held.add("/stop")
     async with chat(rig) as (client, _), chat(rig, conversation="desk") as (desk, _):
         await client.send("say", id="c1", text="/stop")
@@ -263,7 +263,7 @@ async def test_what_is_typed_after_a_stop_waits_until_it_has_ended(rig: Rig) -> 
 
 
 async def test_a_stop_is_taken_however_many_texts_wait(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(rig, monkeypatch)
     limit = rig.deps.limits.says_in_flight
@@ -278,9 +278,9 @@ async def test_a_stop_is_taken_however_many_texts_wait(
             assert (await client.next("error"))["problem"]["code"] == "stopped"
 
 
-async def test_what_is_remembered_of_commands_is_small(rig: Rig) -> None:
+async def test_what_is_remembered_of_commands_is_small(rig: ApiFixture) -> None:
     """The latest ids with their results, and not what was typed."""
-    from agentsup.api.app import API
+    from agentsup.api.server.app import API
 
     rest = "x" * 100_000
     async with chat(rig) as (client, _):
@@ -293,7 +293,7 @@ async def test_what_is_remembered_of_commands_is_small(rig: Rig) -> None:
     assert sum(len(repr(key)) for key in known) < 1000
 
 
-async def test_a_command_said_again_runs_once(rig: Rig) -> None:
+async def test_a_command_said_again_runs_once(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="/hold")
         await client.send("ping")
@@ -309,7 +309,7 @@ async def test_a_command_said_again_runs_once(rig: Rig) -> None:
     assert rig.commands.ran == ["/hold", "/hold"]
 
 
-async def test_texts_keep_their_order(rig: Rig) -> None:
+async def test_texts_keep_their_order(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         for number in range(5):
             await client.send("say", id=f"c{number}", text=str(number))
@@ -318,7 +318,7 @@ async def test_texts_keep_their_order(rig: Rig) -> None:
     assert [m.text for m in await rig.mailbox.list()] == ["4", "3", "2", "1", "0"]
 
 
-async def test_a_refused_text_is_told_by_its_id(rig: Rig) -> None:
+async def test_a_refused_text_is_told_by_its_id(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c0", text="   ")
         error = await client.next("error")
@@ -346,7 +346,7 @@ async def test_a_refused_text_is_told_by_its_id(rig: Rig) -> None:
     ],
 )
 async def test_a_wrong_frame_is_told_and_the_socket_goes_on(
-    rig: Rig, frame: str, field: str
+    rig: ApiFixture, frame: str, field: str
 ) -> None:
     async with chat(rig) as (client, _):
         await client.socket.send_str(frame)
@@ -369,15 +369,15 @@ async def test_a_wrong_frame_is_told_and_the_socket_goes_on(
         '{"type":"hello","agent":"main","conversation":"a:b"}',
     ],
 )
-async def test_without_a_valid_hello_the_socket_is_closed(rig: Rig, frame: str) -> None:
+async def test_without_a_valid_hello_the_socket_is_closed(rig: ApiFixture, frame: str) -> None:
     async with connect(rig) as client:
         await client.socket.send_str(frame)
         assert (await client.next())["type"] == "error"
         assert await client.closed() == 4400
-    assert rig.live.feeds == 0
+    assert rig.live._feed_count == 0
 
 
-async def test_running_text_reaches_the_client(rig: Rig) -> None:
+async def test_running_text_reaches_the_client(rig: ApiFixture) -> None:
     async with chat(rig) as (client, welcome):
         assert welcome["live"] == []
         rig.live.begin("agt_main", "console:local", "m1")
@@ -390,12 +390,12 @@ async def test_running_text_reaches_the_client(rig: Rig) -> None:
         assert (await client.next())["type"] == "tool"
         rig.live.end("m1")
         assert await client.next() == {"type": "end", "message_id": "m1"}
-    while rig.live.feeds:
+    while rig.live._feed_count:
         await rig.call("GET", "/healthz")
 
 
 async def test_a_store_that_fails_is_told_before_the_socket_ends(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chat(rig) as (client, _):
 
@@ -408,7 +408,7 @@ async def test_a_store_that_fails_is_told_before_the_socket_ends(
         assert await client.closed() == 1011
 
 
-async def test_closing_says_goodbye(rig: Rig) -> None:
+async def test_closing_says_goodbye(rig: ApiFixture) -> None:
     async with chat(rig) as (client, _):
         closing = asyncio.get_running_loop().create_task(rig.server.close())
         assert await client.next() == {"type": "bye", "reason": "draining"}
@@ -416,7 +416,7 @@ async def test_closing_says_goodbye(rig: Rig) -> None:
         await closing
 
 
-async def test_sockets_are_bounded(rig: Rig) -> None:
+async def test_sockets_are_bounded(rig: ApiFixture) -> None:
     async with connect(rig), connect(rig), connect(rig):
         status, document, _ = await rig.call(
             "GET",
@@ -431,6 +431,27 @@ async def test_sockets_are_bounded(rig: Rig) -> None:
         assert (status, document["queue"]) == (429, "api.sockets")
 
 
+class TestPings:
+    @pytest.fixture
+    def limits(self) -> ApiLimits:
+        return replace(LIMITS, ping_s=0.2)
+
+    async def test_a_client_that_answers_no_ping_is_disconnected(self, rig: ApiFixture) -> None:
+        headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+        async with rig.client.ws_connect(
+            f"{rig.url}/ws", headers=headers, autoping=False
+        ) as socket:
+            await socket.send_json({"type": "hello", "agent": "main"})
+            types = [(await socket.receive()).type]
+            while types[-1] is WSMsgType.TEXT:
+                types.append((await socket.receive()).type)
+            assert types[-1] is WSMsgType.PING
+            while (await socket.receive()).type is WSMsgType.PING:
+                pass
+            assert socket.closed
+        await rig.until_open("sockets", 0)
+
+
 class TestImpatient:
     """Short limits: a silent client and a slow one."""
 
@@ -438,22 +459,22 @@ class TestImpatient:
     def limits(self) -> ApiLimits:
         return replace(LIMITS, hello_s=0.05, stall_s=0.2, heartbeat_s=30.0, outgoing_frames=4)
 
-    async def test_a_silent_client_is_sent_away(self, rig: Rig) -> None:
+    async def test_a_silent_client_is_sent_away(self, rig: ApiFixture) -> None:
         async with connect(rig) as client:
             assert "hello" in (await client.next("error"))["problem"]["detail"]
             assert await client.closed() == 4400
 
     async def test_a_slow_client_is_cut_and_resumes(
-        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+        self, rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sizes: list[int] = []
-        post = ChatSocket._post
+        post = ChatSocket._send_soon
 
         async def watched(served: ChatSocket, frame: Mapping[str, Any]) -> None:
             await post(served, frame)
             sizes.append(served._outgoing.qsize())
 
-        monkeypatch.setattr(ChatSocket, "_post", watched)
+        monkeypatch.setattr(ChatSocket, "_send_soon", watched)
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port, limit=1024)
         head = (
             f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\nConnection: Upgrade\r\n"
@@ -464,7 +485,7 @@ class TestImpatient:
         hello = b'{"type":"hello","agent":"main"}'
         writer.write(head.encode() + bytes((0x81, 0x80 | len(hello), 0, 0, 0, 0)) + hello)
         await reader.readuntil(b"\r\n\r\n")
-        while not rig.live.feeds:
+        while not rig.live._feed_count:
             await rig.call("GET", "/healthz")
         # The client reads nothing from here on; the server may hold four frames and no more.
         big = "x" * 200_000
@@ -478,7 +499,7 @@ class TestImpatient:
 
 
 async def test_a_text_that_something_breaks_on_is_answered(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(text: str, context: object) -> None:
         raise ValueError(f"a bug at {text} for {context}")

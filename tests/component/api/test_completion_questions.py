@@ -9,11 +9,12 @@ import openai
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.questions.asking import park_tx
 from agentsup.model.engine import Suspended
-from agentsup.model.message import Lease, State
+from agentsup.model.message import Lease, MessageState
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import APPROVAL, AskedCall, QuestionState
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 from tests.component.api.test_completions import answer, assistant, finish, user
 
 HOW = "✎ Answer with your next message, by a number or its words"
@@ -23,7 +24,13 @@ class Chat:
     """A conversation as a client of the OpenAI API holds it."""
 
     def __init__(
-        self, rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, *, stream: bool, name: str = ""
+        self,
+        rig: ApiFixture,
+        client: openai.AsyncOpenAI,
+        work: TaskOwner,
+        *,
+        stream: bool,
+        name: str = "",
     ) -> None:
         self.rig, self.work, self.stream = rig, work, stream
         self.said: list[Any] = []
@@ -36,13 +43,13 @@ class Chat:
             got = await create(model="main", messages=self.said, extra_headers=self.headers)
             (choice,) = got.choices
             return choice.message.content or "", choice.finish_reason
-        pieces = await create(
-            model="main", messages=self.said, stream=True, extra_headers=self.headers
-        )
         text, reason = "", ""
-        async for piece in pieces:
-            text += piece.choices[0].delta.content or ""
-            reason = piece.choices[0].finish_reason or reason
+        async with await create(
+            model="main", messages=self.said, stream=True, extra_headers=self.headers
+        ) as pieces:
+            async for piece in pieces:
+                text += piece.choices[0].delta.content or ""
+                reason = piece.choices[0].finish_reason or reason
         return text, reason
 
     def say(self, text: str) -> Any:
@@ -66,7 +73,7 @@ async def work() -> AsyncIterator[TaskOwner]:
 
 
 @pytest.fixture
-async def client(rig: Rig) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(rig: ApiFixture) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
         api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
     ) as made:
@@ -75,13 +82,13 @@ async def client(rig: Rig) -> AsyncIterator[openai.AsyncOpenAI]:
 
 @pytest.fixture(params=[False, True], ids=["whole", "stream"])
 def chat(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, request: pytest.FixtureRequest
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner, request: pytest.FixtureRequest
 ) -> Chat:
     return Chat(rig, client, work, stream=request.param)
 
 
 async def ask(
-    rig: Rig, text: str = "Which one?", *options: str, timeout_s: float | None = None
+    rig: ApiFixture, text: str = "Which one?", *options: str, timeout_s: float | None = None
 ) -> Lease:
     """The next turn of main asks, as its engine does, after a few words."""
     lease = await rig.lease("main")
@@ -89,17 +96,19 @@ async def ask(
     rig.live.delta(lease.message.message_id, "Let me see.")
     rig.live.end(lease.message.message_id)
     asked = Suspended(checkpoint=b"", text=text, options=options, timeout_s=timeout_s)
-    await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, lease, asked))
+    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, lease, asked))
     return lease
 
 
-async def only_question(rig: Rig, state: QuestionState) -> Any:
+async def only_question(rig: ApiFixture, state: QuestionState) -> Any:
     (question,) = await rig.mailbox.questions(None)
     assert question.state is state
     return question
 
 
-async def test_a_question_is_an_answer_and_the_next_text_answers_it(rig: Rig, chat: Chat) -> None:
+async def test_a_question_is_an_answer_and_the_next_text_answers_it(
+    rig: ApiFixture, chat: Chat
+) -> None:
     asking = chat.say("paint it")
     lease = await ask(rig, "Which one?", "the red one", "the blue one")
     got = await asking
@@ -123,7 +132,7 @@ async def test_a_question_is_an_answer_and_the_next_text_answers_it(rig: Rig, ch
     assert len(await rig.mailbox.list()) == 2
 
 
-async def test_a_free_answer_is_taken_as_it_is(rig: Rig, chat: Chat) -> None:
+async def test_a_free_answer_is_taken_as_it_is(rig: ApiFixture, chat: Chat) -> None:
     asking = chat.say("write a card")
     await ask(rig, "What shall it say?")
     assert "Your next message is the answer (q_" in await asking
@@ -131,14 +140,14 @@ async def test_a_free_answer_is_taken_as_it_is(rig: Rig, chat: Chat) -> None:
     resumed = await rig.lease("main")
     assert (await only_question(rig, QuestionState.ANSWERED)).answer == "Dear Ann,\nhello"
     second = Suspended(checkpoint=b"", text="And the end?")
-    await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, resumed, second))
+    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, resumed, second))
     assert (await again).startswith("And the end?")
     last = chat.say("Yours")
     await finish(rig, await rig.lease("main"), "written")
     assert await last == "written"
 
 
-async def test_a_repetition_finds_the_question_too(rig: Rig, work: TaskOwner) -> None:
+async def test_a_repetition_finds_the_question_too(rig: ApiFixture, work: TaskOwner) -> None:
     """Of the request that led to it, and of the one that answered it."""
     path, headers = "/v1/chat/completions", {"X-Stainless-Retry-Count": "1"}
     first = {"model": "main", "messages": [user("paint it")]}
@@ -159,7 +168,9 @@ async def test_a_repetition_finds_the_question_too(rig: Rig, work: TaskOwner) ->
     assert [m.message_id for m in await rig.mailbox.list()] == [lease.message.message_id]
 
 
-async def test_another_answer_put_into_its_mouth_answers_nothing(rig: Rig, chat: Chat) -> None:
+async def test_another_answer_put_into_its_mouth_answers_nothing(
+    rig: ApiFixture, chat: Chat
+) -> None:
     asking = chat.say("paint it")
     lease = await ask(rig, "Which?", "red", "blue")
     await asking
@@ -170,7 +181,7 @@ async def test_another_answer_put_into_its_mouth_answers_nothing(rig: Rig, chat:
     await only_question(rig, QuestionState.OPEN)
 
 
-async def test_a_late_answer_is_told_so_and_what_came_of_it(rig: Rig, chat: Chat) -> None:
+async def test_a_late_answer_is_told_so_and_what_came_of_it(rig: ApiFixture, chat: Chat) -> None:
     asking = chat.say("paint it")
     lease = await ask(rig, "Which?", "red", "blue")
     await asking
@@ -187,7 +198,9 @@ async def test_a_late_answer_is_told_so_and_what_came_of_it(rig: Rig, chat: Chat
     await more
 
 
-async def test_an_answer_past_its_time_waits_for_what_comes_of_it(rig: Rig, chat: Chat) -> None:
+async def test_an_answer_past_its_time_waits_for_what_comes_of_it(
+    rig: ApiFixture, chat: Chat
+) -> None:
     """Nobody has closed the question yet: it is late all the same, and not asked once more."""
     asking = chat.say("paint it")
     await ask(rig, "Which?", "red", "blue", timeout_s=3600)
@@ -208,7 +221,7 @@ async def test_an_answer_past_its_time_waits_for_what_comes_of_it(rig: Rig, chat
     assert len({m.session_id for m in await rig.mailbox.list()}) == 1
 
 
-async def test_a_question_whose_work_was_stopped_is_withdrawn(rig: Rig, chat: Chat) -> None:
+async def test_a_question_whose_work_was_stopped_is_withdrawn(rig: ApiFixture, chat: Chat) -> None:
     asking = chat.say("paint it")
     await ask(rig, "Which?", "red", "blue")
     await asking
@@ -216,12 +229,12 @@ async def test_a_question_whose_work_was_stopped_is_withdrawn(rig: Rig, chat: Ch
     got = await chat.say("red")
     assert got.startswith("This question was withdrawn at ")
     more = chat.say("start over")
-    assert (await answer(rig, "From the beginning.")).state is State.LEASED
+    assert (await answer(rig, "From the beginning.")).state is MessageState.LEASED
     assert await more == "From the beginning."
 
 
 async def test_a_lasting_conversation_answers_without_its_history(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
 ) -> None:
     chat = Chat(rig, client, work, stream=False, name="desk")
     asking = chat.say("paint it")
@@ -240,18 +253,20 @@ async def test_a_lasting_conversation_answers_without_its_history(
 CUT = AskedCall("{}", "d" * 64, "rm -rf the hidden part")
 
 
-async def approve(rig: Rig, call: AskedCall = CUT) -> Lease:
+async def approve(rig: ApiFixture, call: AskedCall = CUT) -> Lease:
     """The next turn of main waits for the approval of a call, shown in part only."""
     lease = await rig.lease("main")
     asked = Suspended(
         b"", "rm -rf …", ("once", "run", "any", "deny"),
         kind=APPROVAL, tool="exec", call=call, call_id="m:k:1",
     )  # fmt: skip
-    await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, lease, asked))
+    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, lease, asked))
     return lease
 
 
-async def test_a_cut_call_is_told_whole_and_allowed_by_the_next_text(rig: Rig, chat: Chat) -> None:
+async def test_a_cut_call_is_told_whole_and_allowed_by_the_next_text(
+    rig: ApiFixture, chat: Chat
+) -> None:
     asking = chat.say("clean up")
     await approve(rig)
     told = await asking
@@ -264,7 +279,7 @@ async def test_a_cut_call_is_told_whole_and_allowed_by_the_next_text(rig: Rig, c
 
 @pytest.mark.parametrize("call", [CUT, AskedCall("{}", "d" * 64)], ids=["cut", "short"])
 async def test_a_client_that_was_not_told_of_a_call_allows_nothing(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, call: AskedCall
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner, call: AskedCall
 ) -> None:
     """Another one of the same lasting conversation was told; its words are about something else."""
     first = Chat(rig, client, work, stream=False, name="desk")
@@ -289,7 +304,7 @@ async def test_a_client_that_was_not_told_of_a_call_allows_nothing(
 
 
 async def test_a_call_can_be_denied_by_whoever_answers(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
 ) -> None:
     first = Chat(rig, client, work, stream=False, name="desk")
     asking = first.say("clean up")
@@ -302,7 +317,7 @@ async def test_a_call_can_be_denied_by_whoever_answers(
 
 
 async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
 ) -> None:
     """A chat that was switched into the session asks its own people."""
     chat = Chat(rig, client, work, stream=False, name="desk")

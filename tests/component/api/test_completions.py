@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 from collections.abc import AsyncIterator
@@ -12,17 +13,17 @@ import openai
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import usage
+from agentsup.mailbox.usage import reports
 from agentsup.model.engine import Usage
 from agentsup.model.errors import Overloaded
 from agentsup.model.message import Lease, Message
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 PATH = "/v1/chat/completions"
 
 
 @pytest.fixture
-async def client(rig: Rig) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(rig: ApiFixture) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
         api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
     ) as made:
@@ -44,7 +45,7 @@ def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 
-async def said_before(rig: Rig, lease: Lease) -> list[tuple[str, str]]:
+async def said_before(rig: ApiFixture, lease: Lease) -> list[tuple[str, str]]:
     """What the turn of a lease is given of its session."""
     rows = await rig.database.read(
         lambda r: r.all(
@@ -55,15 +56,15 @@ async def said_before(rig: Rig, lease: Lease) -> list[tuple[str, str]]:
     return [(row["role"], row["text"]) for row in rows]
 
 
-async def answer(rig: Rig, text: str, name: str = "main") -> Message:
+async def answer(rig: ApiFixture, text: str, name: str = "main") -> Message:
     """Do the next turn of an agent as its stack does, transcript included."""
     lease = await rig.lease(name)
     await finish(rig, lease, text)
     return lease.message
 
 
-async def finish(rig: Rig, lease: Lease, text: str) -> None:
-    from agentsup.agents.transcript import append_tx
+async def finish(rig: ApiFixture, lease: Lease, text: str) -> None:
+    from agentsup.agents.memory.transcript import append_tx
 
     def say(tx: Any) -> None:
         message = lease.message
@@ -76,7 +77,7 @@ async def finish(rig: Rig, lease: Lease, text: str) -> None:
                 text=said,
                 at=1,
             )
-        usage.record_tx(
+        reports.record_tx(
             tx,
             Usage(input_tokens=7, output_tokens=3),
             message_id=message.message_id,
@@ -92,7 +93,7 @@ async def finish(rig: Rig, lease: Lease, text: str) -> None:
 
 
 async def test_an_answer_through_the_official_client(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
 ) -> None:
     work.spawn(answer(rig, "Hello yourself."), name="turn:main")
     got = await client.chat.completions.create(
@@ -111,7 +112,29 @@ async def test_an_answer_through_the_official_client(
     assert got.id == f"chatcmpl-{message.message_id}"
 
 
-async def test_the_agents_are_the_models(rig: Rig, client: openai.AsyncOpenAI) -> None:
+async def test_an_answer_comes_from_the_commit_that_ends_the_turn(
+    rig: ApiFixture,
+    client: openai.AsyncOpenAI,
+    work: TaskOwner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = rig.count_reads(monkeypatch, "completions.settled")
+
+    async def turn() -> None:
+        lease = await rig.lease("main")
+        while not reads:
+            await asyncio.sleep(0)
+        await finish(rig, lease, "Hello yourself.")
+
+    work.spawn(turn(), name="turn:main")
+    got = await client.chat.completions.create(
+        model="main", messages=[{"role": "user", "content": "hello"}]
+    )
+    assert got.choices[0].message.content == "Hello yourself."
+    assert reads == ["completions.settled"]
+
+
+async def test_the_agents_are_the_models(rig: ApiFixture, client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["Scout", "main", "worker"]
     assert (await client.models.retrieve("scout")).id == "Scout"
     with pytest.raises(openai.NotFoundError) as caught:
@@ -120,7 +143,7 @@ async def test_the_agents_are_the_models(rig: Rig, client: openai.AsyncOpenAI) -
 
 
 async def test_a_stream_comes_as_it_is_written(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
 ) -> None:
     stream = await client.chat.completions.create(
         model="main",
@@ -145,9 +168,10 @@ async def test_a_stream_comes_as_it_is_written(
     assert rest[1].choices[0].finish_reason == "stop"
     assert (rest[2].choices, rest[2].usage.total_tokens) == ([], 10)  # type: ignore[union-attr]  # it was asked for
     assert {piece.id for piece in rest} == {first.id}
+    await stream.close()
 
 
-async def test_a_stream_is_server_sent_chunks_with_an_end(rig: Rig, work: TaskOwner) -> None:
+async def test_a_stream_is_server_sent_chunks_with_an_end(rig: ApiFixture, work: TaskOwner) -> None:
     work.spawn(answer(rig, "äöü"), name="turn:main")
     body = {"model": "main", "messages": [user("hi")], "stream": True}
     status, text, headers = await rig.call("POST", PATH, body)
@@ -160,7 +184,7 @@ async def test_a_stream_is_server_sent_chunks_with_an_end(rig: Rig, work: TaskOw
 
 
 async def test_a_conversation_that_is_resent_goes_on_in_its_session(
-    rig: Rig, work: TaskOwner
+    rig: ApiFixture, work: TaskOwner
 ) -> None:
     """The same session as long as the client tells what we told it; else a fresh one."""
     system = {"role": "system", "content": "Be brief."}
@@ -216,7 +240,7 @@ async def test_a_conversation_that_is_resent_goes_on_in_its_session(
     assert (before, other.message.session_id != first.message.session_id) == ([], True)
 
 
-async def test_a_named_conversation_lasts(rig: Rig, work: TaskOwner) -> None:
+async def test_a_named_conversation_lasts(rig: ApiFixture, work: TaskOwner) -> None:
     sessions, lease = [], None
     for text in ("one", "two"):
         body = {"model": "main", "messages": [user("zero"), assistant("0"), user(text)]}
@@ -233,7 +257,7 @@ async def test_a_named_conversation_lasts(rig: Rig, work: TaskOwner) -> None:
     assert sessions[0] == sessions[1]
 
 
-async def test_an_idempotency_key_gives_the_same_answer(rig: Rig, work: TaskOwner) -> None:
+async def test_an_idempotency_key_gives_the_same_answer(rig: ApiFixture, work: TaskOwner) -> None:
     body = {"model": "main", "messages": [user("pay")]}
     headers = {"Idempotency-Key": "k1"}
     asks = [work.spawn(rig.call("POST", PATH, body, headers=headers), name="ask") for _ in range(3)]
@@ -250,7 +274,9 @@ async def test_an_idempotency_key_gives_the_same_answer(rig: Rig, work: TaskOwne
     assert len(await rig.mailbox.list()) == 1
 
 
-async def test_a_client_that_leaves_loses_and_doubles_nothing(rig: Rig, work: TaskOwner) -> None:
+async def test_a_client_that_leaves_loses_and_doubles_nothing(
+    rig: ApiFixture, work: TaskOwner
+) -> None:
     """The official client repeats after its own timeout, and says so: the repetition joins."""
     async with openai.AsyncOpenAI(
         api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=6, timeout=0.8
@@ -271,7 +297,7 @@ async def test_a_client_that_leaves_loses_and_doubles_nothing(rig: Rig, work: Ta
     assert len(await rig.mailbox.list()) == 1
 
 
-async def test_a_stream_left_alone_is_answered_all_the_same(rig: Rig) -> None:
+async def test_a_stream_left_alone_is_answered_all_the_same(rig: ApiFixture) -> None:
     body = {"model": "main", "messages": [user("go on")], "stream": True}
     headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
     async with rig.client.post(rig.url + PATH, json=body, headers=headers) as response:
@@ -290,7 +316,9 @@ async def test_a_stream_left_alone_is_answered_all_the_same(rig: Rig) -> None:
     assert again.message.message_id != lease.message.message_id
 
 
-async def test_what_is_asked_again_much_later_is_meant_anew(rig: Rig, work: TaskOwner) -> None:
+async def test_what_is_asked_again_much_later_is_meant_anew(
+    rig: ApiFixture, work: TaskOwner
+) -> None:
     """A client that counts a failed try of today must not get the answer of last week."""
     body = {"model": "main", "messages": [user("what is new?")]}
     retry = {"X-Stainless-Retry-Count": "1"}
@@ -315,7 +343,7 @@ async def test_what_is_asked_again_much_later_is_meant_anew(rig: Rig, work: Task
 
 
 async def test_the_same_words_of_two_clients_at_once_are_two_requests(
-    rig: Rig, work: TaskOwner
+    rig: ApiFixture, work: TaskOwner
 ) -> None:
     body = {"model": "main", "messages": [user("hello")]}
     asks = [work.spawn(rig.call("POST", PATH, body), name="ask") for _ in range(2)]
@@ -334,7 +362,7 @@ async def test_the_same_words_of_two_clients_at_once_are_two_requests(
 
 
 async def test_a_client_that_hangs_up_while_it_waits_ends_no_turn(
-    rig: Rig, work: TaskOwner
+    rig: ApiFixture, work: TaskOwner
 ) -> None:
     body = {"model": "main", "messages": [user("long work")]}
     asking = work.spawn(rig.call("POST", PATH, body), name="ask")
@@ -349,7 +377,7 @@ async def test_a_client_that_hangs_up_while_it_waits_ends_no_turn(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_went_wrong_is_told_in_their_words(
-    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, stream: bool
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner, stream: bool
 ) -> None:
     async def ask(text: str = "x", model: str = "main") -> Any:
         got = await client.chat.completions.create(
@@ -384,7 +412,7 @@ async def test_what_went_wrong_is_told_in_their_words(
 
 
 async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
-    rig: Rig, work: TaskOwner
+    rig: ApiFixture, work: TaskOwner
 ) -> None:
     async with openai.AsyncOpenAI(
         api_key="wrong", base_url=f"{rig.url}/v1", max_retries=0
@@ -449,7 +477,7 @@ async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
         {"model": "main", "messages": [user("x")], "logprobs": True},
     ],
 )
-async def test_a_wrong_body_is_named(rig: Rig, body: dict[str, Any]) -> None:
+async def test_a_wrong_body_is_named(rig: ApiFixture, body: dict[str, Any]) -> None:
     status, document, _ = await rig.call("POST", PATH, body)
     assert status == 400, document
     error = document["error"]
@@ -461,7 +489,7 @@ async def test_a_wrong_body_is_named(rig: Rig, body: dict[str, Any]) -> None:
     assert await rig.mailbox.list() == []
 
 
-async def test_settings_of_a_model_are_left_to_the_agent(rig: Rig, work: TaskOwner) -> None:
+async def test_settings_of_a_model_are_left_to_the_agent(rig: ApiFixture, work: TaskOwner) -> None:
     body = {
         "model": "main",
         "messages": [user("x")],
@@ -485,7 +513,7 @@ async def test_settings_of_a_model_are_left_to_the_agent(rig: Rig, work: TaskOwn
     assert (await asking)[0] == 200
 
 
-async def test_a_body_that_is_too_large_is_told_in_their_words(rig: Rig) -> None:
+async def test_a_body_that_is_too_large_is_told_in_their_words(rig: ApiFixture) -> None:
     body = {"model": "main", "messages": [user("x" * 1_100_000)]}
     data, headers = io.BytesIO(json.dumps(body).encode()), {"Content-Type": "application/json"}
     status, document, _ = await rig.call("POST", PATH, data=data, headers=headers)
@@ -505,7 +533,7 @@ async def test_a_body_that_is_too_large_is_told_in_their_words(rig: Rig) -> None
     ],
 )
 async def test_an_answer_ends_where_its_reader_wants(
-    rig: Rig, work: TaskOwner, stream: bool, bounds: dict[str, Any], wanted: tuple[str, str]
+    rig: ApiFixture, work: TaskOwner, stream: bool, bounds: dict[str, Any], wanted: tuple[str, str]
 ) -> None:
     """The reader gets so much; the conversation goes on in its session all the same."""
 
@@ -542,7 +570,7 @@ def read_stream(text: str) -> tuple[str, str]:
     return "".join(one["delta"].get("content", "") for one in choices), choices[-1]["finish_reason"]
 
 
-async def test_parts_of_text_are_one_text(rig: Rig, work: TaskOwner) -> None:
+async def test_parts_of_text_are_one_text(rig: ApiFixture, work: TaskOwner) -> None:
     parts = [{"type": "text", "text": "look"}, {"type": "text", "text": "here"}]
     body = {"model": "main", "messages": [user("first"), {"role": "user", "content": parts}]}
     asking = work.spawn(rig.call("POST", PATH, body), name="ask")
@@ -551,12 +579,12 @@ async def test_parts_of_text_are_one_text(rig: Rig, work: TaskOwner) -> None:
 
 
 async def test_a_full_house_is_told_before_anything_is_stored(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(kind: str) -> Any:
         raise Overloaded("too many", queue="api.waits", size=1, limit=1)
 
-    from agentsup.api.app import API
+    from agentsup.api.server.app import API
 
     monkeypatch.setattr(rig.server._app[API].connections, "admit", full)
     for stream in (False, True):
@@ -564,3 +592,77 @@ async def test_a_full_house_is_told_before_anything_is_stored(
         status, document, _ = await rig.call("POST", PATH, body)
         assert (status, document["error"]["type"]) == (429, "rate_limit_error")
     assert await rig.mailbox.list() == []
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def shown(data: bytes, text: str = "what is it?") -> dict[str, Any]:
+    url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    parts = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url}}]
+    return {"role": "user", "content": parts}
+
+
+async def test_a_picture_comes_as_a_file_of_the_message(
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
+) -> None:
+    first: Any = shown(b"\x89PNG one")
+    asking = work.spawn(
+        client.chat.completions.create(model="main", messages=[first]), name="asking"
+    )
+    lease = await rig.lease("main")
+    text, file = lease.message.parts
+    assert (text.text, file.name) == ("what is it?", "picture.png")
+    assert (rig.deps.web.workspace("main") / file.path).read_bytes() == b"\x89PNG one"
+    await finish(rig, lease, "a cat")
+    assert (await asking).choices[0].message.content == "a cat"
+    # The conversation is recognised by the picture, too: another one is another conversation.
+    for data, is_same in ((b"\x89PNG one", True), (b"\x89PNG two", False)):
+        again: Any = [shown(data), assistant("a cat"), user("and now?")]
+        asking = work.spawn(
+            client.chat.completions.create(model="main", messages=again), name="asking again"
+        )
+        later = await rig.lease("main")
+        assert (later.message.session_id == lease.message.session_id) is is_same
+        assert [part.type for part in later.message.parts] == ["text"]
+        await finish(rig, later, "still")
+        await asking
+
+
+async def test_a_document_and_a_recording_come_as_files_without_a_text(
+    rig: ApiFixture, client: openai.AsyncOpenAI, work: TaskOwner
+) -> None:
+    bill = f"data:application/pdf;base64,{base64.b64encode(b'%PDF-').decode()}"
+    parts: Any = [
+        {"type": "file", "file": {"filename": "../../bill 1.pdf", "file_data": bill}},
+        {"type": "input_audio", "input_audio": {"data": "T2dnUw==", "format": "ogg"}},
+    ]
+    asking = work.spawn(
+        client.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}]),
+        name="asking",
+    )
+    lease = await rig.lease("main")
+    _, document, recording = lease.message.parts
+    assert (document.name, recording.name) == ("_.._bill_1.pdf", "voice.ogg")
+    assert document.path.startswith("inbox/v1-")
+    assert (rig.deps.web.workspace("main") / recording.path).read_bytes() == b"OggS"
+    await finish(rig, lease, "read")
+    await asking
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}},
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "input_audio", "input_audio": "x"},
+    ],
+)
+async def test_a_file_that_is_not_in_the_request_is_refused(
+    rig: ApiFixture, part: dict[str, Any]
+) -> None:
+    body = {"model": "main", "messages": [{"role": "user", "content": [part]}]}
+    status, document, _ = await rig.call("POST", PATH, body)
+    assert status == 400, document
+    assert "messages[0].content[0]" in document["error"]["message"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.api.listener import Listener
-from agentsup.api.peers import Peers
-from agentsup.api.ports import ApiLimits
+from agentsup.api.http.accepting import AcceptLoop
+from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.http.peers import Peers
 from agentsup.kit.clock import SystemClock
 from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import Overloaded
@@ -63,7 +63,7 @@ class Rig:
         self.served: list[Served] = []
         self.tasks: set[asyncio.Future[None]] = set()
         self.news, self.go_on = asyncio.Event(), asyncio.Event()
-        self.listener = Listener(self.peers, lambda: Served(self), clock=SystemClock())
+        self.listener = AcceptLoop(self.peers, lambda: Served(self), clock=SystemClock())
         self.port = 0
 
     async def connect(self, said: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -83,7 +83,8 @@ class Rig:
 @contextlib.asynccontextmanager
 async def listening(limits: ApiLimits = LIMITS) -> AsyncIterator[Rig]:
     rig = Rig(limits)
-    rig.port = await rig.listener.start("127.0.0.1", 0)
+    _, rig.port = await rig.listener.bind("127.0.0.1", 0)
+    rig.listener.accept()
     try:
         yield rig
     finally:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
+import json
+import logging
 import socket
 
+import aiohttp
 import pytest
+from multidict import CIMultiDict
 
-from agentsup.api.access import Access
-from agentsup.api.app import ROUTES
-from agentsup.api.route import Route
-from tests.component.api.conftest import Rig
+from agentsup.api.http.access import Access
+from agentsup.api.http.gate import SECURITY_HEADERS
+from agentsup.api.http.route import ApiRoute
+from agentsup.api.server.app import ROUTES
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 PATHS = [pytest.param(r, id=f"{r.method} {r.path}") for r in ROUTES]
 HARMLESS = {
@@ -24,11 +31,11 @@ HARMLESS = {
 EASY = (Access.OPEN, Access.ANY)
 
 
-def path_of(route: Route) -> str:
+def path_of(route: ApiRoute) -> str:
     return route.path.format(**HARMLESS)
 
 
-async def status(rig: Rig, route: Route, token: str | None, **headers: str) -> int:
+async def status(rig: ApiFixture, route: ApiRoute, token: str | None, **headers: str) -> int:
     """Status of a request that would do nothing if it were let in: no body, or unknown names."""
     sent = {"Authorization": f"Bearer {token}"} if token else {}
     async with rig.client.request(
@@ -38,27 +45,26 @@ async def status(rig: Rig, route: Route, token: str | None, **headers: str) -> i
 
 
 @pytest.mark.parametrize("route", PATHS)
-async def test_each_credential_on_each_route(rig: Rig, route: Route) -> None:
+async def test_each_credential_on_each_route(rig: ApiFixture, route: ApiRoute) -> None:
     run = rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     is_open = route.access is Access.OPEN
     for token in (None, "wrong", "wröng"):
         got = await status(rig, route, token)
-        # A sign-in without Origin is no browser's; the page may not be part of the package.
-        opened = (403,) if route.method == "POST" else (200, 404)
+        # A sign-in has a body; the page may not be part of the package.
+        opened = (415,) if route.method == "POST" else (200, 404)
         wanted = opened if is_open else (401,)
         assert got in wanted, (token, got)
     for token in (rig.agent_tokens["worker"], run):
         got = await status(rig, route, token)
-        let_in = route.access in EASY or (route.access is Access.RUN and token == run)
+        let_in = route.access in EASY or route.access is Access.RUN
         assert (got not in (401, 403)) if let_in else (got == 403), got
     got = await status(rig, route, "operator-token-of-the-test")
     assert (got == 403) if route.access is Access.RUN else (got not in (401, 403))
 
 
-@pytest.mark.parametrize("route", PATHS)
-async def test_foreign_pages_and_rebound_names_get_nothing(rig: Rig, route: Route) -> None:
+async def test_foreign_pages_and_rebound_names_get_nothing(rig: ApiFixture) -> None:
     port = rig.server.port
-    for headers in (
+    foreign = (
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": f"http://127.0.0.1:{port + 1}"},
@@ -68,8 +74,11 @@ async def test_foreign_pages_and_rebound_names_get_nothing(rig: Rig, route: Rout
         {"Host": f"127.0.0.1:{port + 1}"},
         {"Host": "agents.example.evil"},
         {"Host": "other.example"},
-    ):
-        assert await status(rig, route, "operator-token-of-the-test", **headers) == 403, headers
+    )
+    for route in ROUTES:
+        for headers in foreign:
+            got = await status(rig, route, "operator-token-of-the-test", **headers)
+            assert got == 403, (route.method, route.path, headers)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +92,7 @@ async def test_foreign_pages_and_rebound_names_get_nothing(rig: Rig, route: Rout
         "other.example:9000",
     ],
 )
-async def test_our_names_are_served(rig: Rig, host: str) -> None:
+async def test_our_names_are_served(rig: ApiFixture, host: str) -> None:
     host = host.format(port=rig.server.port)
     for origin in ({}, {"Origin": f"http://{host.lower()}"}):
         got, document, _ = await rig.call(
@@ -92,7 +101,7 @@ async def test_our_names_are_served(rig: Rig, host: str) -> None:
         assert (got, document) == (200, {"agents": ["Scout", "main", "worker"]})
 
 
-async def test_tokens_end_with_their_agent_and_run(rig: Rig) -> None:
+async def test_tokens_end_with_their_agent_and_run(rig: ApiFixture) -> None:
     run = rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     assert (await rig.call("GET", "/interagent/agents", token=run))[0] == 200
     rig.tokens.revoke(run)
@@ -109,7 +118,7 @@ async def test_tokens_end_with_their_agent_and_run(rig: Rig) -> None:
     [("GET", "/nowhere", 404), ("DELETE", "/agents", 405), ("PUT", "/interagent/send", 405)],
 )
 async def test_a_token_is_asked_for_before_anything_is_told(
-    rig: Rig, method: str, path: str, wanted: int
+    rig: ApiFixture, method: str, path: str, wanted: int
 ) -> None:
     got, document, headers = await rig.call(method, path, token=None)
     assert got == document["status"] == 401
@@ -122,7 +131,7 @@ async def test_a_token_is_asked_for_before_anything_is_told(
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
-async def test_only_bearer_is_a_token(rig: Rig, scheme: str) -> None:
+async def test_only_bearer_is_a_token(rig: ApiFixture, scheme: str) -> None:
     value = f"{scheme} operator-token-of-the-test".strip()
     got, _, _ = await rig.call("GET", "/agents", token=None, headers={"Authorization": value})
     assert got == 401
@@ -132,7 +141,7 @@ async def test_only_bearer_is_a_token(rig: Rig, scheme: str) -> None:
     "media",
     ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", None],
 )
-async def test_a_post_must_be_json(rig: Rig, media: str | None) -> None:
+async def test_a_post_must_be_json(rig: ApiFixture, media: str | None) -> None:
     head = f"POST /interagent/send_async HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\n"
     head += f"Content-Type: {media}\r\n" if media else ""
     body = '{"to":"worker","message":"do it"}'
@@ -141,10 +150,8 @@ async def test_a_post_must_be_json(rig: Rig, media: str | None) -> None:
     assert await rig.mailbox.list() == []
 
 
-async def raw(rig: Rig, head: str, body: str, *, token: bool) -> int:
+async def raw(rig: ApiFixture, head: str, body: str, *, token: bool) -> int:
     """Status of a request written by hand."""
-    import asyncio
-
     if token:
         head += "Authorization: Bearer operator-token-of-the-test\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
@@ -161,14 +168,16 @@ async def raw(rig: Rig, head: str, body: str, *, token: bool) -> int:
 
 
 @pytest.mark.parametrize("hosts", [(), ("evil.example",), ("{own}", "evil.example")])
-async def test_a_missing_or_doubled_host_is_refused(rig: Rig, hosts: tuple[str, ...]) -> None:
+async def test_a_missing_or_doubled_host_is_refused(
+    rig: ApiFixture, hosts: tuple[str, ...]
+) -> None:
     own = f"127.0.0.1:{rig.server.port}"
     head = "GET /interagent/agents HTTP/1.1\r\n"
     head += "".join(f"Host: {host.format(own=own)}\r\n" for host in hosts)
     assert await raw(rig, head, "", token=True) in (400, 403)
 
 
-async def test_an_action_without_a_body_needs_no_content_type(rig: Rig) -> None:
+async def test_an_action_without_a_body_needs_no_content_type(rig: ApiFixture) -> None:
     head = f"POST /agents/worker/stop HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\n"
     assert await raw(rig, head, "", token=True) == 200
     assert await raw(rig, head, '{"x":1}', token=True) == 415
@@ -177,7 +186,7 @@ async def test_an_action_without_a_body_needs_no_content_type(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_over_a_mebibyte_is_413(rig: Rig, chunked: bool) -> None:
+async def test_a_body_over_a_mebibyte_is_413(rig: ApiFixture, chunked: bool) -> None:
     frame = b'{"to":"worker","message":"%s"}'
     room = 1024 * 1024 - len(frame) + 2
 
@@ -212,7 +221,7 @@ async def test_a_body_over_a_mebibyte_is_413(rig: Rig, chunked: bool) -> None:
     ],
 )
 async def test_while_draining_no_work_is_taken_and_reads_are_served(
-    rig: Rig, path: str, body: dict[str, str] | None
+    rig: ApiFixture, path: str, body: dict[str, str] | None
 ) -> None:
     rig.control.is_draining = True
     got, document, headers = await rig.call("POST", path, body)
@@ -226,7 +235,7 @@ async def test_while_draining_no_work_is_taken_and_reads_are_served(
     assert await rig.mailbox.list() == []
 
 
-async def test_every_answer_carries_the_headers_that_browsers_obey(rig: Rig) -> None:
+async def test_every_answer_carries_the_headers_that_browsers_obey(rig: ApiFixture) -> None:
     for path in ("/healthz", "/agents", "/nowhere"):
         _, _, headers = await rig.call("GET", path)
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -238,8 +247,88 @@ async def test_every_answer_carries_the_headers_that_browsers_obey(rig: Rig) -> 
         assert "Access-Control-Allow-Origin" not in headers
 
 
+MALFORMED = (
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {secret}\x01\r\n\r\n",
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\nAuthorization Bearer {secret}\r\n\r\n",
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\n Authorization: Bearer {secret}\r\n\r\n",
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\nX-{secret}\r\n\r\n",
+    "GET /agents?{secret} HTTP/9.9x\r\nHost: {host}\r\n\r\n",
+    "{secret} /agents\r\n\r\n",
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\nContent-Length: {secret}\r\n\r\n",
+    "GET /agents HTTP/1.1\r\nHost: {host}\r\nX-Long: {secret}" + "x" * 9000 + "\r\n\r\n",
+)
+
+
+async def raw_answer(rig: ApiFixture, sent: str) -> tuple[int, CIMultiDict[str], str]:
+    """Status, headers and body of the answer to bytes written by hand."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    try:
+        writer.write(sent.encode("latin-1"))
+        async with asyncio.timeout(5):
+            answer = (await reader.read()).decode("latin-1")
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+    head, _, body = answer.partition("\r\n\r\n")
+    first, *lines = head.split("\r\n")
+    headers = CIMultiDict((name, value) for name, _, value in (x.partition(": ") for x in lines))
+    return int(first.split()[1]), headers, body
+
+
+@pytest.mark.parametrize("sent", MALFORMED)
+async def test_a_request_that_is_none_is_refused_without_an_echo(
+    rig: ApiFixture, sent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the answer nor the log repeats what was sent: it may hold a secret."""
+    caplog.set_level(logging.DEBUG)
+    host = f"127.0.0.1:{rig.server.port}"
+    status, headers, body = await raw_answer(rig, sent.format(host=host, secret=OPERATOR_TOKEN))
+    assert status == 400
+    assert json.loads(body)["code"] == "bad_request"
+    assert OPERATOR_TOKEN not in body
+    for name, value in SECURITY_HEADERS.items():
+        assert headers[name] == value
+    assert OPERATOR_TOKEN not in caplog.text
+    assert "Traceback" not in caplog.text
+    assert "malformed" in caplog.text
+
+
+async def test_a_body_that_breaks_off_its_form_is_refused_without_an_echo(
+    rig: ApiFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    head = (
+        f"POST /stop_all HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\n"
+        f"Authorization: Bearer {OPERATOR_TOKEN}\r\nContent-Type: application/json\r\n"
+        "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    status, _, body = await raw_answer(rig, f"{head}zz{OPERATOR_TOKEN}\r\n\r\n")
+    assert status == 400
+    assert OPERATOR_TOKEN not in body
+    assert OPERATOR_TOKEN not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("offered", ["bearer.{}", "bearer.{}, other", "other"])
+async def test_a_socket_with_other_subprotocols_is_refused_and_they_are_not_logged(
+    rig: ApiFixture, offered: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sent = {
+        "Authorization": f"Bearer {OPERATOR_TOKEN}",
+        "Sec-WebSocket-Protocol": offered.format(OPERATOR_TOKEN),
+    }
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        async with rig.client.ws_connect(f"{rig.url}/ws", headers=sent):
+            pass
+    assert caught.value.status == 400
+    assert OPERATOR_TOKEN not in caplog.text
+    assert "overlap" not in caplog.text
+
+
 async def test_a_defect_becomes_a_problem_that_names_its_log_line(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken() -> None:
         raise ZeroDivisionError("secret detail")
@@ -252,8 +341,8 @@ async def test_a_defect_becomes_a_problem_that_names_its_log_line(
     assert any(document["request_id"] in record.getMessage() for record in caplog.records)
 
 
-async def test_a_taken_port_is_named_with_what_to_do(rig: Rig) -> None:
-    from agentsup.api.server import ApiServer
+async def test_a_taken_port_is_named_with_what_to_do(rig: ApiFixture) -> None:
+    from agentsup.api.server.listener import ApiServer
     from agentsup.model.errors import ConfigError
 
     second = ApiServer(rig.deps, port=rig.server.port)
@@ -265,8 +354,8 @@ async def test_a_taken_port_is_named_with_what_to_do(rig: Rig) -> None:
     await second.close()
 
 
-async def test_an_address_of_another_machine_is_named(rig: Rig) -> None:
-    from agentsup.api.server import ApiServer
+async def test_an_address_of_another_machine_is_named(rig: ApiFixture) -> None:
+    from agentsup.api.server.listener import ApiServer
     from agentsup.model.errors import ConfigError
 
     with pytest.raises(ConfigError) as caught:
@@ -274,7 +363,62 @@ async def test_an_address_of_another_machine_is_named(rig: Rig) -> None:
     assert caught.value.field == "api.bind"
 
 
-async def test_after_close_nothing_listens(rig: Rig) -> None:
+async def test_after_close_nothing_listens(rig: ApiFixture) -> None:
     await rig.server.close()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", rig.server.port)) != 0
+
+
+# -- a browser under a name that is not ours -------------------------------------------------------
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def shown_at(rig: ApiFixture, host: str, **headers: str) -> tuple[int, str, str]:
+    async with rig.client.get(f"{rig.url}/", headers={"Host": host, **headers}) as response:
+        return response.status, response.content_type, await response.text()
+
+
+async def test_a_browser_with_a_wrong_name_reads_which_setting_to_change(rig: ApiFixture) -> None:
+    status, media, text = await shown_at(rig, "laptop.tail1234.ts.net", **BROWSER)
+    assert (status, media) == (403, "text/html")
+    assert "allowed_hosts = [&quot;laptop.tail1234.ts.net&quot;]" in text
+    assert "config.toml" in text
+    assert "close this page" in text
+    assert "<script" not in text
+    spoken = {**BROWSER, "Accept-Language": "de-AT,de;q=0.9"}
+    assert "schließe diese Seite" in (await shown_at(rig, "[fd00::7]:8799", **spoken))[2]
+    assert "[fd00::7]" in (await shown_at(rig, "[fd00::7]:8799", **spoken))[2]
+
+
+async def test_programs_with_a_wrong_name_get_a_problem_document(rig: ApiFixture) -> None:
+    for headers in ({}, {"Accept": "application/json"}, {"Accept": "*/*"}):
+        status, media, text = await shown_at(rig, "laptop.example", **headers)
+        assert (status, media) == (403, "application/problem+json"), headers
+        assert json.loads(text)["reason"] == "host"
+    async with rig.client.post(
+        f"{rig.url}/web/login", json={"token": "x"}, headers={**BROWSER, "Host": "laptop.example"}
+    ) as response:
+        assert response.content_type == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "<script>alert(1)</script>",
+        '"><img src=x>',
+        "a'b.example",
+        "evil.example/path",
+        "x" * 400,
+        "{what}.example",
+        "evil.example:99999999",
+        "[::1]<b>",
+        "-a.example",
+    ],
+)
+async def test_a_hostile_name_is_not_repeated(rig: ApiFixture, host: str) -> None:
+    status, media, text = await shown_at(rig, host, **BROWSER)
+    assert host not in text
+    if media == "text/html":  # else the parser refused it before
+        assert status == 403
+        assert "allowed_hosts = [&quot;agents.home.example&quot;]" in text

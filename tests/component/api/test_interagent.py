@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.slots import Slots
-from agentsup.model.message import DeliverTo, Lane, NewMessage, State, text_parts
+from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.work.slots import SlotPool
+from agentsup.model.message import DeliverTo, LaneName, MessageState, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
-from tests.component.api.conftest import LIMITS, Rig
+from tests.component.api.conftest import LIMITS, ApiFixture
 
 SEND = "/interagent/send"
 SEND_ASYNC = "/interagent/send_async"
@@ -21,11 +21,13 @@ SEND_ASYNC = "/interagent/send_async"
 class Asking:
     """A call under way."""
 
-    def __init__(self, rig: Rig, owner: TaskOwner, body: dict[str, Any], **more: Any) -> None:
+    def __init__(
+        self, rig: ApiFixture, owner: TaskOwner, body: dict[str, Any], **more: Any
+    ) -> None:
         self.task = owner.spawn(rig.call("POST", SEND, body, **more), name="test:ask")
 
 
-async def test_send_answers_with_the_agents_text(rig: Rig) -> None:
+async def test_send_answers_with_the_agents_text(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     asking = Asking(rig, owner, {"to": "WORKER", "message": "how many?", "priority": "High"})
     lease = await rig.lease("worker")
@@ -44,7 +46,7 @@ async def test_send_answers_with_the_agents_text(rig: Rig) -> None:
     }
 
 
-async def test_an_engine_failure_is_never_success(rig: Rig) -> None:
+async def test_an_engine_failure_is_never_success(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     asking = Asking(rig, owner, {"to": "worker", "message": "go"})
     lease = await rig.lease("worker")
@@ -62,7 +64,7 @@ async def test_an_engine_failure_is_never_success(rig: Rig) -> None:
     assert result["error"] == "the model refused the key"
 
 
-async def test_past_its_timeout_send_fails_and_the_message_goes_on(rig: Rig) -> None:
+async def test_past_its_timeout_send_fails_and_the_message_goes_on(rig: ApiFixture) -> None:
     status, document, _ = await rig.call(
         "POST", SEND, {"to": "worker", "message": "slow", "timeout": 0.05}
     )
@@ -75,7 +77,7 @@ async def test_past_its_timeout_send_fails_and_the_message_goes_on(rig: Rig) -> 
 
 
 @pytest.mark.parametrize("state", ["failed", "stopped"])
-async def test_a_down_agent_refuses_send_and_queues_send_async(rig: Rig, state: str) -> None:
+async def test_a_down_agent_refuses_send_and_queues_send_async(rig: ApiFixture, state: str) -> None:
     rig.directory.set_status("worker", state, "its token was refused")
     status, document, _ = await rig.call("POST", SEND, {"to": "worker", "message": "hello"})
     assert (status, document["code"], document["success"]) == (409, "agent_down", False)
@@ -86,7 +88,9 @@ async def test_a_down_agent_refuses_send_and_queues_send_async(rig: Rig, state: 
     assert (await rig.mailbox.get(document["task_id"])).text == "hello"
 
 
-async def test_a_key_said_again_names_the_same_message_and_another_body_conflicts(rig: Rig) -> None:
+async def test_a_key_said_again_names_the_same_message_and_another_body_conflicts(
+    rig: ApiFixture,
+) -> None:
     body = {"to": "worker", "message": "once", "idempotency_key": "k1"}
     first = await rig.call("POST", SEND_ASYNC, body)
     again = await rig.call("POST", SEND_ASYNC, body)
@@ -101,7 +105,7 @@ async def test_a_key_said_again_names_the_same_message_and_another_body_conflict
     assert len(await rig.mailbox.list()) == 1
 
 
-async def test_a_key_said_again_to_send_gives_the_same_answer(rig: Rig) -> None:
+async def test_a_key_said_again_to_send_gives_the_same_answer(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     body = {"to": "worker", "message": "once", "idempotency_key": "k2"}
     asking = Asking(rig, owner, body)
@@ -113,7 +117,7 @@ async def test_a_key_said_again_to_send_gives_the_same_answer(rig: Rig) -> None:
     assert (await rig.call("POST", SEND, {**body, "message": "other"}))[0] == 409
 
 
-async def test_the_sender_comes_from_the_token(rig: Rig) -> None:
+async def test_the_sender_comes_from_the_token(rig: ApiFixture) -> None:
     token = rig.agent_tokens["Scout"]
     for name, wanted in (("main", 403), ("scout", 202), (None, 202)):
         body = {"to": "worker", "message": "mine", "from": name, "silent": True}
@@ -126,7 +130,7 @@ async def test_the_sender_comes_from_the_token(rig: Rig) -> None:
             assert (document["field"], document["success"]) == ("from", False)
 
 
-async def test_a_runs_token_sends_as_its_agent(rig: Rig) -> None:
+async def test_a_runs_token_sends_as_its_agent(rig: ApiFixture) -> None:
     run = rig.tokens.issue_run("agt_Scout", "Scout", "msg_1")
     status, document, _ = await rig.call(
         "POST", SEND_ASYNC, {"to": "worker", "message": "x"}, token=run
@@ -139,7 +143,7 @@ async def test_a_runs_token_sends_as_its_agent(rig: Rig) -> None:
     assert (status, document["code"]) == (409, "loop_detected")
 
 
-async def test_the_operator_may_send_as_any_agent_that_exists(rig: Rig) -> None:
+async def test_the_operator_may_send_as_any_agent_that_exists(rig: ApiFixture) -> None:
     body = {"to": "worker", "message": "x", "from": "Scout"}
     status, document, _ = await rig.call("POST", SEND_ASYNC, body)
     assert status == 202
@@ -150,7 +154,7 @@ async def test_the_operator_may_send_as_any_agent_that_exists(rig: Rig) -> None:
     assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == ""
 
 
-async def test_an_agent_can_not_have_results_put_before_another(rig: Rig) -> None:
+async def test_an_agent_can_not_have_results_put_before_another(rig: ApiFixture) -> None:
     body = {"to": "worker", "message": "x", "reply_to": "main"}
     token = rig.agent_tokens["Scout"]
     status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
@@ -161,7 +165,7 @@ async def test_an_agent_can_not_have_results_put_before_another(rig: Rig) -> Non
     assert (message.deliver_to.kind, message.deliver_to.agent_id) == ("mailbox", "agt_main")
 
 
-async def test_unknown_and_removed_agents(rig: Rig) -> None:
+async def test_unknown_and_removed_agents(rig: ApiFixture) -> None:
     rig.directory.removed.add("gone")
     for path in (SEND, SEND_ASYNC):
         status, document, _ = await rig.call("POST", path, {"to": "ghost", "message": "x"})
@@ -171,7 +175,7 @@ async def test_unknown_and_removed_agents(rig: Rig) -> None:
         assert (status, document["success"]) == (410, False)
 
 
-async def test_a_full_queue_is_429_with_its_name_and_size(rig: Rig) -> None:
+async def test_a_full_queue_is_429_with_its_name_and_size(rig: ApiFixture) -> None:
     for _ in range(5):
         assert (await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"}))[0] == 202
     status, document, headers = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"})
@@ -205,7 +209,7 @@ async def test_a_full_queue_is_429_with_its_name_and_size(rig: Rig) -> None:
         ({"to": "worker", "message": "x", "idempotencykey": "k"}, "idempotencykey"),
     ],
 )
-async def test_a_wrong_field_is_named(rig: Rig, body: dict[str, Any], field: str) -> None:
+async def test_a_wrong_field_is_named(rig: ApiFixture, body: dict[str, Any], field: str) -> None:
     for path in (SEND, SEND_ASYNC):
         status, document, _ = await rig.call("POST", path, body)
         assert status == 400, document
@@ -229,7 +233,7 @@ async def test_a_wrong_field_is_named(rig: Rig, body: dict[str, Any], field: str
     ],
     ids=["empty", "cut", "list", "text", "null", "bytes", "surrogate", "deep"],
 )
-async def test_what_is_no_json_object_is_400(rig: Rig, raw: bytes) -> None:
+async def test_what_is_no_json_object_is_400(rig: ApiFixture, raw: bytes) -> None:
     status, document, _ = await rig.call(
         "POST", SEND_ASYNC, data=raw, headers={"Content-Type": "application/json"}
     )
@@ -237,7 +241,7 @@ async def test_what_is_no_json_object_is_400(rig: Rig, raw: bytes) -> None:
     assert document["field"] == "body"
 
 
-async def _talked(rig: Rig, agent: str, channel: str, conversation: str) -> None:
+async def _talked(rig: ApiFixture, agent: str, channel: str, conversation: str) -> None:
     """Somebody has written to the agent there."""
     await rig.mailbox.accept(
         NewMessage(
@@ -252,7 +256,7 @@ async def _talked(rig: Rig, agent: str, channel: str, conversation: str) -> None
     )
 
 
-async def test_a_chat_that_is_named_is_that_of_its_platform(rig: Rig) -> None:
+async def test_a_chat_that_is_named_is_that_of_its_platform(rig: ApiFixture) -> None:
     """As the predecessor's scripts name the chat and topic that they work for, for an operator. A
     console conversation of the same name, such as results without a place left, is never meant."""
     for channel, agent, conversation in (
@@ -276,7 +280,7 @@ async def test_a_chat_that_is_named_is_that_of_its_platform(rig: Rig) -> None:
         )
 
 
-async def test_a_chat_in_which_nobody_wrote_is_refused(rig: Rig) -> None:
+async def test_a_chat_in_which_nobody_wrote_is_refused(rig: ApiFixture) -> None:
     await _talked(rig, "worker", "telegram", "1001")
     body = {"to": "Scout", "message": "x", "from": "worker"}
     for named in ({"chat_id": 1002}, {"chat_id": "1001", "topic_id": 7}, {"chat_id": -100}):
@@ -294,7 +298,7 @@ async def test_a_chat_in_which_nobody_wrote_is_refused(rig: Rig) -> None:
     assert (status, document["field"]) == (403, "chat_id")
 
 
-async def test_an_engine_names_no_chat_but_its_turns_own(rig: Rig) -> None:
+async def test_an_engine_names_no_chat_but_its_turns_own(rig: ApiFixture) -> None:
     """With and without a running turn, whatever platform's and agent's the chat is."""
     for conversation in ("1001", "1002"):
         await _talked(rig, "worker", "telegram", conversation)
@@ -312,7 +316,7 @@ async def test_an_engine_names_no_chat_but_its_turns_own(rig: Rig) -> None:
             assert (status, document["field"]) == (403, "chat_id"), other
 
 
-async def test_an_engines_thread_is_a_key_of_its_own(rig: Rig) -> None:
+async def test_an_engines_thread_is_a_key_of_its_own(rig: ApiFixture) -> None:
     """Whatever it is called: a chat's key, a session's id, another agent's thread."""
     await _talked(rig, "worker", "telegram", "1001")
     (private,) = await rig.mailbox.list(agent_id="agt_worker")
@@ -338,7 +342,7 @@ async def test_an_engines_thread_is_a_key_of_its_own(rig: Rig) -> None:
     assert (await rig.call("POST", SEND_ASYNC, operators))[1]["session"] == pointed
 
 
-async def test_a_result_tells_its_times_and_waits_when_asked(rig: Rig) -> None:
+async def test_a_result_tells_its_times_and_waits_when_asked(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     _, sent, _ = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"})
     path = f"/interagent/results/{sent['task_id']}"
@@ -358,7 +362,7 @@ async def test_a_result_tells_its_times_and_waits_when_asked(rig: Rig) -> None:
         assert (status, document["field"]) == (400, query.partition("=")[0]), query
 
 
-async def test_an_agent_reads_only_what_it_sent_or_got(rig: Rig) -> None:
+async def test_an_agent_reads_only_what_it_sent_or_got(rig: ApiFixture) -> None:
     _, sent, _ = await rig.call(
         "POST", SEND_ASYNC, {"to": "worker", "message": "x"}, token=rig.agent_tokens["Scout"]
     )
@@ -369,7 +373,7 @@ async def test_an_agent_reads_only_what_it_sent_or_got(rig: Rig) -> None:
     assert (status, document["success"]) == (404, False)
 
 
-async def test_a_session_belongs_to_agent_and_sender_unless_told_otherwise(rig: Rig) -> None:
+async def test_a_session_belongs_to_agent_and_sender_unless_told_otherwise(rig: ApiFixture) -> None:
     async def session(**more: Any) -> str:
         body = {"to": "worker", "message": "x", **more}
         return str((await rig.call("POST", SEND_ASYNC, body))[1]["session"])
@@ -382,7 +386,7 @@ async def test_a_session_belongs_to_agent_and_sender_unless_told_otherwise(rig: 
     assert await session() == fresh
 
 
-async def test_waits_are_bounded_and_end_with_the_listener(rig: Rig) -> None:
+async def test_waits_are_bounded_and_end_with_the_listener(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     asking = [
         Asking(rig, owner, {"to": "worker", "message": str(number)}).task for number in range(4)
@@ -402,7 +406,7 @@ async def test_waits_are_bounded_and_end_with_the_listener(rig: Rig) -> None:
 
 @pytest.mark.parametrize("way", ["send", "result"])
 async def test_a_client_that_leaves_gives_its_place_back_and_its_message_goes_on(
-    rig: Rig, way: str
+    rig: ApiFixture, way: str
 ) -> None:
     owner = TaskOwner("test")
     body = {"to": "worker", "message": "slow"}
@@ -416,17 +420,19 @@ async def test_a_client_that_leaves_gives_its_place_back_and_its_message_goes_on
     await rig.until_open("waits", 1)
     asking.cancel()
     await rig.until_open("waits", 0)
-    assert (await rig.mailbox.get(lease.message.message_id)).state is State.LEASED
+    assert (await rig.mailbox.get(lease.message.message_id)).state is MessageState.LEASED
     await rig.finish(lease, "here all the same")
     _, result, _ = await rig.call("GET", f"/interagent/results/{lease.message.message_id}")
     assert (result["success"], result["text"]) == (True, "here all the same")
 
 
-async def test_a_turn_whose_program_left_while_it_asked_is_told_the_answer_later(rig: Rig) -> None:
+async def test_a_turn_whose_program_left_while_it_asked_is_told_the_answer_later(
+    rig: ApiFixture,
+) -> None:
     await rig.call("POST", SEND_ASYNC, {"to": "main", "message": "ask"})
     turn = await rig.lease("main")
-    slots = Slots(dict.fromkeys(Lane, 1), lambda: None)
-    rig.askers["agt_main"] = Asker(turn, slots.take(Lane.INTERACTIVE))
+    slots = SlotPool(dict.fromkeys(LaneName, 1), lambda: None)
+    rig.askers["agt_main"] = Asker(turn, slots.take(LaneName.INTERACTIVE))
     run = rig.tokens.issue_run("agt_main", "main", turn.message.message_id)
     body = {"to": "worker", "message": "slow", "timeout": 4 * LIMITS.heartbeat_s}
     asking = Asking(rig, TaskOwner("test"), body, token=run).task
@@ -437,7 +443,7 @@ async def test_a_turn_whose_program_left_while_it_asked_is_told_the_answer_later
     assert not (await rig.mailbox.get(asked)).deliver_to.waited
 
 
-async def test_health_and_names(rig: Rig) -> None:
+async def test_health_and_names(rig: ApiFixture) -> None:
     rig.directory.set_status("Scout", "failed", "boom")
     status, document, _ = await rig.call(
         "GET", "/interagent/health", token=rig.agent_tokens["main"]

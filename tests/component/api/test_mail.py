@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.dispatcher import Dispatcher
-from agentsup.mailbox.letters import Letter
+from agentsup.mailbox.mail.dispatcher import Dispatcher
+from agentsup.mailbox.mail.values import new_mail
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import ApiFixture
 
 WORKER = Principal(PrincipalKind.AGENT, "agt_worker", "worker")
 
 
-async def letters(rig: Rig, count: int) -> list[str]:
+async def letters(rig: ApiFixture, count: int) -> list[str]:
     """Letters of worker's to Scout, oldest first."""
-    dispatcher = rig.deps.post
+    dispatcher = rig.deps.dispatcher
     assert isinstance(dispatcher, Dispatcher)
     sent = [
-        await dispatcher.send("Scout", Letter(f"letter {n}"), caller=WORKER) for n in range(count)
+        await dispatcher.send("Scout", new_mail(f"letter {n}"), caller=WORKER) for n in range(count)
     ]
     return [each.message_id for each in sent]
 
 
-async def mail(rig: Rig, query: str = "") -> dict[str, Any]:
+async def mail(rig: ApiFixture, query: str = "") -> dict[str, Any]:
     status, document, _ = await rig.call("GET", f"/mail?agent=Scout{query}")
     assert status == 200, document
     return dict(document)
 
 
-async def test_it_is_shown_in_pages_and_marked(rig: Rig) -> None:
+async def test_it_is_shown_in_pages_and_marked(rig: ApiFixture) -> None:
     ids = await letters(rig, 5)
     first = await mail(rig, "&limit=3")
     assert [one["id"] for one in first["mail"]] == ids[:1:-1]
@@ -51,11 +51,11 @@ async def test_it_is_shown_in_pages_and_marked(rig: Rig) -> None:
     assert (await mail(rig, "&unread=true"))["mail"] == []
 
 
-async def test_an_operators_broadcast_is_among_it_and_a_chat_is_not(rig: Rig) -> None:
-    dispatcher = rig.deps.post
+async def test_an_operators_broadcast_is_among_it_and_a_chat_is_not(rig: ApiFixture) -> None:
+    dispatcher = rig.deps.dispatcher
     assert isinstance(dispatcher, Dispatcher)
     await rig.call("POST", "/interagent/send_async", {"to": "Scout", "message": "a person's words"})
-    await dispatcher.broadcast(Letter("all hands"), names=("Scout",), caller=OPERATOR)
+    await dispatcher.broadcast(new_mail("all hands"), names=("Scout",), caller=OPERATOR)
     assert [one["text"] for one in (await mail(rig))["mail"]] == ["all hands"]
 
 
@@ -75,12 +75,12 @@ async def test_an_operators_broadcast_is_among_it_and_a_chat_is_not(rig: Rig) ->
     ],
 )
 async def test_what_is_wrong_is_said(
-    rig: Rig, method: str, path: str, body: Any, status: int
+    rig: ApiFixture, method: str, path: str, body: Any, status: int
 ) -> None:
     assert (await rig.call(method, path, body))[0] == status
 
 
-async def test_one_that_is_not_its_mail_has_nothing_marked(rig: Rig) -> None:
+async def test_one_that_is_not_its_mail_has_nothing_marked(rig: ApiFixture) -> None:
     (letter,) = await letters(rig, 1)
     body = {"agent": "Scout", "message_ids": [letter, "msg_0"]}
     assert (await rig.call("POST", "/mail/read", body))[0] == 404

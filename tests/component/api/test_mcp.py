@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import ApiFixture
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
@@ -56,7 +56,7 @@ class Host:
 class Door:
     """A running turn's token and what it leads to."""
 
-    rig: Rig
+    rig: ApiFixture
     token: str
     host: Host
 
@@ -67,10 +67,10 @@ class Door:
 
 
 @asynccontextmanager
-async def a_turn(rig: Rig) -> AsyncIterator[Door]:
+async def a_turn(rig: ApiFixture) -> AsyncIterator[Door]:
     host, token = Host(), rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     try:
-        async with rig.served.serving(token, host):
+        async with rig.served.serving(token, host.served, host.serve):
             yield Door(rig, token, host)
     finally:
         rig.tokens.revoke(token)
@@ -89,7 +89,7 @@ async def official(url: str, token: str = "", mode: str = "auto") -> AsyncIterat
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize("is_in_address", [False, True], ids=["header", "address"])
 async def test_the_official_client_lists_and_calls(
-    rig: Rig, mode: str, is_in_address: bool
+    rig: ApiFixture, mode: str, is_in_address: bool
 ) -> None:
     async with a_turn(rig) as door:
         place = f"{rig.url}/mcp/{door.token}" if is_in_address else f"{rig.url}/mcp"
@@ -107,7 +107,7 @@ async def test_the_official_client_lists_and_calls(
     assert door.host.calls == [("echo", {"text": "a"}), ("nothing", {})]
 
 
-async def test_versions_are_negotiated(rig: Rig) -> None:
+async def test_versions_are_negotiated(rig: ApiFixture) -> None:
     async with a_turn(rig) as door:
         for asked, told in (("2025-06-18", "2025-06-18"), ("1999-01-01", "2025-11-25")):
             _, document = await door.post("initialize", {"protocolVersion": asked})
@@ -132,7 +132,7 @@ async def test_versions_are_negotiated(rig: Rig) -> None:
     ],
 )
 async def test_what_is_wrong_is_told_by_the_protocol(
-    rig: Rig, method: str, params: Any, code: int
+    rig: ApiFixture, method: str, params: Any, code: int
 ) -> None:
     async with a_turn(rig) as door:
         status, document = await door.post(method, params)
@@ -143,14 +143,14 @@ async def test_what_is_wrong_is_told_by_the_protocol(
 @pytest.mark.parametrize(
     "body", ["[]", "{", '{"jsonrpc":"2.0","id":1.5,"method":"ping"}', '{"id":1,"method":"ping"}']
 )
-async def test_what_is_no_message_is_refused(rig: Rig, body: str) -> None:
+async def test_what_is_no_message_is_refused(rig: ApiFixture, body: str) -> None:
     async with a_turn(rig) as door:
         headers = {"Content-Type": "application/json"}
         got = await rig.call("POST", "/mcp", data=body, token=door.token, headers=headers)
         assert got[0] == 400
 
 
-async def test_a_notification_is_taken_and_not_answered(rig: Rig) -> None:
+async def test_a_notification_is_taken_and_not_answered(rig: ApiFixture) -> None:
     async with a_turn(rig) as door:
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         got = await rig.call("POST", "/mcp", message, token=door.token)
@@ -158,16 +158,16 @@ async def test_a_notification_is_taken_and_not_answered(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_there_is_no_stream_and_no_session(rig: Rig, method: str) -> None:
+async def test_there_is_no_stream_and_no_session(rig: ApiFixture, method: str) -> None:
     async with a_turn(rig) as door:
         assert (await rig.call(method, "/mcp", token=door.token))[0] == 405
         assert (await rig.call(method, f"/mcp/{door.token}", token=None))[0] == 405
 
 
-async def test_other_tokens_and_an_ended_turns_get_nothing(rig: Rig) -> None:
+async def test_other_tokens_and_an_ended_turns_get_nothing(rig: ApiFixture) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     assert (await rig.call("POST", "/mcp", message))[0] == 403
-    assert (await rig.call("POST", "/mcp", message, token=rig.agent_tokens["worker"]))[0] == 403
+    assert (await rig.call("POST", "/mcp", message, token=rig.agent_tokens["worker"]))[0] == 401
     assert (await rig.call("POST", "/mcp", message, token=None))[0] == 401
     async with a_turn(rig) as door:
         assert (await rig.call("POST", "/mcp", message, token=door.token))[0] == 200
@@ -180,7 +180,7 @@ async def test_other_tokens_and_an_ended_turns_get_nothing(rig: Rig) -> None:
     assert (await rig.call("POST", "/mcp", message, token=idle))[0] == 401
 
 
-async def test_a_call_ends_with_its_turn(rig: Rig) -> None:
+async def test_a_call_ends_with_its_turn(rig: ApiFixture) -> None:
     async with a_turn(rig) as door:
         call = asyncio.ensure_future(door.post("tools/call", {"name": "hold"}))
         await door.host.began.wait()
@@ -188,7 +188,7 @@ async def test_a_call_ends_with_its_turn(rig: Rig) -> None:
     assert (await call)[0] == 401
 
 
-async def test_a_call_that_the_program_gave_up_is_stopped(rig: Rig) -> None:
+async def test_a_call_that_the_program_gave_up_is_stopped(rig: ApiFixture) -> None:
     async with a_turn(rig) as door:
         call = asyncio.ensure_future(door.post("tools/call", {"name": "hold"}))
         await door.host.began.wait()
@@ -204,7 +204,7 @@ async def test_a_call_that_the_program_gave_up_is_stopped(rig: Rig) -> None:
         assert (await door.post("ping"))[0] == 200, "the turn goes on"
 
 
-async def test_what_ends_the_turn_is_told_in_a_sentence(rig: Rig) -> None:
+async def test_what_ends_the_turn_is_told_in_a_sentence(rig: ApiFixture) -> None:
     async with a_turn(rig) as door:
         _, document = await door.post("tools/call", {"name": "broken"})
         assert document["result"]["isError"]
@@ -212,7 +212,7 @@ async def test_what_ends_the_turn_is_told_in_a_sentence(rig: Rig) -> None:
 
 
 async def test_a_token_in_an_address_is_never_written_down(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+    rig: ApiFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with a_turn(rig) as door:

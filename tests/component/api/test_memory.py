@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.agents.memory.entry import Owner
+from agentsup.agents.memory.entry import MemoryOwner
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import ApiFixture
 
-SCOUT = Owner("agt_Scout", person="operator")
+SCOUT = MemoryOwner("agt_Scout", person="operator")
 
 
 @pytest.fixture
-async def saved(rig: Rig) -> Rig:
+async def saved(rig: ApiFixture) -> ApiFixture:
     clock = SystemClock()
     memory = AgentMemory(rig.database, clock, SystemEntropy(clock))
     for key, content, confidence in (("tea", "green", 0.5), ("bike", "blue", 0.05)):
         await memory.save(SCOUT, key, content, confidence=confidence)
     await memory.save(SCOUT, "tea", "for all", scope="global")
-    await memory.save(Owner("agt_worker"), "tea", "black", scope="global")
+    await memory.save(MemoryOwner("agt_worker"), "tea", "black", scope="global")
     return rig
 
 
-async def keys(rig: Rig, query: str = "") -> list[str]:
+async def keys(rig: ApiFixture, query: str = "") -> list[str]:
     status, document, _ = await rig.call("GET", f"/agents/scout/memory{query}")
     assert status == 200, document
     return [f"{one['key']}/{one['scope']}" for one in document["memories"]]
 
 
-async def test_it_is_listed_found_and_shown(saved: Rig) -> None:
+async def test_it_is_listed_found_and_shown(saved: ApiFixture) -> None:
     _, document, _ = await saved.call("GET", "/agents/scout/memory?limit=1")
     assert (document["agent"], document["total"]) == ("Scout", 3)
     assert len(document["memories"]) == 1
@@ -41,7 +41,7 @@ async def test_it_is_listed_found_and_shown(saved: Rig) -> None:
     assert await keys(saved, "?kind=skill") == []
 
 
-async def test_it_is_pinned_forgotten_and_pruned(saved: Rig) -> None:
+async def test_it_is_pinned_forgotten_and_pruned(saved: ApiFixture) -> None:
     base = "/agents/scout/memory"
     _, document, _ = await saved.call("POST", f"{base}/pin", {"key": "bike"})
     assert (document["success"], document["count"]) == (True, 1)
@@ -75,19 +75,19 @@ async def test_it_is_pinned_forgotten_and_pruned(saved: Rig) -> None:
     ],
 )
 async def test_what_is_wrong_is_refused(
-    saved: Rig, method: str, path: str, body: dict[str, object] | None, status: int
+    saved: ApiFixture, method: str, path: str, body: dict[str, object] | None, status: int
 ) -> None:
     assert (await saved.call(method, path, body))[0] == status
     assert len(await keys(saved)) == 3
 
 
-async def test_agents_do_not_read_each_others_memory_over_http(saved: Rig) -> None:
+async def test_agents_do_not_read_each_others_memory_over_http(saved: ApiFixture) -> None:
     token = saved.tokens.issue_run("agt_Scout", "Scout", "msg_1")
     for path in ("/agents/scout/memory", "/agents/worker/memory"):
         assert (await saved.call("GET", path, token=token))[0] == 403
 
 
-async def test_one_entry_is_shared_as_it_was_shown(saved: Rig) -> None:
+async def test_one_entry_is_shared_as_it_was_shown(saved: ApiFixture) -> None:
     base = "/agents/scout/memory"
     _, document, _ = await saved.call("GET", f"{base}?key=tea")
     private, wide = document["memories"]
@@ -106,11 +106,11 @@ async def test_one_entry_is_shared_as_it_was_shown(saved: Rig) -> None:
 
 
 async def test_a_key_names_the_operators_own_and_an_id_one_entry_as_it_was_shown(
-    saved: Rig,
+    saved: ApiFixture,
 ) -> None:
     clock = SystemClock()
     memory = AgentMemory(saved.database, clock, SystemEntropy(clock))
-    annas = Owner("agt_Scout", person="person:anna")
+    annas = MemoryOwner("agt_Scout", person="person:anna")
     entry = (await memory.save(annas, "tea", "for me alone")).entry
     base = "/agents/scout/memory"
     _, document, _ = await saved.call("POST", f"{base}/pin", {"key": "tea"})
@@ -129,3 +129,43 @@ async def test_a_key_names_the_operators_own_and_an_id_one_entry_as_it_was_shown
         _, document, _ = await saved.call("POST", f"{base}/{verb}", body)
         assert document["count"] == 1
     assert await keys(saved) == ["bike/instance"]
+
+
+async def test_what_moved_here_is_added_once_and_nothing_here_gives_way(saved: ApiFixture) -> None:
+    path = "/agents/scout/memory/import"
+    moved = {
+        "key": "boat",
+        "content": "red",
+        "scope": "global",
+        "shared": True,
+        "pinned": True,
+        "use_count": 7,
+        "tags": ["water"],
+        "created_at": 1000,
+        "updated_at": 2000,
+    }
+    own = {**moved, "key": "tea", "content": "black", "scope": "instance", "shared": False}
+    hers = {**own, "person": "person:ute"}
+    _, document, _ = await saved.call("POST", path, {"memories": [moved, own, hers]})
+    assert (document["success"], document["count"]) == (True, 2)  # a tea of the operator is here
+    _, document, _ = await saved.call("POST", path, {"memories": [moved]})
+    assert document["count"] == 0
+    _, document, _ = await saved.call("GET", "/agents/scout/memory?key=boat")
+    (boat,) = document["memories"]
+    shown = {name: boat[name] for name in ("content", "scope", "pinned", "use_count", "tags")}
+    wanted = {
+        "content": "red",
+        "scope": "global",
+        "pinned": True,
+        "use_count": 7,
+        "tags": ["water"],
+    }
+    assert shown == wanted
+    assert (boat["shared_by"], boat["created_at"], boat["updated_at"]) == ("operator", 1000, 2000)
+    _, document, _ = await saved.call("GET", "/agents/scout/memory?key=tea")
+    found = {(one["person"], one["scope"]): one["content"] for one in document["memories"]}
+    assert found["operator", "instance"] == "green"
+    assert found["ute", "instance"] == "black"
+    status, _, _ = await saved.call("POST", path, {"memories": [{**moved, "content": " "}]})
+    assert status == 400
+    assert (await saved.call("POST", path, {"memories": []}))[0] == 400

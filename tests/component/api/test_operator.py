@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram import updates
+from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.telegram import received
+from agentsup.mailbox.questions import asking
 from agentsup.model.engine import Suspended
-from agentsup.store.database import Tx
-from tests.component.api.conftest import Rig
+from agentsup.store.transaction import Tx
+from tests.component.api.conftest import ApiFixture
 
 
-async def queue(rig: Rig, to: str, text: str, **more: Any) -> str:
+async def queue(rig: ApiFixture, to: str, text: str, **more: Any) -> str:
     status, document, _ = await rig.call(
         "POST", "/interagent/send_async", {"to": to, "message": text, **more}
     )
@@ -20,7 +22,7 @@ async def queue(rig: Rig, to: str, text: str, **more: Any) -> str:
     return str(document["task_id"])
 
 
-async def test_agents_are_listed_and_shown(rig: Rig) -> None:
+async def test_agents_are_listed_and_shown(rig: ApiFixture) -> None:
     _, document, _ = await rig.call("GET", "/agents")
     assert {agent["name"] for agent in document["agents"]} == {"main", "Scout", "worker"}
     status, document, _ = await rig.call("GET", "/agents/scout")
@@ -33,7 +35,7 @@ async def test_agents_are_listed_and_shown(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart"])
-async def test_agents_are_steered_by_who_holds_the_token(rig: Rig, verb: str) -> None:
+async def test_agents_are_steered_by_who_holds_the_token(rig: ApiFixture, verb: str) -> None:
     bodies: tuple[dict[str, Any] | None, ...] = (None, {})
     for body in bodies:
         status, document, _ = await rig.call("POST", f"/agents/worker/{verb}", body)
@@ -45,7 +47,7 @@ async def test_agents_are_steered_by_who_holds_the_token(rig: Rig, verb: str) ->
     assert (await rig.call("POST", f"/agents/ghost/{verb}"))[0] == 404
 
 
-async def test_a_field_is_set_shown_and_cleared(rig: Rig) -> None:
+async def test_a_field_is_set_shown_and_cleared(rig: ApiFixture) -> None:
     path = "/agents/worker/overrides"
     status, document, _ = await rig.call("POST", path, {"field": "model", "value": "small"})
     assert (status, document["success"], document["agent"]) == (200, True, "worker")
@@ -57,9 +59,9 @@ async def test_a_field_is_set_shown_and_cleared(rig: Rig) -> None:
     assert rig.control.calls[-1] == ("model=None", "worker", "operator")
 
 
-async def test_a_field_is_set_by_operators_only_and_never_cleared_unsaid(rig: Rig) -> None:
+async def test_a_field_is_set_by_operators_only_and_never_cleared_unsaid(rig: ApiFixture) -> None:
     body = {"field": "permission_mode", "value": "bypassPermissions"}
-    agent = rig.tokens.issue_agent("agt_worker", "worker")
+    agent = rig.tokens.issue_run("agt_worker", "worker", "")
     run = rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     for token in (agent, run):
         for method, sent in (("POST", body), ("GET", None)):
@@ -76,7 +78,7 @@ async def test_a_field_is_set_by_operators_only_and_never_cleared_unsaid(rig: Ri
     assert (await rig.call("POST", "/agents/ghost/overrides", body))[0] == 404
 
 
-async def test_stop_all_answers_exact_counts(rig: Rig) -> None:
+async def test_stop_all_answers_exact_counts(rig: ApiFixture) -> None:
     status, document, _ = await rig.call("POST", "/stop_all")
     assert status == 200
     assert document == {
@@ -90,12 +92,12 @@ async def test_stop_all_answers_exact_counts(rig: Rig) -> None:
         "elapsed_ms": 6.5,
         "durable": True,
         "names": ["main"],
-        "schedules": [],
+        "schedules": [{"task_id": "task_1", "name": "nightly", "next_at": 1}],
     }
     assert rig.control.calls == [("stop", "all", "operator")]
 
 
-async def test_a_removed_agents_mail_is_listed_and_given_away_once(rig: Rig) -> None:
+async def test_a_removed_agents_mail_is_listed_and_given_away_once(rig: ApiFixture) -> None:
     kept, moved = [await queue(rig, "worker", text) for text in ("stays", "moves")]
 
     def removed(tx: Tx) -> None:
@@ -128,7 +130,7 @@ async def test_a_removed_agents_mail_is_listed_and_given_away_once(rig: Rig) -> 
     assert (status, refused["field"]) == (400, "to")
 
 
-async def test_messages_are_listed_newest_first_and_paged(rig: Rig) -> None:
+async def test_messages_are_listed_newest_first_and_paged(rig: ApiFixture) -> None:
     ids = [await queue(rig, "worker", str(n)) for n in range(3)]
     other = await queue(rig, "main", "other", thread_id="t9")
     _, page, _ = await rig.call("GET", "/messages?limit=2")
@@ -158,7 +160,7 @@ async def test_messages_are_listed_newest_first_and_paged(rig: Rig) -> None:
     assert (await rig.call("GET", "/messages?agent=ghost"))[0] == 404
 
 
-async def test_a_message_is_shown_with_its_place_and_its_thread(rig: Rig) -> None:
+async def test_a_message_is_shown_with_its_place_and_its_thread(rig: ApiFixture) -> None:
     await queue(rig, "worker", "first", thread_id="t1")
     second = await queue(rig, "worker", "second", thread_id="t1", summary="short")
     status, document, _ = await rig.call("GET", f"/messages/{second}")
@@ -171,7 +173,7 @@ async def test_a_message_is_shown_with_its_place_and_its_thread(rig: Rig) -> Non
     assert (await rig.call("GET", "/messages/none"))[0] == 404
 
 
-async def test_cancel_ends_what_waits_and_what_runs_once(rig: Rig) -> None:
+async def test_cancel_ends_what_waits_and_what_runs_once(rig: ApiFixture) -> None:
     running = await queue(rig, "worker", "running")
     lease = await rig.lease("worker")
     waiting = await queue(rig, "worker", "waiting")
@@ -188,7 +190,7 @@ async def test_cancel_ends_what_waits_and_what_runs_once(rig: Rig) -> None:
     assert result["error"]
 
 
-async def test_reprioritize(rig: Rig) -> None:
+async def test_reprioritize(rig: ApiFixture) -> None:
     message = await queue(rig, "worker", "x")
     path = f"/messages/{message}/reprioritize"
     status, document, _ = await rig.call("POST", path, {"priority": "critical"})
@@ -201,7 +203,7 @@ async def test_reprioritize(rig: Rig) -> None:
     assert (await rig.call("POST", path, {"priority": "low"}))[0] == 409
 
 
-async def test_replay_makes_a_new_message(rig: Rig) -> None:
+async def test_replay_makes_a_new_message(rig: ApiFixture) -> None:
     old = await queue(rig, "worker", "again")
     assert (await rig.call("POST", f"/messages/{old}/replay"))[0] == 409
     await rig.finish(await rig.lease("worker"), "done")
@@ -211,21 +213,21 @@ async def test_replay_makes_a_new_message(rig: Rig) -> None:
     assert (fresh.replay_of, fresh.text) == (old, "again")
 
 
-async def dead_letter(rig: Rig, text: str) -> str:
+async def dead_letter(rig: ApiFixture, text: str) -> str:
     """A message whose stack crashed once too often."""
     message = await queue(rig, "worker", text)
     for _ in range(2):
         await rig.lease("worker")
-        await rig.mailbox.crashed("ins_worker", "stack went down")
+        await rig.mailbox.release_all("ins_worker", culprits=None, text="stack went down")
     return message
 
 
-async def test_what_was_set_aside_is_listed_shown_tried_again_and_dropped(rig: Rig) -> None:
+async def test_what_was_set_aside_is_listed_shown_tried_again_and_dropped(rig: ApiFixture) -> None:
     def keep(tx: Tx) -> None:
         for number in (1, 2):
             update = {"update_id": number, "message": {"text": "odd"}}
-            _, (row,) = updates.keep_tx(tx, "777", [update], at=number)
-            updates.quarantine_tx(tx, row, "a chat without a type")
+            _, (row,) = received.store_tx(tx, "777", [update], at=number)
+            stored.quarantine_tx(tx, row, "a chat without a type")
 
     await rig.database.write(keep)
     _, page, _ = await rig.call("GET", "/poison")
@@ -244,7 +246,7 @@ async def test_what_was_set_aside_is_listed_shown_tried_again_and_dropped(rig: R
         assert (await rig.call("GET", "/poison/telegram.1", token=token))[0] == 403
 
 
-async def test_dead_letters_are_listed_requeued_and_dropped(rig: Rig) -> None:
+async def test_dead_letters_are_listed_requeued_and_dropped(rig: ApiFixture) -> None:
     first, second = await dead_letter(rig, "one"), await dead_letter(rig, "two")
     _, page, _ = await rig.call("GET", "/dead?limit=1")
     assert [m["id"] for m in page["dead"]] == [second]
@@ -259,11 +261,13 @@ async def test_dead_letters_are_listed_requeued_and_dropped(rig: Rig) -> None:
     assert (await rig.call("POST", "/dead/none/requeue"))[0] == 404
 
 
-async def test_a_question_is_answered_once(rig: Rig) -> None:
+async def test_a_question_is_answered_once(rig: ApiFixture) -> None:
     await queue(rig, "worker", "may I?")
     lease = await rig.lease("worker")
     suspended = Suspended(b"", "Really?", ("yes", "no"))
-    asked = await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, lease, suspended))
+    asked = await rig.database.write(
+        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, suspended)
+    )
     _, document, _ = await rig.call("GET", "/questions")
     assert [q["id"] for q in document["questions"]] == [asked.question_id]
     assert document["questions"][0]["options"] == ["yes", "no"]
@@ -279,7 +283,7 @@ async def test_a_question_is_answered_once(rig: Rig) -> None:
     assert (await rig.call("POST", "/questions/none/answer", {"answer": "yes"}))[0] == 404
 
 
-async def test_health_readiness_and_status(rig: Rig) -> None:
+async def test_health_readiness_and_status(rig: ApiFixture) -> None:
     status, document, _ = await rig.call("GET", "/healthz", token=None)
     assert (status, document) == (200, {"status": "ok", "version": "0.test"})
     status, document, _ = await rig.call("GET", "/readyz", token=None)
@@ -297,7 +301,7 @@ async def test_health_readiness_and_status(rig: Rig) -> None:
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
 
 
-async def test_drain_is_confirmed_before_it_ends(rig: Rig) -> None:
+async def test_drain_is_confirmed_before_it_ends(rig: ApiFixture) -> None:
     status, document, _ = await rig.call("POST", "/drain")
     assert (status, document) == (202, {"success": True, "state": "draining"})
     assert rig.control.calls == [("drain", "", "operator")]
@@ -305,7 +309,7 @@ async def test_drain_is_confirmed_before_it_ends(rig: Rig) -> None:
 
 
 async def test_a_drain_that_can_not_begin_is_told(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agentsup.model.errors import Conflict
 

@@ -1,18 +1,21 @@
 """P7: with the operator's token ends all that was opened by it."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 
 import pytest
 from aiohttp import ClientPayloadError, WSMsgType
 
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from agentsup.kit.tasks import TaskOwner
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 OLD = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
 HELLO = {"type": "hello", "agent": "main", "channel": "console", "conversation": "local"}
 
 
-async def test_a_socket_and_a_stream_end_with_their_token(rig: Rig) -> None:
+async def test_a_socket_and_a_stream_end_with_their_token(rig: ApiFixture) -> None:
     socket = await rig.client.ws_connect(rig.url + "/ws", headers=OLD)
     await socket.send_str(json.dumps(HELLO))
     assert json.loads((await socket.receive()).data)["type"] == "welcome"
@@ -31,7 +34,7 @@ async def test_a_socket_and_a_stream_end_with_their_token(rig: Rig) -> None:
     stream.close()
 
 
-async def test_what_is_said_right_after_it_is_refused(rig: Rig) -> None:
+async def test_what_is_said_right_after_it_is_refused(rig: ApiFixture) -> None:
     socket = await rig.client.ws_connect(rig.url + "/ws", headers=OLD)
     await socket.send_str(json.dumps(HELLO))
     assert json.loads((await socket.receive()).data)["type"] == "welcome"
@@ -43,7 +46,7 @@ async def test_what_is_said_right_after_it_is_refused(rig: Rig) -> None:
     assert await rig.database.read(lambda r: r.all("SELECT 1 FROM messages")) == []
 
 
-async def test_a_link_ends_with_the_token_that_it_was_made_by(rig: Rig) -> None:
+async def test_a_link_ends_with_the_token_that_it_was_made_by(rig: ApiFixture) -> None:
     for body in ({}, {"person": "otto"}):
         rig.tokens.replace_operator(OPERATOR_TOKEN)
         status, link, _ = await rig.call("POST", "/web/links", body)
@@ -56,7 +59,7 @@ async def test_a_link_ends_with_the_token_that_it_was_made_by(rig: Rig) -> None:
         assert response.status == 401, await response.text()
 
 
-async def test_a_token_of_an_agent_ends_what_it_opened(rig: Rig) -> None:
+async def test_a_token_of_an_agent_ends_what_it_opened(rig: ApiFixture) -> None:
     ended = asyncio.Event()
     token = rig.tokens.issue_run("agt_main", "main", "msg_1")
     with rig.tokens.watched_by(token, ended.set):
@@ -65,3 +68,24 @@ async def test_a_token_of_an_agent_ends_what_it_opened(rig: Rig) -> None:
     ended.clear()
     rig.tokens.revoke(token)
     assert not ended.is_set()
+
+
+@pytest.mark.parametrize("way", ["send", "result"])
+async def test_a_wait_ends_with_its_token_and_its_work_goes_on(rig: ApiFixture, way: str) -> None:
+    owner = TaskOwner("test")
+    body = {"to": "worker", "message": "slow"}
+    if way == "send":
+        asking = owner.spawn(rig.call("POST", "/interagent/send", body), name="test:wait")
+    else:
+        _, sent, _ = await rig.call("POST", "/interagent/send_async", body)
+        path = f"/interagent/results/{sent['task_id']}?wait=60"
+        asking = owner.spawn(rig.call("GET", path), name="test:wait")
+    lease = await rig.lease("worker")
+    await rig.until_open("waits", 1)
+    rig.tokens.replace_operator("a-new-operator-token")
+    async with asyncio.timeout(5):
+        status, document, _ = await asking
+    assert (status, document["code"]) == (401, "unauthorised")
+    assert rig.server.connections["waits"] == 0
+    await rig.finish(lease, "here all the same")
+    assert (await rig.mailbox.get(lease.message.message_id)).result_text == "here all the same"

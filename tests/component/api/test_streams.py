@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.api import streams
+from agentsup.api.routes import events
 from tests.component.api.browser import Browser
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Stream:
     comments: list[str] = field(default_factory=list)
 
     async def next(self) -> dict[str, Any]:
-        """The next event: its fields, `data` parsed."""
+        """The next event: its fields, ``data`` parsed."""
         fields: dict[str, Any] = {}
         while True:
             line = (await self.response.content.readline()).decode()
@@ -44,7 +44,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def stream(rig: Rig, query: str = "", **headers: str) -> AsyncIterator[Stream]:
+async def stream(rig: ApiFixture, query: str = "", **headers: str) -> AsyncIterator[Stream]:
     sent = {"Authorization": f"Bearer {OPERATOR_TOKEN}", **headers}
     async with rig.client.get(f"{rig.url}/events{query}", headers=sent) as response:
         assert response.status == 200, await response.text()
@@ -53,7 +53,7 @@ async def stream(rig: Rig, query: str = "", **headers: str) -> AsyncIterator[Str
         yield Stream(response)
 
 
-async def test_new_events_arrive_as_they_are_committed(rig: Rig) -> None:
+async def test_new_events_arrive_as_they_are_committed(rig: ApiFixture) -> None:
     before = await rig.tell("main", "old")
     async with stream(rig) as reader:
         await reader.response.content.readline()  # retry
@@ -65,7 +65,7 @@ async def test_new_events_arrive_as_they_are_committed(rig: Rig) -> None:
     assert event["data"]["agent_id"] == "agt_main"
 
 
-async def test_a_reader_that_comes_back_misses_and_doubles_nothing(rig: Rig) -> None:
+async def test_a_reader_that_comes_back_misses_and_doubles_nothing(rig: ApiFixture) -> None:
     seqs = [await rig.tell("main", str(n)) for n in range(450)]
     got: list[int] = []
     async with stream(rig, "?after=0") as reader:
@@ -77,7 +77,7 @@ async def test_a_reader_that_comes_back_misses_and_doubles_nothing(rig: Rig) -> 
     assert got == seqs
 
 
-async def test_filters_by_agent_conversation_and_type(rig: Rig) -> None:
+async def test_filters_by_agent_conversation_and_type(rig: ApiFixture) -> None:
     await rig.tell("main", "a")
     wanted = await rig.tell("Scout", "b", "console:desk")
     await rig.tell("Scout", "c")
@@ -91,7 +91,7 @@ async def test_filters_by_agent_conversation_and_type(rig: Rig) -> None:
         await rig.until_open("event streams", 0)
 
 
-async def test_a_quiet_stream_shows_that_it_lives(rig: Rig) -> None:
+async def test_a_quiet_stream_shows_that_it_lives(rig: ApiFixture) -> None:
     async with stream(rig) as reader:
         while not reader.comments:
             line = (await reader.response.content.readline()).decode()
@@ -100,7 +100,7 @@ async def test_a_quiet_stream_shows_that_it_lives(rig: Rig) -> None:
         assert reader.comments[0].startswith(": alive")
 
 
-async def test_what_retention_removed_is_told_as_a_gap(rig: Rig) -> None:
+async def test_what_retention_removed_is_told_as_a_gap(rig: ApiFixture) -> None:
     seqs = [await rig.tell("main", str(n)) for n in range(4)]
     await rig.database.write(lambda tx: tx.execute("DELETE FROM events WHERE seq <= ?", (seqs[1],)))
     async with stream(rig, "?after=0") as reader:
@@ -110,7 +110,25 @@ async def test_what_retention_removed_is_told_as_a_gap(rig: Rig) -> None:
         assert int((await reader.next())["id"]) == seqs[2]
 
 
-async def test_a_number_from_another_store_begins_at_the_newest(rig: Rig) -> None:
+async def test_the_first_event_of_a_store_is_no_gap_while_a_stream_begins(
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, looks, told = rig.database.read, list[str](), list[int]()
+
+    async def reading(fn: Any, *args: Any, name: str = "") -> Any:
+        found = await read(fn, *args, name=name)
+        looks.append(name)
+        if len(looks) == 2:  # where the stream begins is known, and what is stored is read
+            told.append(await rig.tell("main", "first"))
+        return found
+
+    monkeypatch.setattr(rig.database, "read", reading)
+    async with stream(rig) as reader:
+        first = await reader.next()
+        assert (first["data"]["type"], first["id"]) == ("chat.out", str(told[0]))
+
+
+async def test_a_number_from_another_store_begins_at_the_newest(rig: ApiFixture) -> None:
     await rig.tell("main", "old")
     async with stream(rig, **{"Last-Event-ID": "999999"}) as reader:
         await reader.response.content.readline()
@@ -131,7 +149,7 @@ async def test_a_number_from_another_store_begins_at_the_newest(rig: Rig) -> Non
     ],
 )
 async def test_a_wrong_question_is_answered_by_name(
-    rig: Rig, query: str, last: str | None, field: str
+    rig: ApiFixture, query: str, last: str | None, field: str
 ) -> None:
     headers = {"Last-Event-ID": last} if last else {}
     status, document, _ = await rig.call("GET", f"/events{query}", headers=headers)
@@ -139,7 +157,7 @@ async def test_a_wrong_question_is_answered_by_name(
     assert rig.server.connections["event streams"] == 0
 
 
-async def test_streams_are_bounded_and_a_place_is_given_back(rig: Rig) -> None:
+async def test_streams_are_bounded_and_a_place_is_given_back(rig: ApiFixture) -> None:
     async with stream(rig), stream(rig):
         status, document, headers = await rig.call("GET", "/events")
         assert (status, document["queue"]) == (429, "api.event_streams")
@@ -149,7 +167,7 @@ async def test_streams_are_bounded_and_a_place_is_given_back(rig: Rig) -> None:
         pass
 
 
-async def test_closing_ends_streams_at_once(rig: Rig) -> None:
+async def test_closing_ends_streams_at_once(rig: ApiFixture) -> None:
     loop = asyncio.get_running_loop()
     async with stream(rig) as reader:
         await reader.response.content.readline()
@@ -161,9 +179,9 @@ async def test_closing_ends_streams_at_once(rig: Rig) -> None:
 
 
 async def test_a_page_that_was_away_for_long_looks_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MISSED", 3)
+    monkeypatch.setattr(events, "MISSED", 3)
     browser = Browser(rig)
     await browser.sign_in("otto")
     first = await rig.tell("main", "first")

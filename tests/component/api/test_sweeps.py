@@ -1,5 +1,7 @@
 """P3: a workspace that does not answer holds up neither the listener nor another agent's files."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from pathlib import Path
@@ -8,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.api.web import sweeps
-from agentsup.api.web.sweeps import OWNER, UploadSweeps
-from agentsup.channels.received import FOLDER, Landing
-from agentsup.channels.received import sweep as real_sweep
+from agentsup.api.http import upload_sweeps
+from agentsup.api.http.upload_sweeps import OWNER, UploadSweeps
+from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder
+from agentsup.channels.core.files.inbox_files import sweep as real_sweep
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner
 
@@ -28,11 +30,11 @@ async def test_each_agent_is_swept_beside_the_others(
             over.wait()
         return real_sweep(workspace, owner=owner)
 
-    monkeypatch.setattr("agentsup.channels.received.sweep", sweep)
-    monkeypatch.setattr(sweeps, "_LIMIT_S", 0.05)
+    monkeypatch.setattr("agentsup.channels.core.files.inbox_files.sweep", sweep)
+    monkeypatch.setattr(upload_sweeps, "_LIMIT_S", 0.05)
     workspace = tmp_path / "well" / "workspace"
     workspace.mkdir(parents=True)
-    half = Landing(workspace, owner=OWNER, token="t")
+    half = InboxFolder(workspace, owner=OWNER, token="t")
     half.out.close()
     pool, work = BoundedPool("files"), TaskOwner("test")
     web = SimpleNamespace(workspace=lambda name: tmp_path / name / "workspace", files=pool)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentsup.api.server import ApiServer
+from agentsup.api.server.listener import ApiServer
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.slots import Slots
-from agentsup.model.message import DeliverTo, Lane, Lease, NewMessage, text_parts
+from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.work.slots import SlotPool
+from agentsup.model.message import DeliverTo, LaneName, Lease, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 CREATE, LIST = "/tasks/create", "/tasks/list"
 
 
-async def made(rig: Rig, prompt: str = "count the birds", **more: Any) -> str:
+async def made(rig: ApiFixture, prompt: str = "count the birds", **more: Any) -> str:
     token = more.pop("token", OPERATOR_TOKEN)
     status, document, _ = await rig.call("POST", CREATE, {"prompt": prompt, **more}, token=token)
     assert status == 200, document
     return str(document["task_id"])
 
 
-async def shown(rig: Rig, task_id: str, token: str = OPERATOR_TOKEN) -> Any:
+async def shown(rig: ApiFixture, task_id: str, token: str = OPERATOR_TOKEN) -> Any:
     status, document, _ = await rig.call("GET", f"/tasks/{task_id}", token=token)
     assert status == 200, document
     return document
 
 
-async def test_from_creation_to_its_result(rig: Rig) -> None:
+async def test_from_creation_to_its_result(rig: ApiFixture) -> None:
     """Every member says what it means, in our words and in the predecessor's."""
     body = {"prompt": "count the\nbirds", "name": "birds", "agent": "Worker", "priority": "high"}
     status, document, _ = await rig.call("POST", CREATE, body)
@@ -82,22 +83,22 @@ async def test_from_creation_to_its_result(rig: Rig) -> None:
     assert one["folder"].endswith(task_id)
 
 
-async def test_a_failure_is_never_success(rig: Rig) -> None:
+async def test_a_failure_is_never_success(rig: ApiFixture) -> None:
     task_id = await made(rig, agent="worker")
     await rig.finish(await rig.lease("worker"), error="no birds anywhere")
     one = await shown(rig, task_id)
     assert (one["state"], one["success"], one["error"]) == ("failed", False, "no birds anywhere")
 
 
-async def test_a_text_that_is_too_long_is_said_in_characters(rig: Rig) -> None:
+async def test_a_text_that_is_too_long_is_said_in_characters(rig: ApiFixture) -> None:
     status, document, _ = await rig.call("POST", CREATE, {"prompt": "x" * 200_001})
     assert (status, document["field"]) == (400, "prompt")
     assert document["error"].endswith("at most 200000 characters, not 200001")
 
 
-async def test_the_owner_is_the_token(rig: Rig) -> None:
-    """`from` is the operator's alone; an agent acts for itself, a run for its agent."""
-    worker, scout = rig.agent_tokens["worker"], rig.agent_tokens["Scout"]
+async def test_the_owner_is_the_token(rig: ApiFixture) -> None:
+    """``from`` is the operator's alone; an agent acts for itself, a run for its agent."""
+    worker = rig.agent_tokens["worker"]
     status, document, _ = await rig.call(
         "POST", CREATE, {"prompt": "x", "from": "main"}, token=worker
     )
@@ -106,8 +107,8 @@ async def test_the_owner_is_the_token(rig: Rig) -> None:
     run = rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     assert (await shown(rig, own, run))["parent_agent"] == "worker"
     for_scout = await made(rig, **{"from": "scout"})
-    assert (await shown(rig, for_scout, scout))["parent_agent"] == "Scout"
-    assert (await shown(rig, for_scout))["agent"] == "Scout"
+    one = await shown(rig, for_scout)
+    assert (one["parent_agent"], one["agent"]) == ("Scout", "Scout")
 
     for method, path, body in (
         ("GET", f"/tasks/{for_scout}", None),
@@ -130,7 +131,7 @@ async def test_the_owner_is_the_token(rig: Rig) -> None:
     assert (await shown(rig, for_scout))["state"] == "queued"
 
 
-async def test_an_unknown_task_and_an_unknown_agent_are_404(rig: Rig) -> None:
+async def test_an_unknown_task_and_an_unknown_agent_are_404(rig: ApiFixture) -> None:
     for method, path, body in (
         ("GET", "/tasks/task_nothing", None),
         ("GET", "/tasks/task_nothing/log", None),
@@ -168,17 +169,17 @@ async def test_an_unknown_task_and_an_unknown_agent_are_404(rig: Rig) -> None:
         ({"prompt": "x", "schedule": {"misfire": "never"}}, "schedule"),
     ],
 )
-async def test_what_is_wrong_is_named(rig: Rig, body: dict[str, Any], field: str) -> None:
+async def test_what_is_wrong_is_named(rig: ApiFixture, body: dict[str, Any], field: str) -> None:
     status, document, _ = await rig.call("POST", CREATE, body)
     assert (status, document["field"], document["success"]) == (400, field, False)
     assert (await rig.call("GET", LIST))[1]["tasks"] == []
 
 
-async def test_the_engine_that_the_agent_has_may_be_named(rig: Rig) -> None:
+async def test_the_engine_that_the_agent_has_may_be_named(rig: ApiFixture) -> None:
     await made(rig, provider="Scripted", thinking="")
 
 
-async def test_the_same_key_gives_the_same_task(rig: Rig) -> None:
+async def test_the_same_key_gives_the_same_task(rig: ApiFixture) -> None:
     first = await made(rig, idempotency_key="k1")
     assert await made(rig, idempotency_key="k1") == first
     await rig.finish(await rig.lease("main"), "done")
@@ -193,7 +194,7 @@ async def test_the_same_key_gives_the_same_task(rig: Rig) -> None:
     assert (await shown(rig, first))["runs"] == 2
 
 
-async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: Rig) -> None:
+async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: ApiFixture) -> None:
     runs = {}
     for name in ("anna", "ben"):
         accepted = await rig.mailbox.accept(
@@ -225,7 +226,7 @@ async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: Rig) -> No
     assert [row[0] for row in sent] == ["person:anna", "person:ben"], "each once"
 
 
-async def test_the_operator_acts_for_an_agent_whoever_s_work_it_is(rig: Rig) -> None:
+async def test_the_operator_acts_for_an_agent_whoever_s_work_it_is(rig: ApiFixture) -> None:
     accepted = await rig.mailbox.accept(
         NewMessage(
             agent_id="agt_Scout",  # type: ignore[arg-type]  # as below
@@ -246,7 +247,7 @@ async def test_the_operator_acts_for_an_agent_whoever_s_work_it_is(rig: Rig) -> 
     assert (await rig.call("GET", f"/tasks/{ours}", token=run))[0] == 403, "it is the operators'"
 
 
-async def test_lists_come_in_pages_of_what_one_may_see(rig: Rig) -> None:
+async def test_lists_come_in_pages_of_what_one_may_see(rig: ApiFixture) -> None:
     worker = rig.agent_tokens["worker"]
     mine = [await made(rig, f"mine {n}", token=worker, start=False) for n in range(5)]
     other = await made(rig, "another's", start=False)
@@ -276,14 +277,14 @@ async def test_lists_come_in_pages_of_what_one_may_see(rig: Rig) -> None:
     assert short["prompt_preview"] == "another's"
 
 
-async def test_a_long_prompt_is_kept_whole_and_listed_short(rig: Rig) -> None:
+async def test_a_long_prompt_is_kept_whole_and_listed_short(rig: ApiFixture) -> None:
     prompt = "word " * 5000
     task_id = await made(rig, prompt, start=False)
     assert len((await rig.call("GET", LIST))[1]["tasks"][0]["prompt_preview"]) == 200
     assert (await shown(rig, task_id))["prompt"] == prompt
 
 
-async def test_a_message_s_id_is_answered_as_results_are(rig: Rig) -> None:
+async def test_a_message_s_id_is_answered_as_results_are(rig: ApiFixture) -> None:
     body = {"to": "worker", "message": "how many?"}
     sent = (await rig.call("POST", "/interagent/send_async", body))[1]["task_id"]
     for wait in ("", "?wait=0.01"):
@@ -296,19 +297,19 @@ async def test_a_message_s_id_is_answered_as_results_are(rig: Rig) -> None:
     assert (await rig.call("GET", f"/tasks/{sent}", token=rig.agent_tokens["Scout"]))[0] == 403
 
 
-async def test_an_ending_of_the_id_is_enough(rig: Rig) -> None:
+async def test_an_ending_of_the_id_is_enough(rig: ApiFixture) -> None:
     task_id = await made(rig, start=False)
     assert (await shown(rig, task_id[-8:]))["task_id"] == task_id
     status, document, _ = await rig.call("POST", "/tasks/cancel", {"task_id": task_id[-8:]})
     assert (status, document["task_id"], document["state"]) == (200, task_id, "cancelled")
 
 
-async def working(rig: Rig, **more: Any) -> tuple[str, Lease]:
+async def working(rig: ApiFixture, **more: Any) -> tuple[str, Lease]:
     task_id = await made(rig, agent="worker", **more)
     return task_id, await rig.lease("worker")
 
 
-async def test_ask_parent_waits_for_the_answer_and_goes_on_with_it(rig: Rig) -> None:
+async def test_ask_parent_waits_for_the_answer_and_goes_on_with_it(rig: ApiFixture) -> None:
     """The run's own token asks; the answer is an instruction to finish, and the task waits."""
     task_id, lease = await working(rig)
     run = rig.tokens.issue_run("agt_worker", "worker", lease.message.message_id)
@@ -331,7 +332,7 @@ async def test_ask_parent_waits_for_the_answer_and_goes_on_with_it(rig: Rig) -> 
     assert (await rig.call("POST", "/tasks/answer", {"task_id": task_id, "answer": "x"}))[0] == 404
 
 
-async def test_who_has_ended_asks_nothing(rig: Rig) -> None:
+async def test_who_has_ended_asks_nothing(rig: ApiFixture) -> None:
     task_id, lease = await working(rig)
     await rig.finish(lease, "done")
     body = {"task_id": task_id, "question": "really?"}
@@ -339,7 +340,7 @@ async def test_who_has_ended_asks_nothing(rig: Rig) -> None:
     assert (status, document["success"]) == (409, False)
 
 
-async def test_resume_cancel_and_delete_as_the_state_allows(rig: Rig) -> None:
+async def test_resume_cancel_and_delete_as_the_state_allows(rig: ApiFixture) -> None:
     task_id, _ = await working(rig)
     target = {"task_id": task_id}
     for path, body in (("delete", target), ("resume", {**target, "prompt": "go on"})):
@@ -362,9 +363,9 @@ async def test_resume_cancel_and_delete_as_the_state_allows(rig: Rig) -> None:
     assert (await rig.call("GET", f"/tasks/{task_id}"))[0] == 404
 
 
-async def test_update_tells_how_far_it_is(rig: Rig) -> None:
-    task_id, _ = await working(rig)
-    worker = rig.agent_tokens["worker"]
+async def test_update_tells_how_far_it_is(rig: ApiFixture) -> None:
+    task_id, lease = await working(rig)
+    worker = rig.tokens.issue_run("agt_worker", "worker", lease.message.message_id)
     told = {"task_id": task_id, "progress": "half", "percent": 50, "note": "Seen: nine."}
     assert (await rig.call("POST", "/tasks/update", told, token=worker))[0] == 200
     one = await shown(rig, task_id)
@@ -382,7 +383,7 @@ async def test_update_tells_how_far_it_is(rig: Rig) -> None:
     assert any(e["type"] == "task.progress" and e["data"]["percent"] == 50 for e in events)
 
 
-async def test_a_schedule_is_shown_paused_and_ended(rig: Rig) -> None:
+async def test_a_schedule_is_shown_paused_and_ended(rig: ApiFixture) -> None:
     task_id = await made(rig, schedule={"cron": "30 8 * * *", "timezone": "Europe/Berlin"})
     one = (await shown(rig, task_id))["schedule"]
     assert (one["kind"], one["spec"], one["timezone"]) == ("cron", "30 8 * * *", "Europe/Berlin")
@@ -401,7 +402,7 @@ async def test_a_schedule_is_shown_paused_and_ended(rig: Rig) -> None:
     assert (status, document["success"]) == (400, False)
 
 
-async def test_a_wait_ends_with_the_run_or_its_question(rig: Rig) -> None:
+async def test_a_wait_ends_with_the_run_or_its_question(rig: ApiFixture) -> None:
     owner = TaskOwner("test")
     task_id, lease = await working(rig)
     waiting = owner.spawn(rig.call("GET", f"/tasks/{task_id}?wait=15"), name="test:wait")
@@ -419,7 +420,21 @@ async def test_a_wait_ends_with_the_run_or_its_question(rig: Rig) -> None:
     assert (early["state"], early["success"]) == ("running", None)
 
 
-async def test_a_turn_s_task_goes_back_to_that_turn(rig: Rig) -> None:
+async def test_a_wait_for_an_end_reads_no_more_than_the_card(
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = TaskOwner("test")
+    task_id, lease = await working(rig)
+    reads = rig.count_reads(monkeypatch, "tasks.")
+    waiting = owner.spawn(rig.call("GET", f"/tasks/{task_id}?wait=15"), name="test:wait")
+    while len(reads) < 2:
+        await asyncio.sleep(0)
+    await rig.finish(lease, "eleven")
+    assert (await waiting)[1]["result"] == "eleven"
+    assert reads == ["tasks.get", "tasks.get", "tasks.card"]
+
+
+async def test_a_turn_s_task_goes_back_to_that_turn(rig: ApiFixture) -> None:
     """What a run's token creates while its turn runs comes back into that turn's session."""
     chat = DeliverTo("chat", agent_id="agt_worker", channel="telegram", conversation="77/5")
     accepted = await rig.mailbox.accept(
@@ -432,7 +447,7 @@ async def test_a_turn_s_task_goes_back_to_that_turn(rig: Rig) -> None:
         )
     )
     lease = await rig.lease("worker")
-    slots = Slots(dict.fromkeys(Lane, 2), lambda: None)
+    slots = SlotPool(dict.fromkeys(LaneName, 2), lambda: None)
     rig.askers["agt_worker"] = Asker(lease, slots.take(lease.message.lane))
     run = rig.tokens.issue_run("agt_worker", "worker", accepted.message_id)
     task_id = await made(rig, token=run)
@@ -453,7 +468,7 @@ async def test_a_turn_s_task_goes_back_to_that_turn(rig: Rig) -> None:
     assert (plain["kind"], plain["channel"], plain["conversation"]) == ("chat", "telegram", "77/5")
 
 
-async def test_without_tasks_every_route_says_so(rig: Rig) -> None:
+async def test_without_tasks_every_route_says_so(rig: ApiFixture) -> None:
     """Also before it looks at a body, and for ids of messages."""
     server = ApiServer(replace(rig.deps, tasks=None), port=0)
     await server.start()
@@ -479,7 +494,7 @@ async def test_without_tasks_every_route_says_so(rig: Rig) -> None:
         await server.close()
 
 
-async def test_new_work_is_refused_while_draining(rig: Rig) -> None:
+async def test_new_work_is_refused_while_draining(rig: ApiFixture) -> None:
     task_id = await made(rig, start=False)
     rig.control.is_draining = True
     for path, body in ((CREATE, {"prompt": "x"}), ("/tasks/resume", {"task_id": task_id})):

@@ -1,23 +1,25 @@
-"""`/traces`: lists, trees and figures, and whose words are in them."""
+"""``/traces``: lists, trees and figures, and whose words are in them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentsup.mailbox.mailbox import Completion
-from agentsup.model.message import DeliverTo, NewMessage, Outcome, text_parts
+from agentsup.mailbox.messages.values import Completion
+from agentsup.model.message import DeliverTo, MessageOutcome, NewMessage, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.trace import SpanKind, SpanState, turn_span
 from agentsup.observe.redact import Redactor
-from agentsup.observe.traces import rows, said
+from agentsup.observe.traces import excerpts, rows
 from agentsup.observe.traces.span import Span
 from tests.component.api.browser import Browser
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import ApiFixture
 
 TRACE = "ab" * 16
 
 
-async def traced(rig: Rig, person: str = "ute", *, trace: str = TRACE, text: str = "hello") -> str:
+async def traced(
+    rig: ApiFixture, person: str = "ute", *, trace: str = TRACE, text: str = "hello"
+) -> str:
     """A finished message of a person, its turn and a call that failed; the message's id."""
     who = Principal(PrincipalKind.PERSON, person, person, PersonRole.USER)
     new = NewMessage(
@@ -29,7 +31,7 @@ async def traced(rig: Rig, person: str = "ute", *, trace: str = TRACE, text: str
         traceparent=f"00-{trace}-{trace[:16]}-01",
     )
     message_id = (await rig.mailbox.accept(new)).message_id
-    await rig.mailbox.complete(await rig.lease("main"), Completion(Outcome.OK, text="done"))
+    await rig.mailbox.complete(await rig.lease("main"), Completion(MessageOutcome.OK, text="done"))
     now = rig.deps.clock.now_ms()
     given: dict[str, Any] = {
         "trace_id": trace,
@@ -68,7 +70,7 @@ def spans(shown: Any) -> list[Any]:
     return [span for span in shown["spans"] if span["kind"] in ("turn", "tool")]
 
 
-async def test_a_trace_is_found_by_all_its_names_and_stands_as_a_tree(rig: Rig) -> None:
+async def test_a_trace_is_found_by_all_its_names_and_stands_as_a_tree(rig: ApiFixture) -> None:
     message_id = await traced(rig)
     listed = (await rig.call("GET", "/traces"))[1]
     (row,) = listed["traces"]
@@ -101,10 +103,12 @@ class Traces:
         return {}
 
     def excerpt(self, text: str) -> str:
-        return said.excerpt(text, self.redactor.text)
+        return excerpts.excerpt(text, self.redactor.text)
 
 
-async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(rig: Rig) -> None:
+async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(
+    rig: ApiFixture,
+) -> None:
     object.__setattr__(rig.deps, "traces", Traces())
     text = f"it is sesame-opens,\nthen {'on and ' * 40}on"
     await traced(rig, "uwe", trace="cd" * 16, text=text)
@@ -112,7 +116,7 @@ async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(rig
     hers, his = (await rig.call("GET", "/traces"))[1]["traces"]
     assert (hers["text"], hers["private"]) == ("hello", False)
     assert his["text"].startswith("it is [redacted], then on and")
-    assert (len(his["text"]), his["text"][-1]) == (said.CHARS, "…")
+    assert (len(his["text"]), his["text"][-1]) == (excerpts.CHARS, "…")
     browser = Browser(rig)
     await browser.sign_in("uwe")
     async with rig.client.get(
@@ -123,7 +127,7 @@ async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(rig
     assert (own["text"], own["private"]) == (his["text"], False)
 
 
-async def test_lists_go_in_pages_and_by_agent_and_state(rig: Rig) -> None:
+async def test_lists_go_in_pages_and_by_agent_and_state(rig: ApiFixture) -> None:
     for number in range(3):
         await traced(rig, trace=f"{number + 1:032x}")
     first = (await rig.call("GET", "/traces?limit=2"))[1]
@@ -135,7 +139,7 @@ async def test_lists_go_in_pages_and_by_agent_and_state(rig: Rig) -> None:
     assert (await rig.call("GET", "/traces?agent=nobody"))[0] == 404
 
 
-async def test_figures_name_times_and_errors(rig: Rig) -> None:
+async def test_figures_name_times_and_errors(rig: ApiFixture) -> None:
     await traced(rig)
     figures = (await rig.call("GET", "/traces/metrics"))[1]
     (main,) = figures["agents"]
@@ -146,7 +150,7 @@ async def test_figures_name_times_and_errors(rig: Rig) -> None:
     assert (await rig.call("GET", "/traces/metrics?agent=worker"))[1]["agents"] == []
 
 
-async def test_a_person_reads_own_words_and_sees_that_others_have_some(rig: Rig) -> None:
+async def test_a_person_reads_own_words_and_sees_that_others_have_some(rig: ApiFixture) -> None:
     own = await traced(rig, "uwe", trace="cd" * 16)
     hers = await traced(rig, "ute")
     browser = Browser(rig)
@@ -163,7 +167,7 @@ async def test_a_person_reads_own_words_and_sees_that_others_have_some(rig: Rig)
         assert call["private"] is not is_own
 
 
-async def test_words_of_a_pruned_message_are_the_operator_s(rig: Rig) -> None:
+async def test_words_of_a_pruned_message_are_the_operator_s(rig: ApiFixture) -> None:
     message_id = await traced(rig, "uwe")
     await rig.database.write(
         lambda tx: tx.execute("DELETE FROM messages WHERE message_id = ?", (message_id,))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 
-from agentsup.mailbox import naming, sessions
-from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.agents.memory.transcript import append_tx
+from agentsup.api.http.dependencies import ApiLimits
+from agentsup.mailbox.messages import keys, sessions
+from agentsup.mailbox.questions import asking
+from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.engine import Suspended
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.store.database import Tx
+from agentsup.store.transaction import Tx
 from tests.component.api.browser import Browser, frame
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import LIMITS, ApiFixture
 
 
 async def say(socket: aiohttp.ClientWebSocketResponse, text: str, say_id: str = "s1") -> Any:
@@ -21,7 +28,7 @@ async def say(socket: aiohttp.ClientWebSocketResponse, text: str, say_id: str = 
     return await frame(socket, "accepted")
 
 
-async def test_a_person_chats_in_the_page_as_that_person(rig: Rig) -> None:
+async def test_a_person_chats_in_the_page_as_that_person(rig: ApiFixture) -> None:
     browser = Browser(rig)
     own = (await browser.sign_in("uwe"))["conversation"]
     async with browser.socket("Scout", own) as socket:
@@ -36,7 +43,7 @@ async def test_a_person_chats_in_the_page_as_that_person(rig: Rig) -> None:
     assert (message.deliver_to.channel, message.deliver_to.conversation) == ("web", own)
 
 
-async def test_nobody_enters_anothers_conversation(rig: Rig) -> None:
+async def test_nobody_enters_anothers_conversation(rig: ApiFixture) -> None:
     for person, places in {
         "uwe": ("ute", "local", "uwex", "ute.desk", "otto"),
         "vera": ("uwe", "local"),
@@ -68,19 +75,19 @@ async def test_nobody_enters_anothers_conversation(rig: Rig) -> None:
 )
 def test_conversations_of_different_people_never_meet(name: str) -> None:
     person = Principal(PrincipalKind.PERSON, name, name, PersonRole.USER)
-    own = naming.own_conversation(person)
+    own = keys.own_conversation(person)
     assert "." not in own
-    assert own != naming.OPERATORS_CONVERSATION
+    assert own != keys.OPERATORS_CONVERSATION
     assert len(own) <= 40
     for other in ("uwe", "Uwe", "local", "a.b", "a", "ä", "a-b"):
         if other != name:
             them = Principal(PrincipalKind.PERSON, other, other, PersonRole.USER)
-            assert naming.own_conversation(them) != own
-            assert not naming.may_enter(them, "web", own)
-            assert not naming.may_enter(them, "web", f"{own}.desk")
+            assert keys.own_conversation(them) != own
+            assert not keys.may_enter(them, "web", own)
+            assert not keys.may_enter(them, "web", f"{own}.desk")
 
 
-async def test_a_viewer_looks_and_does_not_write(rig: Rig) -> None:
+async def test_a_viewer_looks_and_does_not_write(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("vera")
     async with browser.socket(conversation="vera") as socket:
@@ -92,7 +99,7 @@ async def test_a_viewer_looks_and_does_not_write(rig: Rig) -> None:
     assert rig.commands.ran == []
 
 
-async def test_a_role_that_is_taken_away_holds_for_an_open_socket(rig: Rig) -> None:
+async def test_a_role_that_is_taken_away_holds_for_an_open_socket(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     async with browser.socket(conversation="uwe") as socket:
@@ -106,7 +113,7 @@ async def test_a_role_that_is_taken_away_holds_for_an_open_socket(rig: Rig) -> N
         assert socket.close_code == 4401
 
 
-async def test_who_is_no_operator_any_more_leaves_others_conversations(rig: Rig) -> None:
+async def test_who_is_no_operator_any_more_leaves_others_conversations(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("otto")
     async with browser.socket(conversation="uwe") as socket:
@@ -115,7 +122,85 @@ async def test_who_is_no_operator_any_more_leaves_others_conversations(rig: Rig)
         assert (await frame(socket, "error"))["problem"]["code"] == "forbidden"
 
 
-async def test_a_reload_shows_what_was_said_and_asked(rig: Rig) -> None:
+class TestWithoutHeartbeat:
+    """What is open is told of the change: no heartbeat comes that would look by itself."""
+
+    @pytest.fixture
+    def limits(self) -> ApiLimits:
+        return replace(LIMITS, heartbeat_s=3600.0)
+
+    async def test_a_former_operator_is_sent_away_at_once(self, rig: ApiFixture) -> None:
+        browser = Browser(rig)
+        await browser.sign_in("otto")
+        async with browser.socket(conversation="uwe") as socket:
+            await frame(socket, "welcome")
+            rig.people["otto"] = PersonRole.USER
+            rig.server.people_changed()
+            async with asyncio.timeout(5):
+                assert (await frame(socket, "error"))["problem"]["code"] == "forbidden"
+                while (await socket.receive()).type is aiohttp.WSMsgType.TEXT:
+                    pass
+            assert socket.close_code == 4400
+
+    async def test_who_may_stay_stays_and_wakes_nobody_else(self, rig: ApiFixture) -> None:
+        browser = Browser(rig)
+        await browser.sign_in("otto")
+        async with (
+            browser.socket(conversation="otto") as socket,
+            rig.client.get(f"{rig.url}/events", headers=browser.headers(is_post=False)) as stream,
+        ):
+            await frame(socket, "welcome")
+            assert stream.status == 200
+            rig.people["otto"] = PersonRole.VIEWER
+            rig.server.people_changed()
+            await socket.send_json({"type": "ping"})
+            await frame(socket, "pong")
+            await rig.tell("main", "to otto", "web:otto")
+            await rig.tell("main", "to uwe", "web:uwe")
+            assert "to otto" in str(await frame(socket, "event"))
+            async with asyncio.timeout(5):
+                told = b""
+                while told.count(b"chat.out") < 2:
+                    told += await stream.content.readline()
+            assert b"to otto" in told
+            assert b"to uwe" not in told
+
+    @pytest.mark.parametrize("what, mark", [("an event", "a secret"), ("running text", "m1")])
+    async def test_nothing_goes_out_between_a_change_and_its_telling(
+        self, rig: ApiFixture, what: str, mark: str
+    ) -> None:
+        browser = Browser(rig)
+        await browser.sign_in("otto")
+        async with browser.socket(conversation="uwe") as socket:
+            await frame(socket, "welcome")
+            rig.people["otto"] = PersonRole.USER
+            if what == "an event":
+                await rig.tell("main", "a secret", "web:uwe")
+            else:
+                rig.live.begin("agt_main", "web:uwe", "m1")
+                rig.live.delta("m1", "a secret")
+            got = await asyncio.wait_for(socket.receive(), 5)
+            assert mark not in got.data
+            assert got.json()["problem"]["code"] == "forbidden"
+
+    async def test_a_stream_of_anothers_conversation_ends(self, rig: ApiFixture) -> None:
+        browser = Browser(rig)
+        await browser.sign_in("otto")
+        async with rig.client.get(
+            f"{rig.url}/events?conversation=web:uwe", headers=browser.headers(is_post=False)
+        ) as stream:
+            assert stream.status == 200
+            rig.people["otto"] = PersonRole.USER
+            await rig.tell("main", "a secret", "web:uwe")
+            told = b""
+            with contextlib.suppress(aiohttp.ClientError):
+                async with asyncio.timeout(5):
+                    while line := await stream.content.readline():
+                        told += line
+            assert b"chat.out" not in told
+
+
+async def test_a_reload_shows_what_was_said_and_asked(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     async with browser.socket(conversation="uwe") as socket:
@@ -123,7 +208,9 @@ async def test_a_reload_shows_what_was_said_and_asked(rig: Rig) -> None:
         accepted = await say(socket, "may I?")
     lease = await rig.lease("main")
     question = await rig.database.write(
-        lambda tx: rig.mailbox.park_tx(tx, lease, Suspended(b"", "Really?", ("yes", "no")))
+        lambda tx: asking.park_tx(
+            rig.mailbox.context, tx, lease, Suspended(b"", "Really?", ("yes", "no"))
+        )
     )
     async with browser.socket(conversation="uwe") as socket:
         welcome = await frame(socket, "welcome")
@@ -147,9 +234,11 @@ async def test_a_reload_shows_what_was_said_and_asked(rig: Rig) -> None:
     assert accepted["duplicate"] is False
 
 
-async def test_commands_have_buttons_in_the_page(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_have_buttons_in_the_page(
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run(text: str, context: CommandContext) -> CommandReply:
-        button = Button("Again", "/again 1", once=True, confirm="Sure?")
+        button = CommandButton("Again", "/again 1", once=True, confirm="Sure?")
         return CommandReply("choose", buttons=((button,),) if context.has_buttons else ())
 
     monkeypatch.setattr(rig.commands, "run", run)
@@ -171,7 +260,7 @@ async def test_commands_have_buttons_in_the_page(rig: Rig, monkeypatch: pytest.M
                 }
 
 
-async def test_earlier_words_page_by_page(rig: Rig) -> None:
+async def test_earlier_words_page_by_page(rig: ApiFixture) -> None:
     seqs = [await rig.tell("main", str(n), "web:uwe") for n in range(120)]
     await rig.tell("main", "not here", "web:ute")
     browser = Browser(rig)
@@ -192,7 +281,33 @@ async def test_earlier_words_page_by_page(rig: Rig) -> None:
     assert (document["events"], document["more"]) == ([], False)
 
 
-async def test_sessions_are_listed_begun_and_switched(rig: Rig) -> None:
+async def test_a_person_exports_an_own_conversation_and_no_other(rig: ApiFixture) -> None:
+    uwe = Browser(rig)
+    await uwe.sign_in("uwe")
+
+    async def said(conversation: str, text: str) -> None:
+        def write(tx: Tx) -> None:
+            key = f"chat:web:{conversation}"
+            session = sessions.resolve_tx(tx, "agt_main", key, at=1000, entropy=rig.deps.entropy)
+            for role in ("user", "assistant"):
+                append_tx(tx, session_id=session, message_id="m", role=role, text=text, at=2000)
+
+        await rig.database.write(write, name="said")
+
+    await said("uwe", "tea & *bikes*")
+    await said("ute", "hers")
+    path = "/web/export?agent=main&conversation="
+    status, body, headers = await uwe.call("GET", f"{path}uwe")
+    assert (status, body.decode().count("tea & *bikes*")) == (200, 2)
+    assert headers["Content-Disposition"] == 'attachment; filename="chat.md"'
+    assert "**main**, 1970-01-01 00:00 UTC" in body.decode()
+    _, body, _ = await uwe.call("GET", f"{path}uwe&format=json")
+    (chat,) = json.loads(body)["chats"]
+    assert [entry["role"] for entry in chat["entries"]] == ["user", "assistant"]
+    assert (await uwe.call("GET", f"{path}ute"))[0] == 403
+
+
+async def test_sessions_are_listed_begun_and_switched(rig: ApiFixture) -> None:
     uwe, ute = Browser(rig), Browser(rig)
     await uwe.sign_in("uwe")
     await ute.sign_in("ute")
@@ -222,7 +337,7 @@ async def test_sessions_are_listed_begun_and_switched(rig: Rig) -> None:
     assert (await viewer.call("POST", "/web/sessions", body))[0] == 403
 
 
-async def test_a_page_gone_wild_locks_nobody_else_out(rig: Rig) -> None:
+async def test_a_page_gone_wild_locks_nobody_else_out(rig: ApiFixture) -> None:
     uwe, otto = Browser(rig), Browser(rig)
     await uwe.sign_in("uwe")
     await otto.sign_in("otto")
@@ -242,7 +357,7 @@ async def test_a_page_gone_wild_locks_nobody_else_out(rig: Rig) -> None:
         await frame(again, "welcome")
 
 
-async def test_a_page_that_was_away_for_long_is_shown_anew(rig: Rig) -> None:
+async def test_a_page_that_was_away_for_long_is_shown_anew(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
 
@@ -265,7 +380,7 @@ async def test_a_page_that_was_away_for_long_is_shown_anew(rig: Rig) -> None:
         assert (len(far["history"]), far["more"], far["reset"]) == (50, True, True)
 
 
-async def test_a_text_is_known_again_by_its_clients_own_id(rig: Rig) -> None:
+async def test_a_text_is_known_again_by_its_clients_own_id(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     async with browser.socket(conversation="uwe") as socket:
@@ -275,7 +390,7 @@ async def test_a_text_is_known_again_by_its_clients_own_id(rig: Rig) -> None:
         assert (event["type"], event["data"]["say_id"]) == ("chat.in", "mine-1")
 
 
-async def test_own_sessions_are_found_behind_many_of_others(rig: Rig) -> None:
+async def test_own_sessions_are_found_behind_many_of_others(rig: ApiFixture) -> None:
     uwe = Browser(rig)
     await uwe.sign_in("uwe")
     for conversation in ("uwe", "uwe.plans"):

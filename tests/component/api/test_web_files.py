@@ -9,25 +9,27 @@ from typing import Any
 
 import pytest
 
-from agentsup.api.app import API
-from agentsup.api.ports import ApiLimits
-from agentsup.api.server import ApiServer
-from agentsup.channels.web import WebChannel
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.relay import Relay
-from agentsup.model.message import Outcome, Part
+from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.server.app import API
+from agentsup.api.server.listener import ApiServer
+from agentsup.channels.local import LocalChannel
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.messages.values import Completion
+from agentsup.model.message import MessageOutcome, Part
 from tests.component.api.browser import Browser, frame
-from tests.component.api.conftest import LIMITS, Rig
+from tests.component.api.conftest import LIMITS, ApiFixture
 
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"x" * 100
 
 
 @pytest.fixture
 def limits() -> ApiLimits:
-    return replace(LIMITS, upload_bytes=200_000, uploads=1)
+    return replace(
+        LIMITS, upload_bytes=200_000, uploads=1, stored_upload_bytes=400_000, stored_uploads=4
+    )
 
 
-def workspace(rig: Rig, agent: str = "main") -> Path:
+def workspace(rig: ApiFixture, agent: str = "main") -> Path:
     return rig.deps.web.workspace(agent)
 
 
@@ -39,7 +41,7 @@ async def send(browser: Browser, name: str, data: bytes, agent: str = "main") ->
     )
 
 
-async def deliver(rig: Rig, *files: tuple[str, str], conversation: str = "uwe") -> list[int]:
+async def deliver(rig: ApiFixture, *files: tuple[str, str], conversation: str = "uwe") -> list[int]:
     """Let main answer a message of uwe's with files; the numbers of the delivered parts."""
     browser = Browser(rig)
     await browser.sign_in("otto")
@@ -49,12 +51,12 @@ async def deliver(rig: Rig, *files: tuple[str, str], conversation: str = "uwe") 
         await frame(socket, "accepted")
         lease = await rig.lease("main")
         parts = tuple(Part("file", path=path, name=name) for path, name in files)
-        await rig.mailbox.complete(lease, Completion(Outcome.OK, text="here", parts=parts))
+        await rig.mailbox.complete(lease, Completion(MessageOutcome.OK, text="here", parts=parts))
         relay = Relay(
             rig.database,
             rig.deps.clock,
             rig.deps.entropy,
-            {"web": WebChannel()},
+            {"web": LocalChannel("web")},
             boot_id="boot",
         )
         relaying = asyncio.ensure_future(relay.run(lambda: None, asyncio.Event()))
@@ -68,7 +70,7 @@ async def deliver(rig: Rig, *files: tuple[str, str], conversation: str = "uwe") 
         return numbers
 
 
-async def test_a_file_comes_in_and_is_said(rig: Rig) -> None:
+async def test_a_file_comes_in_and_is_said(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     status, document, _ = await send(browser, "../../my photo (1).png", PIXEL)
@@ -97,7 +99,7 @@ async def test_a_file_comes_in_and_is_said(rig: Rig) -> None:
         assert (await browser.call("GET", f"/web/sent/{message.message_id}/{number}"))[0] == 404
 
 
-async def test_a_text_after_a_file_stays_after_it(rig: Rig) -> None:
+async def test_a_text_after_a_file_stays_after_it(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     _, document, _ = await send(browser, "photo.png", PIXEL)
@@ -128,7 +130,7 @@ async def test_a_text_after_a_file_stays_after_it(rig: Rig) -> None:
         "inbox\\x",
     ],
 )
-async def test_only_an_uploaded_file_can_be_said(rig: Rig, path: str) -> None:
+async def test_only_an_uploaded_file_can_be_said(rig: ApiFixture, path: str) -> None:
     inbox = workspace(rig) / "inbox"
     (inbox / "deep").mkdir(parents=True)
     (inbox / "deep" / "file").write_text("x")
@@ -146,7 +148,7 @@ async def test_only_an_uploaded_file_can_be_said(rig: Rig, path: str) -> None:
     assert await rig.mailbox.list() == []
 
 
-async def test_too_much_is_refused_and_leaves_nothing(rig: Rig) -> None:
+async def test_too_much_is_refused_and_leaves_nothing(rig: ApiFixture) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
 
@@ -172,7 +174,25 @@ async def test_too_much_is_refused_and_leaves_nothing(rig: Rig) -> None:
     assert (await send(browser, "x", b"x"))[0] == 503
 
 
-async def test_an_inbox_that_leads_elsewhere_is_set_aside(rig: Rig, tmp_path: Path) -> None:
+async def test_what_a_person_keeps_in_an_inbox_is_bounded(rig: ApiFixture) -> None:
+    browser, other = Browser(rig), Browser(rig)
+    await browser.sign_in("uwe")
+    await other.sign_in("otto")
+    for name in ("a", "b"):
+        assert (await send(browser, name, b"x" * 180_000))[0] == 201
+    status, document, _ = await send(browser, "c", b"x" * 60_000)
+    assert (status, document["code"], document["files"]) == (413, "quota_exceeded", 2)
+    assert "remove" in document["detail"]
+    assert (await send(other, "c", b"x" * 60_000))[0] == 201, "each person has a share"
+    assert (await send(browser, "c", b"x" * 60_000, agent="Scout"))[0] == 201, "with each agent"
+    assert len([*(workspace(rig) / "inbox").iterdir()]) == 3, "nothing was lost, nothing left half"
+    next(workspace(rig).glob("inbox/*a")).unlink()
+    for name in ("d", "e", "f"):
+        assert (await send(browser, name, b"x"))[0] == 201
+    assert (await send(browser, "g", b"x"))[1]["code"] == "quota_exceeded", "four files"
+
+
+async def test_an_inbox_that_leads_elsewhere_is_set_aside(rig: ApiFixture, tmp_path: Path) -> None:
     workspace(rig).mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (workspace(rig) / "inbox").symlink_to(tmp_path / "elsewhere")
@@ -185,7 +205,7 @@ async def test_an_inbox_that_leads_elsewhere_is_set_aside(rig: Rig, tmp_path: Pa
     assert (workspace(rig) / "inbox.set-aside-1").is_symlink()
 
 
-async def test_what_an_agent_sent_comes_out_by_its_number(rig: Rig) -> None:
+async def test_what_an_agent_sent_comes_out_by_its_number(rig: ApiFixture) -> None:
     at = workspace(rig)
     at.mkdir(parents=True)
     (at / "page.html").write_text("<script>alert(1)</script>")
@@ -212,7 +232,7 @@ async def test_what_an_agent_sent_comes_out_by_its_number(rig: Rig) -> None:
     assert (await Browser(rig).call("GET", f"/web/files/{html}"))[0] == 401
 
 
-async def test_nothing_outside_the_workspace_comes_out(rig: Rig, tmp_path: Path) -> None:
+async def test_nothing_outside_the_workspace_comes_out(rig: ApiFixture, tmp_path: Path) -> None:
     at = workspace(rig)
     at.mkdir(parents=True)
     secret = tmp_path / "secret"
@@ -250,7 +270,7 @@ async def test_nothing_outside_the_workspace_comes_out(rig: Rig, tmp_path: Path)
         "/page/__init__.py",
     ],
 )
-async def test_the_page_has_exact_names_only(rig: Rig, path: str) -> None:
+async def test_the_page_has_exact_names_only(rig: ApiFixture, path: str) -> None:
     """By a raw request: clients tidy such paths up before they send them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     try:
@@ -267,7 +287,7 @@ async def test_the_page_has_exact_names_only(rig: Rig, path: str) -> None:
     assert b"import" not in body
 
 
-async def test_what_somebody_else_has_uploaded_can_t_be_said(rig: Rig) -> None:
+async def test_what_somebody_else_has_uploaded_can_t_be_said(rig: ApiFixture) -> None:
     """Names in the inbox can be guessed; a message with the file would let its sender read it."""
     ute, uwe = Browser(rig), Browser(rig)
     await ute.sign_in("ute")
@@ -284,7 +304,7 @@ async def test_what_somebody_else_has_uploaded_can_t_be_said(rig: Rig) -> None:
             assert refused["problem"]["code"] == "bad_request"
 
 
-async def test_halves_of_a_killed_life_go_and_nothing_else(rig: Rig, tmp_path: Path) -> None:
+async def test_halves_of_a_killed_life_go_and_nothing_else(rig: ApiFixture, tmp_path: Path) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
     status, kept, _ = await send(browser, "whole.txt", b"whole")

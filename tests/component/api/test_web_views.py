@@ -11,22 +11,23 @@ from typing import Any
 import pytest
 
 from agentsup.api.web import static, views
-from agentsup.mailbox import usage
+from agentsup.mailbox.mail.bus import to_asker
+from agentsup.mailbox.questions import asking
+from agentsup.mailbox.usage import reports
 from agentsup.model.engine import Suspended, Usage
 from agentsup.model.event import EventType
-from agentsup.model.message import Kind, NewMessage, text_parts
+from agentsup.model.message import MessageKind, NewMessage, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.store.database import Tx
 from agentsup.store.events import append
-from agentsup.tasks.runs import to_asker
+from agentsup.store.transaction import Tx
 from tests.component.api.browser import Browser, frame
-from tests.component.api.conftest import Rig
+from tests.component.api.conftest import ApiFixture
 
 PAGE = Path(static.__file__).parents[1] / "page"
-MOST_BYTES = 125_000
+MOST_BYTES = 134_000
 
 
-async def signed_in(rig: Rig, *people: str) -> list[Browser]:
+async def signed_in(rig: ApiFixture, *people: str) -> list[Browser]:
     browsers = [Browser(rig) for _ in people]
     for browser, person in zip(browsers, people, strict=True):
         await browser.sign_in(person)
@@ -44,7 +45,7 @@ async def ask(browser: Browser, person: str, text: str) -> str:
 # -- others' work ----------------------------------------------------------------------------------
 
 
-async def test_of_others_work_a_person_sees_that_there_is_some(rig: Rig) -> None:
+async def test_of_others_work_a_person_sees_that_there_is_some(rig: ApiFixture) -> None:
     uwe, ute, vera, otto = await signed_in(rig, "uwe", "ute", "vera", "otto")
     mine, hers = await ask(uwe, "uwe", "my secret"), await ask(ute, "ute", "her secret")
     for browser, known in ((uwe, {mine}), (ute, {hers}), (vera, set()), (otto, {mine, hers})):
@@ -63,12 +64,12 @@ async def test_of_others_work_a_person_sees_that_there_is_some(rig: Rig) -> None
     assert (await otto.call("POST", f"/messages/{hers}/cancel"))[0] == 200
 
 
-async def test_questions_are_asked_of_who_asked_for_the_work(rig: Rig) -> None:
+async def test_questions_are_asked_of_who_asked_for_the_work(rig: ApiFixture) -> None:
     uwe, ute, vera, otto = await signed_in(rig, "uwe", "ute", "vera", "otto")
     await ask(uwe, "uwe", "do it")
     lease = await rig.lease("main")
     question = await rig.database.write(
-        lambda tx: rig.mailbox.park_tx(tx, lease, Suspended(b"", "Really?"))
+        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, Suspended(b"", "Really?"))
     )
     for browser, seen in ((uwe, 1), (ute, 0), (vera, 0), (otto, 1)):
         document = (await browser.call("GET", "/questions"))[1]
@@ -79,7 +80,7 @@ async def test_questions_are_asked_of_who_asked_for_the_work(rig: Rig) -> None:
     assert (await otto.call("POST", path, {"answer": "yes"}))[1]["answered_by"] == "otto"
 
 
-async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: Rig) -> None:
+async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: ApiFixture) -> None:
     uwe, ute, otto = await signed_in(rig, "uwe", "ute", "otto")
     await ask(uwe, "uwe", "have it done")
     lease = await rig.lease("main")
@@ -88,13 +89,15 @@ async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: Rig) ->
         session_key="run",
         parts=text_parts("do it"),
         principal=Principal(PrincipalKind.AGENT, lease.message.agent_id, "main"),
-        kind=Kind.TASK,
+        kind=MessageKind.TASK,
         deliver_to=to_asker(lease.message, waited=True),
     )
     await rig.mailbox.accept(run)
     worker = await rig.lease("worker")
     end = Suspended(b"", "Really?")
-    question = await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, worker, end))
+    question = await rig.database.write(
+        lambda tx: asking.park_tx(rig.mailbox.context, tx, worker, end)
+    )
     for browser, seen in ((uwe, 1), (ute, 0), (otto, 1)):
         document = (await browser.call("GET", "/questions"))[1]
         assert len(document["questions"]) == seen
@@ -103,13 +106,15 @@ async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: Rig) ->
     assert (await uwe.call("POST", path, {"answer": "yes"}))[1]["answered_by"] == "uwe"
 
 
-async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Rig) -> None:
+async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: ApiFixture) -> None:
     uwe, ute, otto = await signed_in(rig, "uwe", "ute", "otto")
     for browser, person in ((ute, "ute"), (uwe, "uwe")):
         await ask(browser, person, "may I?")
         lease = await rig.lease("main")
         end = Suspended(b"", "*Really?*")
-        await rig.database.write(partial(rig.mailbox.park_tx, lease=lease, suspended=end))
+        await rig.database.write(
+            partial(asking.park_tx, rig.mailbox.context, lease=lease, suspended=end)
+        )
     copies = (
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text, options,"
         " state, asked_at) SELECT ?, agent_id, session_id, message_id, kind, text, options, state,"
@@ -126,7 +131,7 @@ async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Ri
     assert "blocks" not in found[0]
 
 
-async def test_events_of_others_come_without_their_words(rig: Rig) -> None:
+async def test_events_of_others_come_without_their_words(rig: ApiFixture) -> None:
     uwe, ute = await signed_in(rig, "uwe", "ute")
     for browser, own in ((uwe, True), (ute, False)):
         headers = {**browser.headers(is_post=False), "Last-Event-ID": "0"}
@@ -145,7 +150,7 @@ async def test_events_of_others_come_without_their_words(rig: Rig) -> None:
         )
 
 
-async def test_dead_letters_are_an_operators_to_revive(rig: Rig) -> None:
+async def test_dead_letters_are_an_operators_to_revive(rig: ApiFixture) -> None:
     uwe, otto = await signed_in(rig, "uwe", "otto")
     message_id = await ask(uwe, "uwe", "deadly")
     lease = await rig.lease("main")
@@ -165,7 +170,7 @@ async def test_dead_letters_are_an_operators_to_revive(rig: Rig) -> None:
 # -- figures and log -------------------------------------------------------------------------------
 
 
-async def test_figures_count_what_ended(rig: Rig) -> None:
+async def test_figures_count_what_ended(rig: ApiFixture) -> None:
     (vera,) = await signed_in(rig, "vera")
     for number in range(4):
         await rig.call("POST", "/interagent/send_async", {"to": "main", "message": str(number)})
@@ -178,7 +183,7 @@ async def test_figures_count_what_ended(rig: Rig) -> None:
         tx.execute(
             "UPDATE messages SET accepted_at = finished_at - 2000, started_at = finished_at - 500"
         )
-        usage.record_tx(
+        reports.record_tx(
             tx,
             Usage(input_tokens=10, output_tokens=5, usd=0.25),
             message_id="m",
@@ -222,7 +227,7 @@ def test_a_quantile(values: list[int], share: float, wanted: float | None) -> No
     assert views.quantile_s(values, share) == wanted
 
 
-async def test_the_log_of_one_agent(rig: Rig) -> None:
+async def test_the_log_of_one_agent(rig: ApiFixture) -> None:
     vera, otto = await signed_in(rig, "vera", "otto")
     log_file = rig.deps.web.log_file
     assert log_file is not None
@@ -269,7 +274,7 @@ async def test_the_log_of_one_agent(rig: Rig) -> None:
 
 
 async def test_the_page_is_served_with_what_binds_a_browser(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {
         "index.html": static.PageFile(b"<h1>hi</h1>", "text/html; charset=utf-8", '"e1"'),
@@ -314,7 +319,7 @@ def test_the_page_is_small_and_has_nothing_inline() -> None:
             assert "<script>" not in text
 
 
-async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: Rig) -> None:
+async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: ApiFixture) -> None:
     """A crash's text may quote the message that it died of."""
     rig.directory.add("ben", "backoff", "EngineCrash: boom over her secret")
     (ute, otto) = await signed_in(rig, "ute", "otto")
@@ -325,7 +330,7 @@ async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: Rig) -> No
             assert ("her secret" in json.dumps(document)) == is_seen
 
 
-async def test_the_page_is_told_its_words_before_anybody_signs_in(rig: Rig) -> None:
+async def test_the_page_is_told_its_words_before_anybody_signs_in(rig: ApiFixture) -> None:
     status, told, _ = await Browser(rig).call("GET", "/web/words/de-AT")
     assert (status, told["language"], told["words"]["Sign in"]) == (200, "de", "Anmelden")
     for language in ("en-GB", "tlh", "..%2Fsecrets"):

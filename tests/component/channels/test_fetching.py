@@ -11,36 +11,30 @@ from typing import Any, cast
 import pytest
 
 from agentsup.catalogue import words
-from agentsup.channels.fetching import Fetched, Opened, fetch
-from agentsup.channels.received import Landing
+from agentsup.channels.core.files.fetching import Attachment, Fetched, Opened, fetch
+from agentsup.channels.core.files.inbox_files import InboxFolder
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.kit.pool import BoundedPool
+from agentsup.kit.pool import IDLE, BoundedPool
 
-
-class Photo:
-    name = "photo.jpg"
-    size = 5
+PHOTO = Attachment("photo", "p1", "photo.jpg", 5)
 
 
 async def pull(opened: Opened) -> None:
     await (await opened())(b"pixel")
 
 
+class Bot:
+    channel, agent_id, max_file_bytes = "telegram", "test", 1_000
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+
+    def __init__(self, workspace: Path, files: BoundedPool | None) -> None:
+        self.workspace, self.files = workspace, files or BoundedPool("files")
+
+
 def fetching(workspace: Path, files: BoundedPool | None = None) -> asyncio.Task[Fetched]:
-    return asyncio.create_task(
-        fetch(
-            pull,
-            Photo(),
-            workspace,
-            owner="test",
-            clock=SystemClock(),
-            entropy=SystemEntropy(SystemClock()),
-            max_bytes=1_000,
-            say=words("en"),
-            files=files,
-        )
-    )
+    return asyncio.create_task(fetch(pull, PHOTO, Bot(workspace, files), words("en")))
 
 
 @pytest.mark.parametrize("step", ["__init__", "keep", "close"])
@@ -49,14 +43,14 @@ async def test_what_is_given_up_in_any_step_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, cancels: int
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
-    real: Callable[..., Any] = getattr(Landing, step)
+    real: Callable[..., Any] = getattr(InboxFolder, step)
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         reached.set()
         assert go_on.wait(5)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(Landing, step, slow)
+    monkeypatch.setattr(InboxFolder, step, slow)
     task = fetching(tmp_path)
     assert await asyncio.to_thread(reached.wait, 5)
     for _ in range(cancels):
@@ -75,7 +69,8 @@ async def test_what_is_given_up_in_any_step_leaves_no_file(
 
 
 def pool_threads_are_gone() -> bool:
-    return not any(thread.name.startswith("pool:") for thread in threading.enumerate())
+    names = [thread.name for thread in threading.enumerate()]
+    return not any(name.startswith("pool:") and not name.endswith(IDLE) for name in names)
 
 
 async def test_what_is_waited_for_is_kept(tmp_path: Path) -> None:
@@ -89,7 +84,7 @@ async def test_a_workspace_that_stops_answering_takes_threads_of_its_pool_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over, at_it = threading.Event(), list[str]()
-    real = Landing.__init__
+    real = InboxFolder.__init__
 
     class Hanging:
         def __init__(self, out: Any) -> None:
@@ -99,11 +94,11 @@ async def test_a_workspace_that_stops_answering_takes_threads_of_its_pool_only(
             at_it.append(threading.current_thread().name)
             over.wait()
 
-    def made(landing: Landing, *args: Any, **kwargs: Any) -> None:
+    def made(landing: InboxFolder, *args: Any, **kwargs: Any) -> None:
         real(landing, *args, **kwargs)
         landing.out = cast(Any, Hanging(landing.out))
 
-    monkeypatch.setattr(Landing, "__init__", made)
+    monkeypatch.setattr(InboxFolder, "__init__", made)
     pool = BoundedPool("files", limit_s=0.05)
     try:
         got = await fetching(tmp_path, pool)

@@ -1,5 +1,7 @@
 """The watcher on real files: quick, complete, and never blind."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import shutil
@@ -12,7 +14,8 @@ import pytest
 
 from agentsup.config.home import Home
 from agentsup.config.snapshot import load
-from agentsup.config.watch import _Pace, watch
+from agentsup.config.watch import WatchedDirectory, watch
+from agentsup.kit import inotify
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import TaskOwner, stop_task
@@ -40,6 +43,14 @@ class Told:
     async def until(self, holds: Callable[[], bool], timeout_s: float = 8.0) -> None:
         async with asyncio.timeout(timeout_s), self._news:
             await self._news.wait_for(holds)
+
+
+@pytest.fixture(params=["inotify", "watchfiles"], autouse=True)
+def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What tells of changes: where the system is no Linux, the library does."""
+    if request.param == "watchfiles":
+        monkeypatch.setattr(inotify, "is_here", lambda: False)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -192,9 +203,11 @@ async def test_the_slow_look_finds_what_no_event_told_also_under_noise(
             await SystemClock().sleep(0.01)
 
     async with watching(home, told, reread_s=0.3):
+        monkeypatch.setattr(WatchedDirectory, "_is_of_ours", lambda self, change: False)
         monkeypatch.setattr(
-            "agentsup.config.watch.WatchedDirectory._concerns",
-            lambda self, change, path: (
+            WatchedDirectory,
+            "_concerns",
+            lambda self, is_gone, path: (
                 "state.db" in path and self._clock.monotonic() >= self._due_at
             ),
         )
@@ -202,6 +215,56 @@ async def test_the_slow_look_finds_what_no_event_told_also_under_noise(
         home.agents_json.write_text("[4]")
         await settled(told)
         assert await noise.close(5) == []
+
+
+async def test_writes_of_the_store_wake_nobody(
+    home: Home, means: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if means != "inotify":
+        pytest.skip("the library tells of each write")
+    told, read = list[str](), inotify.DirectoryChanges.read
+
+    def noted(changes: inotify.DirectoryChanges) -> list[inotify.Change]:
+        found = read(changes)
+        told.extend(change.name for change in found)
+        return found
+
+    monkeypatch.setattr(inotify.DirectoryChanges, "read", noted)
+
+    async def heard_of(path: Path) -> None:
+        async with asyncio.timeout(8):
+            while path.name not in told:
+                path.write_text(str(time.perf_counter_ns()))
+                await SystemClock().sleep(0.02)
+
+    with (home.root / "state.db-wal").open("w") as store:
+        async with watching(home, Told()):
+            await heard_of(home.shared_memory)  # a first look may come before there are events
+            for _ in range(5):
+                store.write("x")
+                store.flush()
+                store.seek(0)
+            await heard_of(home.agents_json)  # events come in their order
+            assert set(told) == {"SHAREDMEMORY.md", "agents.json"}
+
+
+async def test_an_edit_while_the_watch_is_set_up_is_told(
+    home: Home, means: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if means != "inotify":
+        pytest.skip("the library does not say when it watches")
+    watched = inotify.DirectoryChanges
+
+    def edited_before(directory: Path) -> inotify.DirectoryChanges:
+        home.config_toml.write_text("[api]")
+        return watched(directory)
+
+    monkeypatch.setattr(inotify, "DirectoryChanges", edited_before)
+    monkeypatch.setattr(edited_before, "close", watched.close, raising=False)
+    changed = Told()
+    known = dict(load(home).file_hashes)
+    async with watching(home, changed, known=known):
+        await settled(changed, "config.toml")
 
 
 async def test_what_the_callback_raises_ends_the_watcher(home: Home) -> None:
@@ -229,30 +292,3 @@ async def test_cancelling_ends_it_and_leaves_the_stop_event_alone(home: Home) ->
     assert await stop_task(task, timeout_s=5)
     assert task.cancelled()
     assert not stop.is_set()
-
-
-async def test_while_nothing_happens_it_wakes_ten_times_a_second(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = 0
-    is_set = _Pace.is_set
-
-    def count(self: _Pace) -> bool:
-        nonlocal asked
-        asked += 1
-        return is_set(self)
-
-    monkeypatch.setattr(_Pace, "is_set", count)
-    async with watching(home, Told()):
-        asked = 0
-        await SystemClock().sleep(0.5)
-        assert 1 <= asked <= 2 * 6, "two looks at most for each wait"
-
-
-async def test_its_end_does_not_wait_for_a_look(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with watching(home, Told()) as stop:
-        monkeypatch.setattr("agentsup.config.watch.LOOK_S", 60.0)
-        await SystemClock().sleep(0.15)  # the look under way is over, the next one is far
-        stop.set()

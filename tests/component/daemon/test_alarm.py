@@ -1,17 +1,22 @@
 """Where word about a bot in trouble is said: where an operator reads, never where only others do."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from agentsup.daemon.alarm import Alarm
-from agentsup.daemon.roster import Roster
+from agentsup.daemon.runtime.alarm import Alarm
+from agentsup.daemon.runtime.people import People
+from agentsup.daemon.runtime.roster import Roster
 from agentsup.model.agent import AgentSpec
 from agentsup.model.message import DeliverTo
+from agentsup.model.platforms import TELEGRAM, PlatformSpec
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.mail import MailRig
+from tests.support.mailbox_fixture import MailboxFixture
 
 BOSS, BEN = 11, 22
 
@@ -19,26 +24,24 @@ BOSS, BEN = 11, 22
 class Operators:
     """The boss alone."""
 
-    def operator_ids(self) -> frozenset[int]:
-        return frozenset({BOSS})
-
-    def operator_names(self) -> frozenset[str]:
-        return frozenset({"@boss:here"})
+    def operators(self, platform: PlatformSpec) -> frozenset[int | str]:
+        return frozenset({BOSS} if platform is TELEGRAM else {"@boss:here"})
 
 
 class Town:
     """A home with two agents, and conversations in the order they were used."""
 
-    def __init__(self, rig: MailRig, roster: Roster) -> None:
+    def __init__(self, rig: MailboxFixture, roster: Roster) -> None:
         self.rig = rig
         self.roster = roster
         self.hearing: set[str] = set()
         self.alarm = Alarm(
             database=rig.db,
             clock=rig.clock,
+            entropy=rig.entropy,
             roster=roster,
             connected=lambda channel: frozenset(self.id_of(n) for n in self.hearing),
-            operators=Operators(),
+            people=cast(People, Operators()),
             alone_with=self._alone_with,
         )
         self.rooms: dict[str, str] = {}
@@ -83,7 +86,7 @@ class Town:
 
 @pytest.fixture
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     roster = Roster(rig.db, rig.clock, rig.entropy)
     await roster.load()
     await roster.take_over({name: AgentSpec(name) for name in ("main", "bob")})

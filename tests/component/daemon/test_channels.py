@@ -1,6 +1,9 @@
 """The bots as children: they crash, are refused, replaced and stopped apart from their agents."""
 
+from __future__ import annotations
+
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,18 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.channels.report import ChannelReport, ChannelState
-from agentsup.channels.telegram.errors import TokenRefused
+from agentsup.channels.core.errors import TokenRefused
+from agentsup.channels.core.report import ChannelReport, ChannelState
 from agentsup.config.home import Home
-from agentsup.daemon.channels import Channels, ChannelServices, Door
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
+from agentsup.daemon.runtime.channels import Channels
+from agentsup.daemon.runtime.transports import ChannelProxy, ChannelServices
+from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.pool import BoundedPool
-from agentsup.model.agent import AgentSpec, MatrixIdentity, Secret
+from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
 from agentsup.model.health import AgentState
+from agentsup.model.secret import Secret
 from agentsup.supervision.board import Board
-from agentsup.testing.recording_channel import NoMark
+from tests.support.loop_clock import LoopClock
+from tests.support.recording_channel import NoMark
 
 pytestmark = pytest.mark.virtual
 
@@ -33,17 +38,17 @@ PART = OutboxPart(1, "m", "a", "s", "telegram", "5", 0, "answer", {"text": "x"},
 Life = Callable[["Stage", Any, asyncio.Event], Any]
 
 
-async def up(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+async def up(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
     deps.report(ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms()))
     await draining.wait()
     deps.report(ChannelReport(deps.agent_id, ChannelState.STOPPED))
 
 
-async def crash(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+async def crash(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
     raise RuntimeError("a defect")
 
 
-async def refused(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+async def refused(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
     raise TokenRefused("nobody knows this token.")
 
 
@@ -81,19 +86,17 @@ class Stage:
                 ready()
                 await (stage.script.pop(0) if stage.script else up)(stage, self.deps, draining)
 
-        self.channels.transports["telegram"]._life = SimpleNamespace(
-            TelegramBot=Bot,
-            TelegramDeps=SimpleNamespace,
-            TelegramSettings=SimpleNamespace,
-            ReceiveLimits=SimpleNamespace,
-        )
-        self.channels.transports["matrix"]._life = SimpleNamespace(
-            MatrixBot=Bot,
-            MatrixDeps=SimpleNamespace,
-            MatrixSettings=SimpleNamespace,
-            ReceiveLimits=SimpleNamespace,
-            Account=SimpleNamespace,
-        )
+        common = ("ReceiveLimits",)
+        self._replace("telegram", Bot, "TelegramDeps", *common)
+        self._replace("matrix", Bot, "MatrixDeps", "BotAccount", *common)
+
+    def _replace(self, platform: str, bot: type, *values: str) -> None:
+        """Give the transport a module with ``bot`` and plain values, all of which the real one has."""
+        transport = self.channels.transports[platform]
+        real = importlib.import_module(f"agentsup.channels.{platform}.life")
+        names = {f"{platform.capitalize()}Bot": bot, **dict.fromkeys(values, SimpleNamespace)}
+        assert all(hasattr(real, name) for name in names)
+        transport._life = SimpleNamespace(**names)
 
     def services(self) -> ChannelServices:
         nothing = cast(Any, None)
@@ -116,8 +119,8 @@ class Stage:
         )
 
     def state(self, channel: str = "telegram") -> AgentState | None:
-        status = self.board.statuses.get(f"{channel}:a")
-        return status.state if status else None
+        bot = self.channels._bots.get(("a", channel))
+        return bot.child.state if bot is not None else None
 
     async def until(self, *states: AgentState) -> None:
         async with asyncio.timeout(600):
@@ -135,13 +138,13 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Stage) -> None:
     stage.script = [crash] * 20
     stage.channels.match("a", BOB, is_up=True)
-    assert stage.channels.trouble("a") == "its Telegram bot is not connected yet"
+    assert stage.channels.problem("a") == "its Telegram bot is not connected yet"
     tried = stage.channels.untried("a")
     assert tried is not None
     await tried.wait()
-    assert "a defect" in (stage.channels.trouble("a") or "")
+    assert "a defect" in (stage.channels.problem("a") or "")
     async with asyncio.timeout(3_000):
-        while stage.channels.trouble("a") is not None:
+        while stage.channels.problem("a") is not None:
             await asyncio.sleep(1)
     # Never given up, and nobody is bothered for what mends itself.
     assert len(stage.lives) == 21
@@ -166,7 +169,7 @@ async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> No
     stage.channels.match("a", other, is_up=True)
     await stage.until(AgentState.RUNNING)
     assert stage.lives[-1].token == Secret("1:other")
-    assert stage.channels.trouble("a") is None
+    assert stage.channels.problem("a") is None
 
 
 async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Stage) -> None:
@@ -224,11 +227,11 @@ async def test_an_agent_may_have_a_bot_on_each_platform_and_one_does_not_touch_t
     tried = stage.channels.untried("a")
     assert tried is not None
     await tried.wait()
-    assert "Matrix bot ended with an error" in (stage.channels.trouble("a") or "")
+    assert "Matrix bot ended with an error" in (stage.channels.problem("a") or "")
     assert stage.channels.connected("telegram") == {"a"}
     assert stage.channels.connected("matrix") == frozenset()
     async with asyncio.timeout(600):
-        while stage.channels.trouble("a") is not None:
+        while stage.channels.problem("a") is not None:
             await asyncio.sleep(1)
     assert stage.changes[-1] == ("a", None)
     before = len(stage.lives)
@@ -266,6 +269,6 @@ async def test_the_first_attempt_of_both_bots_is_waited_for(stage: Stage) -> Non
 
 async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
     mark = NoMark()
-    delivery = await Door("telegram", idempotent=False).deliver(PART, mark)
+    delivery = await ChannelProxy("telegram", idempotent=False).deliver(PART, mark)
     assert not mark.begun, "nothing is sent"
     assert (delivery.outcome, delivery.is_free) == (DeliveryOutcome.RETRY, True)

@@ -1,5 +1,7 @@
 """The daemon's memory is closed before it reads anything that is secret."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

@@ -4,20 +4,23 @@ D7 (who may call) is in tests/component/api/test_gate.py; all of them are tried 
 process in tests/process.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.config.home import Home
-from agentsup.daemon import services
-from agentsup.mailbox.bus import BusRequest
+from agentsup.daemon.assembly import services
+from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import EngineFailed, Overloaded
 from agentsup.model.principal import OPERATOR
 from agentsup.supervision.child import SupervisedChild
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent, bar_workspace
 
 pytestmark = pytest.mark.virtual
 
@@ -65,11 +68,13 @@ async def test_d2_the_watcher_outlives_an_error_of_its_callback(
         entropy=house.entropy,
         record=house.daemon.board.record,
     )
+    reasons: list[str] = []
+    house.daemon.board.listen(lambda status: reasons.append(status.reason))
     watcher.start()
     await house.until(lambda: len(calls) == 4)
     await house.clock.sleep(1)
     assert watcher.state == "running"
-    assert "callback broke" in "".join(s.reason for s in house.daemon.board.history("watcher"))
+    assert "callback broke" in "".join(reasons)
     await watcher.stop()
 
 
@@ -104,18 +109,13 @@ async def test_d3_a_crashed_stack_is_closed_before_the_wait(household: Open) -> 
     assert await house.state_of(slow) == "queued"
 
 
-async def test_d4_a_start_revives_a_dead_agent(household: Open) -> None:
-    rules = [{"match": "x", "steps": [{"say": "y"}]}]
-    entry = {
-        "name": "ann",
-        "engine": "scripted",
-        "engine_options": {"rules": rules, "api_key": "env:MISSING_KEY"},
-    }
-    house = await household(entry)
+async def test_d4_a_start_revives_a_dead_agent(household: Open, tmp_path: Path) -> None:
+    bar = bar_workspace(tmp_path / "home", "ann")
+    house = await household(agent("ann", {"match": "x", "steps": [{"say": "y"}]}))
     await house.until(lambda: house.state("ann") == "failed", within_s=3600)
     view = await house.daemon.control.agent("ann")
     assert (view.status, view.desired) == ("failed", "up")
-    house.environ["MISSING_KEY"] = "there"
+    bar.unlink()
     assert "ann is running" in (await house.command("main", "/agent_start ann")).text
     assert (await house.ask("ann", "x")).result_text == "y"
 
@@ -135,13 +135,13 @@ async def test_d6_many_hands_leave_one_stack(household: Open) -> None:
     house = await household(agent("ann"))
     await house.command("main", "/agent_stop ann")
     made: list[str] = []
-    make = house.daemon.fleet._make_stack
+    make = house.daemon.fleet.make_stack
 
     def counted(spec: Any, agent_id: Any, instance_id: Any) -> Any:
         made.append(instance_id)
         return make(spec, agent_id, instance_id)
 
-    house.daemon.fleet._make_stack = counted
+    house.daemon.fleet.make_stack = counted
     control = house.daemon.control
     await asyncio.gather(
         control.start_agent("ann", OPERATOR),
@@ -304,12 +304,11 @@ async def test_d26_a_removed_agent_leaves_nothing_that_works(household: Open) ->
     await house.save([agent("ann", SLOW), agent("ben")])
     await house.settled()
     assert house.daemon.fleet.get(cat) is None
-    assert cat not in house.daemon.board.statuses
     assert house.tokens.identify(token) is None
     assert _listeners(house) == topics
     assert "cat" not in json.dumps([v.name for v in await house.daemon.control.agents()])
 
 
-def _listeners(house: Household) -> int:
+def _listeners(house: VirtualDaemon) -> int:
     """How many callbacks wait for news of the store."""
     return sum(len(found) for found in house.db._topics._listeners.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentsup.model.errors import LeaseLost
-from agentsup.testing.household import agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon import overriding
-from agentsup.daemon.overriding import Overriding
+from agentsup.daemon.runtime import overrides
+from agentsup.daemon.runtime.overrides import Overriding
 from agentsup.model.control import CommandContext, OverridableField
 from agentsup.model.errors import BadRequest, Forbidden
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "eve")
 BYPASS = "bypassPermissions"
@@ -108,7 +108,7 @@ async def test_what_asks_less_is_told_and_logged(
     household: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log()
-    monkeypatch.setattr(overriding, "_log", log)
+    monkeypatch.setattr(overrides, "_log", log)
     house = await household(agent("ann", permission_mode=BYPASS))
     for text in (f"/set permission_mode {BYPASS}", "/set permission_mode -"):
         lower = await house.command("ann", "/set permission_mode plan")
@@ -180,7 +180,7 @@ async def test_clearing_an_unknown_field_says_so(household: Open) -> None:
     [
         ("/model small", "uses no model"),
         ("/set model small", "uses no model"),
-        ("/effort high", "can't be told how long to think"),
+        ("/effort high", "has no setting for how long to think"),
         ("/set provider openai", "no choice of provider"),
         ("/set engine command", "engine_options.rules of the engine command"),
         ("/set engine llm", "engine_options.rules of the engine llm"),

@@ -1,13 +1,16 @@
 """Folders of deleted tasks are removed by the time of retention, which a wrong clock moves little."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from agentsup.daemon.services import housekeeping_spec
+from agentsup.config.settings_file import LimitSettings
+from agentsup.daemon.assembly.services import housekeeping_spec
 from agentsup.supervision.child import SupervisedChild
-from agentsup.testing.mail import MailRig
+from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
@@ -15,7 +18,7 @@ DAY_MS = 24 * 3_600_000
 
 
 async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_path: Path) -> None:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     given: list[int] = []
     was_called = asyncio.Event()
 
@@ -27,7 +30,13 @@ async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_p
         """The time that one start of the daemon purges by first."""
         was_called.clear()
         spec = housekeeping_spec(
-            rig.db, rig.mailbox, rig.clock, lambda: 30, purge, lambda: True, {}
+            rig.db,
+            rig.mailbox,
+            rig.clock,
+            lambda: LimitSettings(keep_days=30),
+            (purge,),
+            lambda: True,
+            {},
         )
         child = SupervisedChild(spec, clock=rig.clock, entropy=rig.entropy, record=lambda _: None)
         child.start()

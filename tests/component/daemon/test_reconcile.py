@@ -1,16 +1,21 @@
 """Reconcile over the real fleet: an edit touches what it changes, and nothing else."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
 import pytest
 
-from agentsup.daemon.reconcile import keep_applied
-from agentsup.mailbox.bus import BusRequest
+from agentsup.config.explain import validate
+from agentsup.daemon.assembly import services
+from agentsup.daemon.runtime.reconcile import keep_applied
+from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import AgentDown, Conflict, Gone, NotFound
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.testing.household import agent
+from agentsup.supervision.child import SupervisedChild
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 
@@ -96,7 +101,7 @@ async def test_a_removed_agent_keeps_its_mail_and_id(household: Open) -> None:
     assert await house.save([agent("ben")])
     await house.settled()
     with pytest.raises(Gone):
-        house.roster.lookup("ann")
+        house.daemon.directory.lookup("ann")
     assert await house.state_of(waiting) == "queued"
     assert house.daemon.fleet.get(ann) is None
     assert await house.save([agent("ann"), agent("ben")])
@@ -285,3 +290,137 @@ async def test_unknown_names_get_a_suggestion(household: Open) -> None:
     reply = await house.command("main", "/agent_stop coder", who=user)
     assert not reply.ok
     assert "operator" in reply.text
+
+
+def scripted(name: str, script: str) -> dict[str, Any]:
+    return {"name": name, "engine": "scripted", "engine_options": {"script": script}}
+
+
+async def test_an_edit_that_names_no_usable_script_is_refused_until_there_is_one(
+    household: Open,
+) -> None:
+    house = await household(agent("ann"))
+    before = house.instances()
+    rules = house.home.root / "rules.yaml"
+    house.write([agent("ann"), agent("ben"), scripted("cat", "file:rules.yaml")])
+    for text in (None, "- match: x\n  shout: y\n"):
+        if text is not None:
+            rules.write_text(text)
+        assert not await house.daemon.reconciler.reload()
+        assert house.instances() == before
+        assert "script" in house.daemon.reconciler.config_error
+    own = {"name": "ann", "engine": "scripted", "engine_options": {"rules": [{"match": "("}]}}
+    assert not await house.save([own])
+    house.write([agent("ann"), agent("ben"), scripted("cat", "file:rules.yaml")])
+    child = SupervisedChild(
+        services.scripts_spec(house.daemon.reconciler),
+        clock=house.clock,
+        entropy=house.entropy,
+        record=house.daemon.board.record,
+    )
+    assert not await house.daemon.reconciler.reload()
+    child.start()
+    rules.write_text("- match: '(.+)'\n  steps: [{say: purr}]\n")
+    await house.until(lambda: "cat" in house.instances())
+    await house.settled()
+    assert (await house.ask("cat", "hello")).result_text == "purr"
+    # Broken later, it degrades its agent alone until it is mended, and refuses no edit of others.
+    rules.write_text("- match: (\n")
+    await house.until(lambda: house.state("cat") == "degraded")
+    assert "the script of cat" in (await house.daemon.control.agent("cat")).last_reason
+    await house.until(lambda: any("needs a look" in text for text in house.texts()))
+    assert sum("the script of cat" in text for text in house.texts()[-2:]) == 1
+    edited = [agent("ann", description="new"), agent("ben"), scripted("cat", "file:rules.yaml")]
+    assert await house.save(edited)
+    assert house.unit("ann").spec.description == "new"
+    rules.write_text("- match: '(.+)'\n  steps: [{say: again}]\n")
+    await house.until(lambda: house.state("cat") == "running")
+    assert (await house.ask("cat", "hello")).result_text == "again"
+    await child.stop()
+
+
+async def test_a_start_with_a_broken_script_is_degraded(household: Open) -> None:
+    house = await household(agent("ann"))
+    (house.home.root / "rules.yaml").write_text("[]")
+    assert await house.save([agent("ann"), scripted("cat", "rules.yaml")])
+    (house.home.root / "rules.yaml").unlink()
+    await house.restart()
+    assert (house.state("ann"), house.state("cat")) == ("running", "degraded")
+
+
+async def test_what_waits_for_a_restart_is_told_and_forgotten_when_it_is_put_back(
+    household: Open,
+) -> None:
+    house = await household(agent("ann"))
+    config = house.home.config_toml
+    before = config.read_bytes() if config.exists() else b""
+    config.write_bytes(before + b"\n[api]\nport = 8801\n")
+    assert await house.daemon.reconciler.reload()
+    assert (await house.daemon.control.diff())["process"] == ["api.port"]
+    await house.until(lambda: any("api.port" in text for text in house.texts()))
+    assert "restart" in next(text for text in house.texts() if "api.port" in text)
+    config.write_bytes(before)
+    assert await house.daemon.reconciler.reload()
+    assert (await house.daemon.control.diff())["process"] == []
+
+
+async def test_main_hears_who_was_removed_and_what_an_edit_brings_to_look_at(
+    household: Open,
+) -> None:
+    house = await household(agent("ann"), agent("ben"), agent("cat"))
+    for _ in range(3):
+        assert await house.save([agent("ann", can_delegate_to=["bem"]), agent("ben")])
+    await house.until(lambda: any("'bem'" in text for text in house.texts()))
+    assert sum("'bem'" in text for text in house.texts()) == 1
+    assert sum("Removed: cat." in text for text in house.texts()) == 1
+
+
+async def test_a_file_that_vanished_removes_nobody_over_a_restart_either(household: Open) -> None:
+    house = await household(agent("ann"))
+    house.home.agents_json.unlink()
+    assert not await house.daemon.reconciler.reload()
+    await house.restart(kill=True)
+    assert set(house.instances()) == {"main", "ann"}
+    assert "the file is gone" in house.daemon.reconciler.config_error
+    (found,) = validate(house.home, {})
+    assert (found.is_error, "the file is gone" in found.message) == (True, True)
+    assert await house.save([])
+    await house.settled()
+    assert set(house.instances()) == {"main"}
+
+
+async def test_a_role_that_an_edit_breaks_is_told_once(household: Open) -> None:
+    house = await household(agent("ann"))
+    path = house.put_role("smith", "description: Forges.")
+    await house.command("main", "/role")  # looks at the files
+    path.write_text("---\nname: smith\nmax_tools: [nothing]\n---\nBe.\n")
+    for _ in range(2):
+        await house.command("main", "/role")
+    await house.until(lambda: any("not used as its file stands" in t for t in house.texts()))
+    assert sum("'nothing'" in text for text in house.texts()) == 1
+
+
+async def test_a_rebuild_that_was_asked_for_is_no_reason(household: Open) -> None:
+    house = await household(agent("ann"))
+    await house.daemon.control.restart_agent("ann", OPERATOR)
+    await house.settled()
+    assert (await house.daemon.control.agent("ann")).last_reason == ""
+
+
+async def test_an_edit_that_is_applied_is_told_in_one_line(household: Open) -> None:
+    house = await household(agent("ann"), agent("ben"), agent("cat"))
+    edited = [
+        agent("ann", description="new"),
+        agent("ben", {"match": "x", "steps": [{"say": "y"}]}),
+        agent("cat", enabled=False),
+        agent("dan"),
+    ]
+    for _ in range(2):  # saved twice, it is told once
+        assert await house.save(edited)
+    await house.until(lambda: any("Edit applied" in text for text in house.texts()))
+    (line,) = [text for text in house.texts() if "Edit applied" in text]
+    assert line == (
+        "Edit applied: + dan, ~ ann (description; goes on), "
+        "~ ben (engine_options.rules; is rebuilt when its turns have ended), ~ cat (enabled; stops). "
+        "No other agent was touched."
+    )

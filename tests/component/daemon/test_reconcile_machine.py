@@ -4,19 +4,22 @@ The model knows three things: the entries of the last valid file, the operator's
 agent whose entry did not change keeps its instance.
 """
 
+from __future__ import annotations
+
 import asyncio
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import Household, agent
-from agentsup.testing.simloop import VirtualLoop
+from tests.support.simloop import VirtualLoop
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 NAMES = ("ann", "ben", "cat")
 FIELDS = st.fixed_dictionaries(
@@ -50,7 +53,7 @@ class ReconcileMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner(loop_factory=lambda: self.loop)
         self.files = files
         self.down: set[str] = set()
-        self.house = self.run(Household.open(self.folder / "home", self.entries()))
+        self.house = self.run(VirtualDaemon.open(self.folder / "home", self.entries()))
         self.built = {name: self.needs(name) for name in self.wanted()}
         self.instances = self.house.instances()
 
@@ -179,5 +182,5 @@ class ReconcileMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-TestReconcile = ReconcileMachine.TestCase
+TestReconcile = pytest.mark.timeout(180)(ReconcileMachine.TestCase)
 TestReconcile.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)

@@ -1,5 +1,7 @@
 """Stop means stop, over whole agents: exact counts, nothing comes back, the agents stay up."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
@@ -7,8 +9,8 @@ import pytest
 
 from agentsup.model.errors import BadRequest, StoreUnavailable
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -68,7 +70,7 @@ async def test_without_a_disk_it_holds_in_memory_and_says_so(
     await house.clock.sleep(1)
     write = house.db.write
 
-    async def full(fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def full(fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr(house.db, "write", full)
@@ -78,7 +80,7 @@ async def test_without_a_disk_it_holds_in_memory_and_says_so(
     await house.until(lambda: _all_cancelled(house, first, second))
 
 
-async def _all_cancelled(house: Household, *ids: str) -> bool:
+async def _all_cancelled(house: VirtualDaemon, *ids: str) -> bool:
     return {await house.state_of(i) for i in ids} == {"cancelled"}
 
 

@@ -1,24 +1,27 @@
 """The order of start and end, and what decides the exit code."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agentsup.agents.stack import AgentStack
-from agentsup.daemon.boot import Boot, EarlierBoot, restart_storm
-from agentsup.daemon.supervisor import AgentSupervisor, Ending
+from agentsup.api.server import ApiServer
+from agentsup.daemon.runtime.boot import Boot, EarlierBoot, restart_storm
+from agentsup.daemon.runtime.supervisor import AgentSupervisor, DaemonExit, SupervisedParts
 from agentsup.model.errors import ConfigError
 from agentsup.model.health import AgentState
 from agentsup.model.ids import BootId
 from agentsup.supervision.board import Board, ChildStatus
 from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.policy import RestartPolicy
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
-from agentsup.supervision.spine import Spine
-from agentsup.testing.household import Household, agent
+from agentsup.supervision.policy import Restart, RestartPolicy
+from agentsup.supervision.rest_for_one import RestForOneSupervisor
+from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -28,7 +31,7 @@ SLOW = {"match": "slow", "steps": [{"sleep": 20}, {"say": "slept"}]}
 class Stage:
     """An AgentSupervisor over the real fleet, everything else noted as it starts and stops."""
 
-    def __init__(self, house: Household) -> None:
+    def __init__(self, house: VirtualDaemon) -> None:
         self.house = house
         self.log: list[str] = []
         self.states: dict[str, AgentState] = {}
@@ -39,7 +42,7 @@ class Stage:
     def build(self, *, drain_s: float = 30.0, main_ready_timeout_s: float = 120.0) -> None:
         house, daemon = self.house, self.house.daemon
         spine_board = Board()
-        self.spine = Spine(
+        self.spine = RestForOneSupervisor(
             (self._spec("relay"), self._spec("watchdog")),
             clock=house.clock,
             entropy=house.entropy,
@@ -49,25 +52,26 @@ class Stage:
             self._spec("watcher"), clock=house.clock, entropy=house.entropy, record=lambda s: None
         )
         self.supervisor = AgentSupervisor(
-            clock=house.clock,
-            api=self,
-            spine=self.spine,
-            fleet=daemon.fleet,
-            reconciler=daemon.reconciler,
-            knowledge=lambda: self.knowledge(),  # noqa: PLW0108 - replaced by a test
-            watcher=self.watcher,
-            tasks=daemon.tasks,
-            grace=lambda: Grace(drain_s=drain_s),
-            main_ready_timeout_s=lambda: main_ready_timeout_s,
-            first_complaint=None,
-            on_listening=self._listening,
-            check_health=self._nothing,
-            close_channels=self._close_channels,
+            SupervisedParts(
+                api=cast(ApiServer, self),
+                spine=self.spine,
+                fleet=daemon.fleet,
+                reconciler=daemon.reconciler,
+                watcher=self.watcher,
+                tasks=daemon.tasks,
+                on_listening=self._listening,
+                refresh_knowledge=lambda: self.knowledge(),  # noqa: PLW0108 - replaced by a test
+                check_health=self._nothing,
+                close_channels=self._close_channels,
+                grace=lambda: Grace(drain_s=drain_s),
+                main_ready_timeout_s=lambda: main_ready_timeout_s,
+                first_complaint=None,
+            )
         )
 
-        daemon.fleet._on_main_exit = self._main_ended
+        daemon.fleet.on_main_exit = self._main_ended
 
-    def go(self) -> asyncio.Task[Ending]:
+    def go(self) -> asyncio.Task[DaemonExit]:
         return asyncio.ensure_future(self.supervisor.run())
 
     async def up(self) -> None:
@@ -134,7 +138,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    house = Household(tmp_path / "home")
+    house = VirtualDaemon(tmp_path / "home")
     house.home.create()
     exits = {"match": "end", "steps": [{"exit": 42}]}
     house.write(
@@ -334,7 +338,7 @@ async def test_no_agent_is_started_while_the_daemon_ends(stage: Stage) -> None:
 
 def boot_with(*earlier: tuple[int, int | None]) -> Boot:
     """A boot at 100 s after those that ended at these seconds with these codes."""
-    past = tuple(EarlierBoot(at * 1000 - 1, at * 1000, code) for at, code in earlier)
+    past = tuple(EarlierBoot(at * 1000, code) for at, code in earlier)
     return Boot(BootId("boot"), "node", 100_000, past)
 
 

@@ -1,6 +1,8 @@
 """Any directory, any load: never the sender unless alone, never who is absent, never more loaded
 than need be."""
 
+from __future__ import annotations
+
 import asyncio
 import tempfile
 from pathlib import Path
@@ -8,10 +10,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsup.mailbox.dispatcher import Letter
-from agentsup.mailbox.reading import open_counts
+from agentsup.mailbox.mail.values import new_mail
 from agentsup.model.errors import NoAgentForRole
-from agentsup.testing.post import PostRig, agent_of
+from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 
 NAMES = tuple("abcde")
 AGENTS = st.fixed_dictionaries(
@@ -39,7 +40,7 @@ STEPS = st.lists(
 async def play(
     home: Path, agents: dict[str, dict[str, str]], steps: list[tuple[str, str, str]]
 ) -> None:
-    rig = await PostRig.open(home, agents.items())
+    rig = await DispatcherFixture.open(home, agents.items())
     held = []
     for verb, name, team in steps:
         if verb == "remove" and name in rig.agents.entries:
@@ -53,15 +54,15 @@ async def play(
     await rig.close()
 
 
-async def assign(rig: PostRig, sender: str, team: str) -> None:
+async def assign(rig: DispatcherFixture, sender: str, team: str) -> None:
     entries = rig.agents.entries
     fitting = {n for n, e in entries.items() if e.role == "writer" and team in ("", e.team)}
-    loads = await rig.mail.db.read(open_counts)
+    loads = await rig.mail.loads()
     if team and not any(e.team == team for e in entries.values()):
         return
     try:
         sent = await rig.dispatcher.assign(
-            Letter("x"), role="writer", team=team, caller=agent_of(sender)
+            new_mail("x"), role="writer", team=team, caller=agent_of(sender)
         )
     except NoAgentForRole:
         assert not fitting

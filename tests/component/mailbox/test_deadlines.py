@@ -1,4 +1,7 @@
-"""Deadlines are kept by time that really passes: a step of the clock neither ends nor keeps anything."""
+"""Deadlines are kept by time that really passes: a step of the clock neither ends nor keeps
+anything."""
+
+from __future__ import annotations
 
 import asyncio
 from functools import partial
@@ -6,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox import deadlines, ending, questions
-from agentsup.mailbox.outbox import topic_of
-from agentsup.mailbox.relay import Relay
-from agentsup.mailbox.steady import SETTLE_S
+from agentsup.mailbox.delivery.outbox import topic_of
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.lifecycle import deadlines, ending
+from agentsup.mailbox.messages.steady_clock import SETTLE_S
+from agentsup.mailbox.questions import asking
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import Conflict
-from agentsup.model.message import Lane
+from agentsup.model.message import LaneName
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import Question, QuestionState
-from agentsup.store.database import Tx
-from agentsup.testing.mail import MailRig
-from agentsup.testing.recording_channel import RecordingChannel
+from agentsup.store.transaction import Tx
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.recording_channel import RecordingChannel
 
 pytestmark = pytest.mark.virtual
 
@@ -26,27 +30,27 @@ HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
 
 
-async def asked(bench: MailRig, timeout_s: float, text: str = "m") -> str:
+async def asked(context: MailboxFixture, timeout_s: float, text: str = "m") -> str:
     """A question about a message that is parked for it."""
-    await bench.put(text, conversation=text)
-    question = await bench.park(await bench.one(), timeout_s=timeout_s)
+    await context.put(text, conversation=text)
+    question = await context.park(await context.one(), timeout_s=timeout_s)
     return str(question.question_id)
 
 
-async def state(bench: MailRig, question_id: str) -> QuestionState:
-    await bench.mailbox.expire()
-    return (await bench.mailbox.question(question_id)).state
+async def state(context: MailboxFixture, question_id: str) -> QuestionState:
+    await context.mailbox.expire()
+    return (await context.mailbox.question(question_id)).state
 
 
-async def expiring(bench: MailRig, after_s: float) -> str:
+async def expiring(context: MailboxFixture, after_s: float) -> str:
     """A queued message that waits for its turn no longer than that."""
-    at = bench.clock.now_ms() + round(after_s * 1000)
-    return str((await bench.put("late", agent="ben", expires_at=at)).message_id)
+    at = context.clock.now_ms() + round(after_s * 1000)
+    return str((await context.put("late", agent="ben", expires_at=at)).message_id)
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, 365 * 24 * HOUR_MS, 3_000])
 async def test_a_step_ends_nothing_early_and_keeps_nothing(tmp_path: Path, step_ms: int) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question, message = await asked(bench, 600), await expiring(bench, 600)
     bench.clock.jump_ms(step_ms)
     answered = await asked(bench, 5, "other")
@@ -67,7 +71,7 @@ async def test_a_step_ends_nothing_early_and_keeps_nothing(tmp_path: Path, step_
 
 
 async def test_after_a_start_a_wrong_clock_has_time_to_be_set(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question, message = await asked(bench, 600), await expiring(bench, 600)
     bench.clock.jump_ms(365 * 24 * HOUR_MS)  # as a machine whose clock has no battery
     await bench.reboot()
@@ -86,7 +90,7 @@ async def test_after_a_start_a_wrong_clock_has_time_to_be_set(tmp_path: Path) ->
 
 
 async def test_over_a_restart_the_wall_decides(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question = await asked(bench, 600)
     bench.later(3600)  # the daemon is off
     await bench.reboot()
@@ -99,7 +103,7 @@ async def test_over_a_restart_the_wall_decides(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -365 * 24 * HOUR_MS])
 async def test_a_step_neither_shortens_nor_prolongs_a_pause(tmp_path: Path, step_ms: int) -> None:
     """The pause before another attempt, of a message and of a delivery."""
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     await bench.mailbox.retry(await bench.one(), code="net", text="x")
     await bench.put("told", conversation="told")
@@ -128,33 +132,33 @@ async def test_a_step_neither_shortens_nor_prolongs_a_pause(tmp_path: Path, step
     await bench.close()
 
 
-async def paused(bench: MailRig) -> int:
+async def paused(context: MailboxFixture) -> int:
     """How long the one queued message waits for another attempt (ms)."""
-    ((not_before,),) = await bench.sql("SELECT not_before FROM messages WHERE state = 'queued'")
-    return int(not_before) - bench.clock.now_ms()
+    ((not_before,),) = await context.sql("SELECT not_before FROM messages WHERE state = 'queued'")
+    return int(not_before) - context.clock.now_ms()
 
 
-async def paused_part(bench: MailRig) -> None:
+async def paused_part(context: MailboxFixture) -> None:
     """A part to deliver that waits for a minute."""
-    await bench.put("told", agent="dan", conversation="told")
-    await bench.finish(await bench.one("dan"))
-    in_a_minute = bench.clock.now_ms() + 60_000
-    await bench.db.write(
+    await context.put("told", agent="dan", conversation="told")
+    await context.finish(await context.one("dan"))
+    in_a_minute = context.clock.now_ms() + 60_000
+    await context.db.write(
         lambda tx: tx.execute("UPDATE outbox SET not_before = ?", (in_a_minute,)).rowcount,
         name="test",
     )
 
 
-async def part_paused(bench: MailRig) -> int:
-    ((not_before,),) = await bench.sql(
+async def part_paused(context: MailboxFixture) -> int:
+    ((not_before,),) = await context.sql(
         "SELECT DISTINCT not_before FROM outbox WHERE state = 'pending'"
     )
-    return int(not_before) - bench.clock.now_ms()
+    return int(not_before) - context.clock.now_ms()
 
 
 async def test_a_pause_of_before_does_not_go_with_a_clock_that_is_set(tmp_path: Path) -> None:
     """A machine without a battery: 30 years back at boot, right after five seconds."""
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     await bench.mailbox.retry(await bench.one(), code="net", text="x")
     await paused_part(bench)
@@ -173,7 +177,7 @@ async def test_a_pause_of_before_does_not_go_with_a_clock_that_is_set(tmp_path: 
 async def test_a_pause_of_this_life_goes_with_the_clock_whoever_accepted_its_message(
     tmp_path: Path,
 ) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     bench.clock.jump_ms(-HOUR_MS)
     await bench.reboot()
@@ -186,7 +190,7 @@ async def test_a_pause_of_this_life_goes_with_the_clock_whoever_accepted_its_mes
 
 
 async def test_a_clock_that_is_set_late_moves_nothing_by_years(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question, message = await asked(bench, 600), await expiring(bench, 600)
     await bench.put("again", agent="cid", conversation="again")
     await bench.mailbox.retry(await bench.one("cid"), code="net", text="x")
@@ -213,7 +217,7 @@ async def test_a_clock_that_is_set_late_moves_nothing_by_years(tmp_path: Path) -
 
 
 async def test_what_a_clock_ahead_has_stored_ends_in_the_next_life(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     bench.clock.jump_ms(30 * YEAR_MS)
     await bench.reboot()
     question = await asked(bench, 600)
@@ -230,14 +234,14 @@ async def test_what_a_clock_ahead_has_stored_ends_in_the_next_life(tmp_path: Pat
 
 
 async def test_late_work_is_not_begun_before_the_clock_has_settled(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     message = await expiring(bench, 600)
     in_time = await bench.put("in time", agent="ben", conversation="other")
     bench.later(3 * 3600)  # the daemon is off
     await bench.reboot()
     woken = asyncio.Event()
     bench.db.listen("agent:ben", woken.set)
-    free = {Lane.INTERACTIVE: 1}
+    free = {LaneName.INTERACTIVE: 1}
     (lease,) = await bench.claim("ben", free=free)
     assert lease.message.message_id == in_time.message_id, "others are not held up by it"
     await bench.finish(lease)
@@ -255,7 +259,7 @@ async def test_late_work_is_not_begun_before_the_clock_has_settled(tmp_path: Pat
 
 
 async def test_work_that_was_late_by_a_wrong_clock_alone_is_begun(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     message = await expiring(bench, 600)
     bench.clock.jump_ms(YEAR_MS)
     await bench.reboot()
@@ -270,7 +274,7 @@ async def test_work_that_was_late_by_a_wrong_clock_alone_is_begun(tmp_path: Path
 
 
 async def test_a_late_answer_after_a_start_is_refused_and_can_be_repeated(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question = await asked(bench, 600)
     bench.clock.jump_ms(HOUR_MS)  # off for an hour, or a clock an hour ahead
     await bench.reboot()
@@ -285,7 +289,7 @@ async def test_a_late_answer_after_a_start_is_refused_and_can_be_repeated(tmp_pa
 
 
 async def test_an_answer_that_is_late_after_a_start_counts_for_nothing(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question = await asked(bench, 600)
     bench.later(3600)
     await bench.reboot()
@@ -302,15 +306,15 @@ async def test_an_answer_that_is_late_after_a_start_counts_for_nothing(tmp_path:
 async def test_what_is_stored_before_a_step_is_followed_moves_once(
     tmp_path: Path, step_ms: int
 ) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     await bench.put("off", conversation="off")
     again, off = sorted(await bench.claim(), key=lambda each: each.message.seq)
     bench.clock.jump_ms(step_ms)
     await bench.mailbox.retry(again, code="net", text="x")
     await bench.db.write(
-        lambda tx: ending.put_off_tx(
-            bench.mailbox.desk, tx, off, code="x", text="x", wait_s=30, unit=0
+        lambda tx: ending.postpone_tx(
+            bench.mailbox.context, tx, off, code="x", text="x", wait_s=30, unit=0
         )
     )
     at = bench.clock.now_ms() + 600_000
@@ -337,7 +341,7 @@ async def test_what_is_stored_before_a_step_is_followed_moves_once(
 async def test_a_pause_runs_out_by_time_that_passes_also_before_a_step_is_followed(
     tmp_path: Path,
 ) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     await bench.mailbox.retry(await bench.one(), code="net", text="x")
     bench.clock.jump_ms(HOUR_MS)
@@ -350,12 +354,12 @@ async def test_a_pause_runs_out_by_time_that_passes_also_before_a_step_is_follow
 
 
 async def test_a_pause_of_a_parked_message_goes_with_the_clock(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("again", conversation="again")
     lease = await bench.one()
     question = await bench.db.write(
-        lambda tx: questions.ask_tx(
-            bench.mailbox.desk, tx, lease.message, Suspended(b"", "q?", ("yes",))
+        lambda tx: asking.ask_tx(
+            bench.mailbox.context, tx, lease.message, Suspended(b"", "q?", ("yes",))
         )
     )
     await bench.mailbox.retry(lease, code="net", text="x")
@@ -369,15 +373,15 @@ async def test_a_pause_of_a_parked_message_goes_with_the_clock(tmp_path: Path) -
 
 
 async def test_the_clock_is_right_for_all_that_the_same_commit_writes(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     await bench.put("m", conversation="m")
     lease = await bench.one()
     bench.clock.jump_ms(HOUR_MS)
-    desk = bench.mailbox.desk
+    desk = bench.mailbox.context
 
     def ask(tx: Tx) -> Question:
         suspended = Suspended(b"", "q?", ("yes",), timeout_s=600, kind="approval")
-        return questions.ask_tx(desk, tx, lease.message, suspended)
+        return asking.ask_tx(desk, tx, lease.message, suspended)
 
     commits = bench.db.stats.commits
     _, question = await asyncio.gather(
@@ -390,12 +394,12 @@ async def test_the_clock_is_right_for_all_that_the_same_commit_writes(tmp_path: 
 
 
 async def test_a_step_whose_commit_fails_is_followed_by_the_next(tmp_path: Path) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question = await asked(bench, 600)
     bench.clock.jump_ms(HOUR_MS)
 
     def broken(tx: Tx) -> None:
-        deadlines.expire_tx(bench.mailbox.desk, tx)
+        deadlines.expire_tx(bench.mailbox.context, tx)
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -409,19 +413,19 @@ async def test_a_step_whose_commit_fails_is_followed_by_the_next(tmp_path: Path)
 async def test_a_step_after_a_start_that_is_not_stored_leaves_earlier_deadlines_alone(
     tmp_path: Path,
 ) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     question = await asked(bench, 600)
     bench.later(3600)
     await bench.reboot()
     bench.later(SETTLE_S + 1)
 
     def broken(tx: Tx) -> None:
-        assert deadlines.expire_tx(bench.mailbox.desk, tx).question_ids
+        assert deadlines.expire_tx(bench.mailbox.context, tx).question_ids
         raise Conflict("no")
 
     with pytest.raises(Conflict):
         await bench.db.write(broken)
-    assert bench.mailbox.desk.steady.can_settle
+    assert bench.mailbox.context.steady.can_settle
     assert await state(bench, question) is QuestionState.EXPIRED
     await bench.close()
 
@@ -430,12 +434,12 @@ async def test_a_step_after_a_start_that_is_not_stored_leaves_earlier_deadlines_
 async def test_a_part_is_sent_again_after_its_pause_over_a_step(
     tmp_path: Path, step_ms: int
 ) -> None:
-    bench = await MailRig.open(tmp_path)
+    bench = await MailboxFixture.open(tmp_path)
     channel = RecordingChannel("console")
     channel.plan(Delivery(DeliveryOutcome.RETRY, "flood", retry_after_s=300.0))
     await bench.put()
     await bench.finish(await bench.one())
-    steady = bench.mailbox.desk.steady
+    steady = bench.mailbox.context.steady
     relay = Relay(
         bench.db, bench.clock, bench.entropy, {"console": channel}, boot_id="b", steady=steady
     )
@@ -450,4 +454,23 @@ async def test_a_part_is_sent_again_after_its_pause_over_a_step(
     assert relay.stats.lost_wakes == 0
     draining.set()
     await running
+    await bench.close()
+
+
+async def test_work_that_waited_for_an_answer_is_not_told_as_never_started(tmp_path: Path) -> None:
+    bench = await MailboxFixture.open(tmp_path)
+    put = await bench.put(expires_at=bench.clock.now_ms() + 60_000)
+    question = await bench.park(await bench.one(), timeout_s=600)
+    bench.later(61)
+    await bench.mailbox.answer(question.question_id, "yes", OPERATOR)
+    never = await expiring(bench, 1)
+    bench.later(2)
+    await bench.mailbox.expire()
+    ended = await bench.mailbox.get(put.message_id)
+    assert (ended.error_code, ended.error_text) == (
+        "expired",
+        "its time was over before it could go on",
+    )
+    assert "was not started" in (await bench.mailbox.get(never)).error_text
+    assert "before it could go on" in str((await bench.outbox("kind = 'notice'"))[0])
     await bench.close()

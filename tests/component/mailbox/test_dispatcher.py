@@ -1,5 +1,7 @@
 """The dispatcher on a real mailbox: one, many, whoever is free; repeated, refused, interrupted."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,11 +12,12 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import Asker
-from agentsup.mailbox.dispatcher import Letter
-from agentsup.mailbox.mailbox import Completion, MailboxLimits
-from agentsup.mailbox.pump import Pump, Work
-from agentsup.mailbox.slots import Slots
+from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.pump import Pump
+from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.errors import (
     BadRequest,
     Conflict,
@@ -29,22 +32,22 @@ from agentsup.model.errors import (
     Overloaded,
 )
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import Kind, Lane, Lease, Outcome
+from agentsup.model.message import LaneName, Lease, MessageKind, MessageOutcome
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.mail import WIDE
-from agentsup.testing.post import PostRig, agent_of
+from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
+from tests.support.mailbox_fixture import WIDE
 
-Open = Callable[..., Awaitable[PostRig]]
+Open = Callable[..., Awaitable[DispatcherFixture]]
 WRITER = {"role": "writer", "team": "desk"}
 FOUR = [(name, WRITER) for name in ("w1", "w2", "w3", "w4")]
 
 
 @pytest.fixture
 async def post(tmp_path: Path) -> AsyncIterator[Open]:
-    opened: list[PostRig] = []
+    opened: list[DispatcherFixture] = []
 
-    async def open_(*agents: Any, **more: Any) -> PostRig:
-        opened.append(await PostRig.open(tmp_path, agents, **more))
+    async def open_(*agents: Any, **more: Any) -> DispatcherFixture:
+        opened.append(await DispatcherFixture.open(tmp_path, agents, **more))
         return opened[-1]
 
     yield open_
@@ -53,11 +56,11 @@ async def post(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 def asker_of(lease: Lease) -> Asker:
-    slots = Slots(WIDE, lambda: None)
+    slots = SlotPool(WIDE, lambda: None)
     return Asker(lease, slots.take(lease.message.lane))
 
 
-async def chosen_by_events(rig: PostRig) -> list[tuple[Any, ...]]:
+async def chosen_by_events(rig: DispatcherFixture) -> list[tuple[Any, ...]]:
     return await rig.mail.sql(
         "SELECT data ->> 'deed', data ->> 'agent', data ->> 'reason', data -> 'candidates'"
         " FROM events WHERE type = 'route.chosen' ORDER BY seq"
@@ -69,32 +72,34 @@ async def chosen_by_events(rig: PostRig) -> list[tuple[Any, ...]]:
 
 async def test_a_letter_has_its_sender_from_the_caller(post: Open) -> None:
     rig = await post("ann", "ben")
-    sent = await rig.dispatcher.send("ben", Letter("the body", "A subject"), caller=agent_of("ann"))
+    sent = await rig.dispatcher.send(
+        "ben", new_mail("the body", "A subject"), caller=agent_of("ann")
+    )
     message = await rig.mail.mailbox.get(sent.message_id)
     assert (message.text, message.sender_agent_id) == ("A subject\n\nthe body", "ann")
-    assert (message.kind, message.lane) == (Kind.CHAT, Lane.PEER)
+    assert (message.kind, message.lane) == (MessageKind.CHAT, LaneName.PEER)
     with pytest.raises(Forbidden, match="belongs to ann"):
-        await rig.dispatcher.send("ben", Letter("x", sender="cat"), caller=agent_of("ann"))
+        await rig.dispatcher.send("ben", new_mail("x", sender="cat"), caller=agent_of("ann"))
 
 
 async def test_an_unknown_addressee_is_named_with_the_near_one(post: Open) -> None:
     rig = await post("ann", "benjamin", "cat")
     rig.agents.remove("cat")
     with pytest.raises(NotFound) as refused:
-        await rig.dispatcher.send("benjamim", Letter("x"), caller=agent_of("ann"))
+        await rig.dispatcher.send("benjamim", new_mail("x"), caller=agent_of("ann"))
     assert refused.value.facts["did_you_mean"] == "benjamin"
     with pytest.raises(Gone):
-        await rig.dispatcher.send("cat", Letter("x"), caller=agent_of("ann"))
+        await rig.dispatcher.send("cat", new_mail("x"), caller=agent_of("ann"))
 
 
 async def test_a_reply_takes_the_place_of_the_turns_answer(post: Open) -> None:
     rig = await post("ann", "ben")
     turn = await _turn_of_ann(rig)
     sent = await rig.dispatcher.send(
-        "ben", Letter("how much?"), caller=agent_of("ann"), asker=asker_of(turn)
+        "ben", new_mail("how much?"), caller=agent_of("ann"), asker=asker_of(turn)
     )
     lease = await rig.mail.one("ben")
-    letter = Letter("seven", idempotency_key="call-1")
+    letter = new_mail("seven", idempotency_key="call-1")
     reply = await rig.dispatcher.reply(
         sent.message_id, letter, caller=agent_of("ben"), asker=asker_of(lease)
     )
@@ -105,7 +110,7 @@ async def test_a_reply_takes_the_place_of_the_turns_answer(post: Open) -> None:
     await rig.mail.finish(lease, "I told ann")
     await rig.mail.finish(turn)
     got = await rig.mail.one("ann")
-    assert (got.message.kind, got.message.text) == (Kind.REPLY, "seven")
+    assert (got.message.kind, got.message.text) == (MessageKind.REPLY, "seven")
     assert got.message.session_id == turn.message.session_id
     assert got.message.deliver_to == turn.message.deliver_to
     await rig.mail.finish(got)
@@ -116,11 +121,11 @@ async def test_a_reply_after_the_end_goes_into_the_same_thread(post: Open) -> No
     rig = await post("ann", "ben")
     turn = await _turn_of_ann(rig)
     sent = await rig.dispatcher.send(
-        "ben", Letter("look"), caller=agent_of("ann"), asker=asker_of(turn)
+        "ben", new_mail("look"), caller=agent_of("ann"), asker=asker_of(turn)
     )
     await rig.mail.finish(await rig.mail.one("ben"), "first")
-    late = await rig.dispatcher.reply(sent.message_id, Letter("more"), caller=agent_of("ben"))
-    deeper = await rig.dispatcher.reply(late.message_id, Letter("thanks"), caller=agent_of("ann"))
+    late = await rig.dispatcher.reply(sent.message_id, new_mail("more"), caller=agent_of("ben"))
+    deeper = await rig.dispatcher.reply(late.message_id, new_mail("thanks"), caller=agent_of("ann"))
     texts = [m.text for m in await rig.mail.mailbox.thread(turn.message.message_id)]
     assert texts == ["go", "look", "first", "more", "thanks"]
     assert (await rig.mail.mailbox.get(deeper.message_id)).agent_id == "ben"
@@ -128,31 +133,33 @@ async def test_a_reply_after_the_end_goes_into_the_same_thread(post: Open) -> No
 
 async def test_who_may_reply(post: Open) -> None:
     rig = await post("ann", "ben", "cat")
-    sent = await rig.dispatcher.send("ben", Letter("x"), caller=agent_of("ann"))
+    sent = await rig.dispatcher.send("ben", new_mail("x"), caller=agent_of("ann"))
     with pytest.raises(Forbidden, match="was not sent to cat"):
-        await rig.dispatcher.reply(sent.message_id, Letter("y"), caller=agent_of("cat"))
+        await rig.dispatcher.reply(sent.message_id, new_mail("y"), caller=agent_of("cat"))
     chat = await rig.mail.put("hello", "ben")
     with pytest.raises(BadRequest, match="no agent"):
-        await rig.dispatcher.reply(chat.message_id, Letter("y"), caller=agent_of("ben"))
-    event = await rig.mail.put("ann began", "ben", kind=Kind.EVENT, sender_agent_id="ann")
+        await rig.dispatcher.reply(chat.message_id, new_mail("y"), caller=agent_of("ben"))
+    event = await rig.mail.put("ann began", "ben", kind=MessageKind.EVENT, sender_agent_id="ann")
     with pytest.raises(BadRequest, match="wants no answer"):
-        await rig.dispatcher.reply(event.message_id, Letter("y"), caller=agent_of("ben"))
+        await rig.dispatcher.reply(event.message_id, new_mail("y"), caller=agent_of("ben"))
     with pytest.raises(NotFound):
-        await rig.dispatcher.reply("msg_nothing", Letter("y"), caller=agent_of("ben"))
+        await rig.dispatcher.reply("msg_nothing", new_mail("y"), caller=agent_of("ben"))
     rig.agents.remove("ann")
     with pytest.raises(NotFound, match="no longer exists"):
-        await rig.dispatcher.reply(sent.message_id, Letter("y"), caller=agent_of("ben"))
+        await rig.dispatcher.reply(sent.message_id, new_mail("y"), caller=agent_of("ben"))
 
 
 async def test_replies_to_replies_end_somewhere(post: Open) -> None:
     rig = await post("ann", "ben", limits=MailboxLimits(max_messages_per_root=5))
-    sent = await rig.dispatcher.send("ben", Letter("0"), caller=agent_of("ann"))
+    sent = await rig.dispatcher.send("ben", new_mail("0"), caller=agent_of("ann"))
     last, names = sent.message_id, ("ben", "ann")
 
     async def for_ever() -> None:
         nonlocal last
         for n in range(9):
-            reply = await rig.dispatcher.reply(last, Letter(str(n)), caller=agent_of(names[n % 2]))
+            reply = await rig.dispatcher.reply(
+                last, new_mail(str(n)), caller=agent_of(names[n % 2])
+            )
             last = reply.message_id
 
     with pytest.raises(DepthExceeded):
@@ -163,30 +170,30 @@ async def test_a_waited_answer_is_said_at_the_end(post: Open) -> None:
     rig = await post("ann", "ben")
     turn = await _turn_of_ann(rig)
     sent = await rig.dispatcher.send(
-        "ben", Letter("look"), caller=agent_of("ann"), asker=asker_of(turn)
+        "ben", new_mail("look"), caller=agent_of("ann"), asker=asker_of(turn)
     )
     await rig.mail.wait_for(turn, sent.message_id)
     with pytest.raises(Conflict, match="waits for the end"):
-        await rig.dispatcher.reply(sent.message_id, Letter("x"), caller=agent_of("ben"))
+        await rig.dispatcher.reply(sent.message_id, new_mail("x"), caller=agent_of("ben"))
 
 
 async def test_a_stopped_turn_sends_nothing(post: Open) -> None:
     rig = await post("ann", "ben", ("cat", {"role": "writer", "team": "t"}))
     turn = await _turn_of_ann(rig)
     asker, ann = asker_of(turn), agent_of("ann")
-    sent = await rig.dispatcher.send("ann", Letter("x"), caller=agent_of("ben"))
+    sent = await rig.dispatcher.send("ann", new_mail("x"), caller=agent_of("ben"))
     await rig.mail.mailbox.stop("agent:ann", OPERATOR)
     with pytest.raises(LeaseLost):
-        await rig.dispatcher.send("ben", Letter("x"), caller=ann, asker=asker)
+        await rig.dispatcher.send("ben", new_mail("x"), caller=ann, asker=asker)
     with pytest.raises(LeaseLost):
-        await rig.dispatcher.reply(sent.message_id, Letter("x"), caller=ann, asker=asker)
+        await rig.dispatcher.reply(sent.message_id, new_mail("x"), caller=ann, asker=asker)
     with pytest.raises(LeaseLost):
-        await rig.dispatcher.broadcast(Letter("x"), team="t", caller=ann, asker=asker)
+        await rig.dispatcher.broadcast(new_mail("x"), team="t", caller=ann, asker=asker)
     with pytest.raises(LeaseLost):
-        await rig.dispatcher.assign(Letter("x"), role="writer", caller=ann, asker=asker)
+        await rig.dispatcher.assign(new_mail("x"), role="writer", caller=ann, asker=asker)
 
 
-async def _turn_of_ann(rig: PostRig) -> Lease:
+async def _turn_of_ann(rig: DispatcherFixture) -> Lease:
     await rig.mail.put("go", "ann")
     return await rig.mail.one("ann")
 
@@ -197,7 +204,7 @@ async def _turn_of_ann(rig: PostRig) -> Lease:
 async def test_a_broadcast_reaches_all_but_its_sender(post: Open) -> None:
     rig = await post("ann", *FOUR)
     told = await rig.dispatcher.broadcast(
-        Letter("meet at ten", "News"), team="Desk", caller=agent_of("w2")
+        new_mail("meet at ten", "News"), team="Desk", caller=agent_of("w2")
     )
     assert [copy.agent for copy in told.copies] == ["w1", "w3", "w4"]
     rows = await rig.mail.sql(
@@ -209,7 +216,7 @@ async def test_a_broadcast_reaches_all_but_its_sender(post: Open) -> None:
     assert told.broadcast_id.startswith("bc_")
     lease = await rig.mail.one("w3")
     await rig.dispatcher.reply(
-        lease.message.message_id, Letter("fine"), caller=agent_of("w3"), asker=asker_of(lease)
+        lease.message.message_id, new_mail("fine"), caller=agent_of("w3"), asker=asker_of(lease)
     )
     (reply,) = await rig.mail.claim("w2")
     assert (reply.message.text, reply.message.thread_id) == ("fine", told.broadcast_id)
@@ -218,14 +225,14 @@ async def test_a_broadcast_reaches_all_but_its_sender(post: Open) -> None:
 async def test_nobody_to_tell_and_no_such_team(post: Open) -> None:
     rig = await post(("ann", {"team": "alone"}), *FOUR)
     with pytest.raises(NobodyThere, match="nobody in team alone"):
-        await rig.dispatcher.broadcast(Letter("x"), team="alone", caller=agent_of("ann"))
+        await rig.dispatcher.broadcast(new_mail("x"), team="alone", caller=agent_of("ann"))
     with pytest.raises(NotFound) as refused:
-        await rig.dispatcher.broadcast(Letter("x"), team="dask", caller=agent_of("ann"))
+        await rig.dispatcher.broadcast(new_mail("x"), team="dask", caller=agent_of("ann"))
     assert refused.value.facts["did_you_mean"] == "desk"
     with pytest.raises(BadRequest):
-        await rig.dispatcher.broadcast(Letter("x"), caller=agent_of("ann"))
+        await rig.dispatcher.broadcast(new_mail("x"), caller=agent_of("ann"))
     with pytest.raises(BadRequest):
-        await rig.dispatcher.broadcast(Letter(" "), team="desk", caller=agent_of("ann"))
+        await rig.dispatcher.broadcast(new_mail(" "), team="desk", caller=agent_of("ann"))
 
 
 async def test_a_broadcast_that_fails_at_the_third_of_five_tells_nobody(post: Open) -> None:
@@ -233,7 +240,7 @@ async def test_a_broadcast_that_fails_at_the_third_of_five_tells_nobody(post: Op
     full = MailboxLimits(queue_limit_of=lambda agent: 1 if agent == "t2" else None)
     rig = await post("ann", *five, limits=full)
     blocking = await rig.mail.put("in the way", "t2")
-    letter = Letter("all of you", idempotency_key="call-7")
+    letter = new_mail("all of you", idempotency_key="call-7")
     with pytest.raises(Overloaded):
         await rig.dispatcher.broadcast(letter, team="five", caller=agent_of("ann"))
     assert await rig.mail.sql("SELECT 1 FROM messages WHERE kind = 'broadcast'") == []
@@ -249,7 +256,7 @@ async def test_a_broadcast_that_fails_at_the_third_of_five_tells_nobody(post: Op
         "SELECT agent_id, COUNT(*) FROM messages WHERE kind = 'broadcast' GROUP BY 1 ORDER BY 1"
     )
     assert counted == [(f"t{n}", 1) for n in range(5)]
-    other = Letter("something else", idempotency_key="call-7")
+    other = new_mail("something else", idempotency_key="call-7")
     with pytest.raises(Conflict):
         await rig.dispatcher.broadcast(other, team="five", caller=agent_of("ann"))
 
@@ -258,14 +265,14 @@ async def test_can_delegate_to_holds_for_every_way(post: Open) -> None:
     rig = await post(("ann", {"can_delegate_to": ("w1",)}), *FOUR)
     ann = agent_of("ann")
     with pytest.raises(Forbidden):
-        await rig.dispatcher.send("w2", Letter("x"), caller=ann)
+        await rig.dispatcher.send("w2", new_mail("x"), caller=ann)
     with pytest.raises(Forbidden):
-        await rig.dispatcher.broadcast(Letter("x"), team="desk", caller=ann)
-    sent = [await rig.dispatcher.assign(Letter("x"), role="writer", caller=ann) for _ in range(3)]
+        await rig.dispatcher.broadcast(new_mail("x"), team="desk", caller=ann)
+    sent = [await rig.dispatcher.assign(new_mail("x"), role="writer", caller=ann) for _ in range(3)]
     assert {each.agent for each in sent} == {"w1"}
     rig.agents.add("ann", can_delegate_to=())
     with pytest.raises(Forbidden, match="may not send"):
-        await rig.dispatcher.assign(Letter("x"), role="writer", caller=ann)
+        await rig.dispatcher.assign(new_mail("x"), role="writer", caller=ann)
 
 
 async def test_in_anothers_place_only_those_are_written_to_whom_both_may(post: Open) -> None:
@@ -274,19 +281,19 @@ async def test_in_anothers_place_only_those_are_written_to_whom_both_may(post: O
         ("eve", {"can_delegate_to": ("W2", "w3")}),
         *FOUR,
     )
-    given: dict[str, Any] = {"caller": agent_of("ann"), "stand_in": "eve"}
-    sent = await rig.dispatcher.send("w2", Letter("x"), **given)
+    given: dict[str, Any] = {"caller": agent_of("ann"), "acting_id": "eve"}
+    sent = await rig.dispatcher.send("w2", new_mail("x"), **given)
     assert (await rig.mail.mailbox.get(sent.message_id)).sender_agent_id == "ann"
     for name in ("w1", "w3"):
         with pytest.raises(Forbidden):
-            await rig.dispatcher.send(name, Letter("x"), **given)
-    assert (await rig.dispatcher.assign(Letter("x"), role="writer", **given)).agent == "w2"
+            await rig.dispatcher.send(name, new_mail("x"), **given)
+    assert (await rig.dispatcher.assign(new_mail("x"), role="writer", **given)).agent == "w2"
     with pytest.raises(Forbidden):
-        await rig.dispatcher.broadcast(Letter("x"), team="desk", **given)
-    told = await rig.dispatcher.broadcast(Letter("x"), names=["w2"], **given)
+        await rig.dispatcher.broadcast(new_mail("x"), team="desk", **given)
+    told = await rig.dispatcher.broadcast(new_mail("x"), names=["w2"], **given)
     assert [copy.agent for copy in told.copies] == ["w2"]
     rig.agents.add("eve")
-    assert (await rig.dispatcher.send("w1", Letter("x"), **given)).agent == "w1"
+    assert (await rig.dispatcher.send("w1", new_mail("x"), **given)).agent == "w1"
 
 
 # -- to whoever is free ----------------------------------------------------------------------------
@@ -296,7 +303,7 @@ async def test_a_hundred_at_once_spread_evenly(post: Open) -> None:
     rig = await post("ann", *FOUR)
     sent = await asyncio.gather(
         *(
-            rig.dispatcher.assign(Letter(f"work {n}"), role="Writer", caller=agent_of("ann"))
+            rig.dispatcher.assign(new_mail(f"work {n}"), role="Writer", caller=agent_of("ann"))
             for n in range(100)
         )
     )
@@ -307,21 +314,21 @@ async def test_a_hundred_at_once_spread_evenly(post: Open) -> None:
 
 async def test_running_work_counts_as_load(post: Open) -> None:
     rig = await post("ann", *FOUR[:2])
-    first = await rig.dispatcher.assign(Letter("long"), role="writer", caller=agent_of("ann"))
+    first = await rig.dispatcher.assign(new_mail("long"), role="writer", caller=agent_of("ann"))
     await rig.mail.one(first.agent)
     other = {"w1": "w2", "w2": "w1"}[first.agent]
     for _ in range(3):
-        sent = await rig.dispatcher.assign(Letter("quick"), role="writer", caller=agent_of("ann"))
+        sent = await rig.dispatcher.assign(new_mail("quick"), role="writer", caller=agent_of("ann"))
         assert sent.agent == other, "it is free each time; the other one works"
         await rig.mail.finish((await rig.mail.claim(other))[0])
 
 
 async def test_a_repetition_meets_the_first_choice(post: Open) -> None:
     rig = await post("ann", *FOUR)
-    letter = Letter("once", idempotency_key="call-3")
+    letter = new_mail("once", idempotency_key="call-3")
     first = await rig.dispatcher.assign(letter, role="writer", caller=agent_of("ann"))
     for _ in range(3):
-        await rig.dispatcher.assign(Letter("fill"), role="writer", caller=agent_of("ann"))
+        await rig.dispatcher.assign(new_mail("fill"), role="writer", caller=agent_of("ann"))
     await rig.reboot()
     for name in ("w1", "w2", "w3", "w4"):
         rig.agents.remove(name)
@@ -330,13 +337,13 @@ async def test_a_repetition_meets_the_first_choice(post: Open) -> None:
     assert again.duplicate
     with pytest.raises(Conflict):
         await rig.dispatcher.assign(
-            Letter("other", idempotency_key="call-3"), role="writer", caller=agent_of("ann")
+            new_mail("other", idempotency_key="call-3"), role="writer", caller=agent_of("ann")
         )
 
 
 async def test_a_key_is_apart_for_each_person_an_agent_acts_for(post: Open) -> None:
     rig = await post("ann", *FOUR)
-    letter = Letter("once", idempotency_key="call-3")
+    letter = new_mail("once", idempotency_key="call-3")
     anna, ben = (replace(agent_of("ann"), behalf=f"person:{name}") for name in ("anna", "ben"))
     first = await rig.dispatcher.assign(letter, role="writer", caller=anna)
     assert not (await rig.dispatcher.assign(letter, role="writer", caller=ben)).duplicate
@@ -353,7 +360,7 @@ async def test_alone_with_a_role_an_agent_works_for_itself(post: Open) -> None:
     turn_text = await rig.mail.put("go", "ben")
     turn = await rig.mail.one("ben")
     sent = await rig.dispatcher.assign(
-        Letter("mine"), role="editor", caller=agent_of("ben"), asker=asker_of(turn)
+        new_mail("mine"), role="editor", caller=agent_of("ben"), asker=asker_of(turn)
     )
     assert sent.agent == "ben"
     message = await rig.mail.mailbox.get(sent.message_id)
@@ -362,7 +369,7 @@ async def test_alone_with_a_role_an_agent_works_for_itself(post: Open) -> None:
     rig.agents.add("dan", role="editor")
     rig.agents.add("ben", role="editor")
     other = await rig.dispatcher.assign(
-        Letter("yours"), role="editor", caller=agent_of("ben"), asker=asker_of(turn)
+        new_mail("yours"), role="editor", caller=agent_of("ben"), asker=asker_of(turn)
     )
     assert other.agent == "dan", "an agent added later is served at once"
 
@@ -372,10 +379,12 @@ async def test_who_waits_for_the_work_is_not_given_it(post: Open) -> None:
     await rig.mail.put("deep", "cat", path=("ann", "ben"), sender_agent_id="ben")
     asker = asker_of(await rig.mail.one("cat"))
     with pytest.raises(LoopDetected):
-        await rig.dispatcher.assign(Letter("x"), role="writer", caller=agent_of("cat"), asker=asker)
+        await rig.dispatcher.assign(
+            new_mail("x"), role="writer", caller=agent_of("cat"), asker=asker
+        )
     rig.agents.add("dan", **WRITER)
     sent = await rig.dispatcher.assign(
-        Letter("x"), role="writer", caller=agent_of("cat"), asker=asker
+        new_mail("x"), role="writer", caller=agent_of("cat"), asker=asker
     )
     assert sent.agent == "dan"
 
@@ -383,14 +392,18 @@ async def test_who_waits_for_the_work_is_not_given_it(post: Open) -> None:
 async def test_nobody_of_that_role(post: Open) -> None:
     rig = await post("ann", *FOUR)
     with pytest.raises(NoAgentForRole) as refused:
-        await rig.dispatcher.assign(Letter("x"), role="writr", team="desk", caller=agent_of("ann"))
+        await rig.dispatcher.assign(
+            new_mail("x"), role="writr", team="desk", caller=agent_of("ann")
+        )
     assert (refused.value.facts["role"], refused.value.facts["team"]) == ("writr", "desk")
     assert "writr" in refused.value.message
     assert "desk" in refused.value.message
     assert refused.value.facts["did_you_mean"] == "writer"
     rig.agents.add("ann", team="other")
     with pytest.raises(NoAgentForRole):
-        await rig.dispatcher.assign(Letter("x"), role="writer", team="other", caller=agent_of("w1"))
+        await rig.dispatcher.assign(
+            new_mail("x"), role="writer", team="other", caller=agent_of("w1")
+        )
 
 
 async def test_those_that_are_down_are_chosen_last(post: Open) -> None:
@@ -401,19 +414,19 @@ async def test_those_that_are_down_are_chosen_last(post: Open) -> None:
         ("w3", WRITER),
     )
     sent = [
-        await rig.dispatcher.assign(Letter("x"), role="writer", caller=agent_of("ann"))
+        await rig.dispatcher.assign(new_mail("x"), role="writer", caller=agent_of("ann"))
         for _ in range(3)
     ]
     assert {each.agent for each in sent} == {"w3"}
     rig.agents.remove("w3")
-    late = await rig.dispatcher.assign(Letter("x"), role="writer", caller=agent_of("ann"))
+    late = await rig.dispatcher.assign(new_mail("x"), role="writer", caller=agent_of("ann"))
     assert late.agent in ("w1", "w2"), "better to wait for one of them than to be refused"
 
 
 async def test_a_choice_is_on_record_with_its_reasons(post: Open) -> None:
     rig = await post("ann", *FOUR[:2])
     await rig.mail.put("busy", "w1")
-    await rig.dispatcher.assign(Letter("x"), role="writer", caller=agent_of("ann"))
+    await rig.dispatcher.assign(new_mail("x"), role="writer", caller=agent_of("ann"))
     assert await chosen_by_events(rig) == [
         (
             "assign",
@@ -430,13 +443,13 @@ async def test_a_choice_is_on_record_with_its_reasons(post: Open) -> None:
 class _Counting:
     """A host's handler: counts and answers."""
 
-    def __init__(self, rig: PostRig, seen: Counter[str]) -> None:
+    def __init__(self, rig: DispatcherFixture, seen: Counter[str]) -> None:
         self._rig, self._seen = rig, seen
 
     async def handle(self, work: Work) -> None:
         self._seen[work.lease.message.message_id] += 1
         await asyncio.sleep(0.01)
-        await self._rig.mail.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+        await self._rig.mail.mailbox.complete(work.lease, Completion(MessageOutcome.OK, "done"))
 
 
 @pytest.mark.virtual
@@ -451,13 +464,13 @@ async def test_two_at_one_mailbox_handle_each_message_once(post: Open) -> None:
             clock=rig.mail.clock,
             agent_id=AgentId("ben"),
             instance_id=InstanceId(f"i{n}"),
-            slots={Lane.INTERACTIVE: 3, Lane.PEER: 3, Lane.BACKGROUND: 3},
+            slots={LaneName.INTERACTIVE: 3, LaneName.PEER: 3, LaneName.BACKGROUND: 3},
             handler=_Counting(rig, seen),
         )
         owner.spawn(pump.run(lambda: None, draining), name=f"pump:{n}")
     sent = await asyncio.gather(
         *(
-            rig.dispatcher.send("ben", Letter(f"m{n}", thread_id=f"t{n % 7}"), caller=OPERATOR)
+            rig.dispatcher.send("ben", new_mail(f"m{n}", thread_id=f"t{n % 7}"), caller=OPERATOR)
             for n in range(60)
         )
     )

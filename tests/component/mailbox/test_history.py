@@ -1,22 +1,24 @@
 """Letters and their marks: what is read, by whom, and how long that is known."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.dispatcher import Letter
-from agentsup.mailbox.reading import retention_rules
+from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.queue.views import retention_rules
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import OPERATOR
 from agentsup.store.retention import prune
-from agentsup.testing.post import PostRig, agent_of
+from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 
 
 async def test_letters_are_read_newest_first_and_chats_are_none(tmp_path: Path) -> None:
-    rig = await PostRig.open(tmp_path, ["ann", "ben", "cat"])
+    rig = await DispatcherFixture.open(tmp_path, ["ann", "ben", "cat"])
     await rig.mail.put("a person's words", "ben")
     ids = [
-        (await rig.dispatcher.send("ben", Letter(str(n)), caller=agent_of("ann"))).message_id
+        (await rig.dispatcher.send("ben", new_mail(str(n)), caller=agent_of("ann"))).message_id
         for n in range(4)
     ]
     await rig.mail.put("in between", "ben")
@@ -30,11 +32,11 @@ async def test_letters_are_read_newest_first_and_chats_are_none(tmp_path: Path) 
 
 
 async def test_marked_or_begun_is_read(tmp_path: Path) -> None:
-    rig = await PostRig.open(tmp_path, ["ann", "ben"])
+    rig = await DispatcherFixture.open(tmp_path, ["ann", "ben"])
     first, second, third = [
         (
             await rig.dispatcher.send(
-                "ben", Letter(f"{n}", thread_id=f"t{n}"), caller=agent_of("ann")
+                "ben", new_mail(f"{n}", thread_id=f"t{n}"), caller=agent_of("ann")
             )
         ).message_id
         for n in range(3)
@@ -57,10 +59,10 @@ async def test_marked_or_begun_is_read(tmp_path: Path) -> None:
 
 
 async def test_all_at_once_and_counts_of_many(tmp_path: Path) -> None:
-    rig = await PostRig.open(tmp_path, ["ann", "ben", "cat"])
+    rig = await DispatcherFixture.open(tmp_path, ["ann", "ben", "cat"])
     for name, count in (("ben", 3), ("cat", 2)):
         for n in range(count):
-            await rig.dispatcher.send(name, Letter(str(n)), caller=agent_of("ann"))
+            await rig.dispatcher.send(name, new_mail(str(n)), caller=agent_of("ann"))
     assert await rig.history.unread_counts() == {"ben": 3, "cat": 2}
     assert await rig.history.unread_counts(["cat", "nobody"]) == {"cat": 2}
     assert await rig.history.unread_counts([]) == {}
@@ -72,12 +74,12 @@ async def test_all_at_once_and_counts_of_many(tmp_path: Path) -> None:
 
 
 async def test_marks_go_with_their_letters(tmp_path: Path) -> None:
-    rig = await PostRig.open(tmp_path, ["ann", "ben"])
-    await rig.dispatcher.send("ben", Letter("old"), caller=agent_of("ann"))
+    rig = await DispatcherFixture.open(tmp_path, ["ann", "ben"])
+    await rig.dispatcher.send("ben", new_mail("old"), caller=agent_of("ann"))
     await rig.history.mark_all_read("ben")
     await rig.mail.finish(await rig.mail.one("ben"))
     rig.mail.later(91 * 86_400)
-    young = await rig.dispatcher.send("ben", Letter("young"), caller=agent_of("ann"))
+    young = await rig.dispatcher.send("ben", new_mail("young"), caller=agent_of("ann"))
     await rig.history.mark_all_read("ben")
     await prune(rig.mail.db, retention_rules(keep_days=90), clock=rig.mail.clock, pause_s=0)
     assert await rig.mail.sql("SELECT message_id FROM read_marks") == [(young.message_id,)]
@@ -85,9 +87,11 @@ async def test_marks_go_with_their_letters(tmp_path: Path) -> None:
 
 
 async def test_what_an_operator_tells_all_is_mail_too(tmp_path: Path) -> None:
-    rig = await PostRig.open(tmp_path, ["ann", ("ben", {"team": "t"}), ("cat", {"team": "t"})])
+    rig = await DispatcherFixture.open(
+        tmp_path, ["ann", ("ben", {"team": "t"}), ("cat", {"team": "t"})]
+    )
     await rig.mail.put("a person's words", "ben")
-    told = await rig.dispatcher.broadcast(Letter("all hands"), team="t", caller=OPERATOR)
+    told = await rig.dispatcher.broadcast(new_mail("all hands"), team="t", caller=OPERATOR)
     copy = next(each for each in told.copies if each.agent_id == "ben")
     (letter,) = await rig.history.history("ben", unread_only=True)
     assert (letter.message.message_id, letter.read_at) == (copy.message_id, None)

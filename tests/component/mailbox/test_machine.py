@@ -5,6 +5,8 @@ holds, and the laws (conservation, one holder per session, rising fences, one co
 The wall is stepped meanwhile: what is stored keeps to time that passes.
 """
 
+from __future__ import annotations
+
 import asyncio
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,14 +25,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from agentsup.mailbox.deadlines import LONGEST_MS, LONGEST_PAUSE_MS
-from agentsup.mailbox.mailbox import MailboxLimits
-from agentsup.mailbox.steady import SETTLE_S
+from agentsup.mailbox.lifecycle.deadlines import LONGEST_MS, LONGEST_PAUSE_MS
+from agentsup.mailbox.messages.steady_clock import SETTLE_S
+from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import AgentsupError, Conflict, IllegalTransition, LeaseLost, Overloaded
-from agentsup.model.message import IN_STORE, Lane, Lease, Priority
+from agentsup.model.message import IN_STORE, LaneName, Lease, Priority
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.mail import BOB, MailRig
-from agentsup.testing.simloop import VirtualLoop
+from tests.support.mailbox_fixture import BOB, MailboxFixture
+from tests.support.simloop import VirtualLoop
 
 T = TypeVar("T")
 LIMIT = 8
@@ -44,7 +47,7 @@ class Entry:
     agent: str
     session: str
     priority: int
-    lane: Lane
+    lane: LaneName
     accepted_at: int
     expires_at: int | None
     order: int
@@ -109,7 +112,7 @@ class Model:
     def is_held(self, entry: Entry, lease: Lease) -> bool:
         return entry.state == "leased" and entry.fence == lease.fence and entry.boot == self.boot
 
-    def claim(self, agent: str, instance: str, free: dict[Lane, int], now: int) -> list[Entry]:
+    def claim(self, agent: str, instance: str, free: dict[LaneName, int], now: int) -> list[Entry]:
         """What a claim must return; ends what it must end."""
         sessions: dict[str, list[Entry]] = {}
         for entry in self.open_of(agent):
@@ -133,7 +136,7 @@ class Model:
                 continue
             level = min(max(0, e.priority - max(0, now - e.accepted_at) // 1_800_000) for e in rows)
             heads.append((level, head.order, head))
-        looked_at = dict.fromkeys(Lane, max(free.values()))
+        looked_at = dict.fromkeys(LaneName, max(free.values()))
         chosen = []
         for _, _, head in sorted(heads):
             looked_at[head.lane] -= 1
@@ -178,7 +181,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.keys: dict[str, tuple[str, ...]] = {}
         limits = MailboxLimits(queue_limit=LIMIT)
-        self.rig = self.run(MailRig.open(Path(self.home.name), limits=limits))
+        self.rig = self.run(MailboxFixture.open(Path(self.home.name), limits=limits))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -219,7 +222,7 @@ class MailboxMachine(RuleBasedStateMachine):
         agent=AGENTS,
         session=SESSIONS,
         priority=st.sampled_from(Priority),
-        lane=st.sampled_from(Lane),
+        lane=st.sampled_from(LaneName),
         key=st.sampled_from(["", "", "k1", "k2"]),
         lives_s=st.sampled_from([None, None, 5, 3600]),
     )
@@ -228,7 +231,7 @@ class MailboxMachine(RuleBasedStateMachine):
         agent: str,
         session: str,
         priority: Priority,
-        lane: Lane,
+        lane: LaneName,
         key: str,
         lives_s: int | None,
     ) -> None:
@@ -274,7 +277,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(agent=AGENTS, instance=INSTANCES, slots=st.tuples(*[st.integers(0, 2)] * 3))
     def claim(self, agent: str, instance: str, slots: tuple[int, int, int]) -> None:
-        free = dict(zip(Lane, slots, strict=True))
+        free = dict(zip(LaneName, slots, strict=True))
         leases = self.run(self.rig.mailbox.claim(agent, instance, dict(free))).leases
         expected = self.model.claim(agent, instance, free, self.now)
         got = [(x.message.message_id, x.fence, x.resumed) for x in leases]
@@ -334,7 +337,8 @@ class MailboxMachine(RuleBasedStateMachine):
         asked = [e for e in self.model.entries if e.question_id]
         entry = data.draw(st.sampled_from(asked))
         question = self.run(self.rig.mailbox.question(entry.question_id))
-        late = question.deadline_at is not None and question.deadline_at <= self.now
+        own = self.now - self.model.step
+        late = question.deadline_at is not None and question.deadline_at <= own
         work = self.rig.mailbox.answer(entry.question_id, "yes", BOB)
         if entry.state != "parked" or late:
             self.refused(Conflict, work)
@@ -364,7 +368,9 @@ class MailboxMachine(RuleBasedStateMachine):
             for e in self.model.entries
             if e.state == "leased" and e.instance == instance and e.boot == self.model.boot
         ]
-        assert self.run(self.rig.mailbox.crashed(instance, "boom")) == [e.message_id for e in hit]
+        assert self.run(self.rig.mailbox.release_all(instance, culprits=None, text="boom")) == [
+            e.message_id for e in hit
+        ]
         for entry in hit:
             entry.crashes += 1
             entry.not_before = 0
@@ -487,5 +493,5 @@ class MailboxMachine(RuleBasedStateMachine):
             asyncio.set_event_loop(None)
 
 
-TestMailboxMachine = MailboxMachine.TestCase
+TestMailboxMachine = pytest.mark.timeout(180)(MailboxMachine.TestCase)
 TestMailboxMachine.settings = settings(stateful_step_count=40)

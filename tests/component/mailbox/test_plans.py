@@ -1,18 +1,18 @@
 """No move of the mailbox walks history: every statement it runs is looked up by an index."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox.assigning import choose
-from agentsup.mailbox.choice import Candidate
-from agentsup.mailbox.history import MailHistory
+from agentsup.mailbox.mail.agent_mail import AgentMailbox
 from agentsup.model.message import IN_STORE
 from agentsup.model.principal import OPERATOR
 from agentsup.store.transaction import Reader, Tx
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 BOUNDED = (
     "SCAN messages USING INDEX messages_open",
@@ -29,7 +29,7 @@ def plan_of(sql: str, params: Any, reader: Reader) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in reader.all("EXPLAIN QUERY PLAN " + sql, params)]
 
 
-async def every_move(rig: MailRig) -> None:
+async def every_move(rig: MailboxFixture) -> None:
     """What a daemon does all day, once."""
     root = await rig.put(source="s", external_id="1", idempotency_key="k")
     await rig.mailbox.retry(await rig.one(), code="net", text="x")
@@ -47,7 +47,7 @@ async def every_move(rig: MailRig) -> None:
     await rig.mailbox.next_deadline()
     await rig.mailbox.expire()
     await rig.one("ben")
-    await rig.mailbox.crashed("i1", "boom")
+    await rig.mailbox.release_all("i1", culprits=None, text="boom")
     await rig.mailbox.interrupt(ben.session_id, BOB)
     await rig.mailbox.thread(root.message_id)
     await rig.mailbox.counts()
@@ -56,8 +56,8 @@ async def every_move(rig: MailRig) -> None:
         await rig.mailbox.stop(scope, OPERATOR)
     await rig.mailbox.list(agent_id="ann", limit=5)
     await rig.mailbox.list(session_id=root.session_id, limit=5)
-    await rig.mailbox.dead_list()
-    history = MailHistory(rig.db, rig.clock)
+    await rig.mailbox.failed_messages()
+    history = AgentMailbox(rig.db, rig.clock)
     await history.history("ann", limit=5)
     await history.history("ann", unread_only=True)
     await history.mark_all_read("ann")
@@ -70,13 +70,12 @@ async def every_move(rig: MailRig) -> None:
     await rig.mailbox.expire()
     rig.later(61)
     await rig.mailbox.expire()
-    await rig.db.read(lambda reader: choose(reader, [Candidate("ann", "ann"), Candidate("x", "x")]))
 
 
 async def test_no_statement_scans_the_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     seen: dict[str, Any] = {}
     for kind in (Reader, Tx):
         plain = kind.execute
@@ -106,8 +105,9 @@ async def test_no_statement_scans_the_history(
 async def test_a_claim_reads_open_rows_from_their_index_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which sessions are held is found without a row of any message; what is set aside by its number."""
-    rig = await MailRig.open(tmp_path)
+    """Which sessions are held is found without a row of any message; what is set aside by its
+    number."""
+    rig = await MailboxFixture.open(tmp_path)
     seen: dict[str, Any] = {}
     plain = Tx.execute
 

@@ -1,5 +1,7 @@
 """The pump in virtual time: no lease stays held, no slot is lost, no wake is missed."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -8,13 +10,16 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.pump import CANCEL_S, NET_S, Pump, Work
+from agentsup.mailbox.messages import segments
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.pump import NET_S, Pump
+from agentsup.mailbox.work.renewal import CANCEL_S
 from agentsup.model.errors import ExitRequested, StoreUnavailable
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import LEASE_RENEW_S, Lane, Outcome
+from agentsup.model.message import LEASE_RENEW_S, LaneName, Lease
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.mail import MailRig
+from agentsup.store import Tx
+from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
@@ -24,13 +29,19 @@ Behave = Callable[["Bench", Work], Awaitable[None]]
 class Bench:
     """One pump over a real mailbox; what a turn does is named by its message's text."""
 
-    def __init__(self, rig: MailRig) -> None:
+    def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.tasks = TaskOwner("bench")
         self.acts: dict[str, Behave] = {}
         self.handled: list[str] = []
         self.draining = asyncio.Event()
         self.instances = 0
+
+    @staticmethod
+    def begin_segment(tx: Tx, lease: Lease) -> int | None:
+        if lease.resumed:
+            return None
+        return segments.begin_first_tx(tx, lease.message.message_id, lease.fence, 0)
 
     def begin(self, interactive: int = 2, exit_drain_s: float = 30.0) -> asyncio.Task[None]:
         self.instances += 1
@@ -41,9 +52,10 @@ class Bench:
             clock=self.rig.clock,
             agent_id=AgentId("ann"),
             instance_id=InstanceId(f"i{self.instances}"),
-            slots={Lane.INTERACTIVE: interactive, Lane.PEER: 1, Lane.BACKGROUND: 1},
+            slots={LaneName.INTERACTIVE: interactive, LaneName.PEER: 1, LaneName.BACKGROUND: 1},
             handler=self,
             exit_drain_s=exit_drain_s,
+            begin=self.begin_segment,
         )
         return self.tasks.spawn(
             self.pump.run(lambda: None, self.draining), name=f"pump:{self.instances}"
@@ -55,10 +67,7 @@ class Bench:
         act = self.acts.get(text)
         if act is not None:
             await act(self, work)
-        await self.finish(work)
-
-    async def finish(self, work: Work) -> None:
-        await self.rig.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+        await self.rig.end_turn(work)
 
     async def put(self, text: str, conversation: str = "") -> str:
         accepted = await self.rig.put(text, conversation=conversation or text)
@@ -76,18 +85,18 @@ class Bench:
 
     def all_slots_are_free(self) -> bool:
         free = self.pump.slots.free()
-        return all(free[lane] == self.pump.slots.limit(lane) for lane in Lane)
+        return all(free[lane] == self.pump.slots._limits[lane] for lane in LaneName)
 
 
-async def sleeps(bench: Bench, work: Work) -> None:
+async def sleeps(context: Bench, work: Work) -> None:
     await asyncio.sleep(10)
 
 
-async def crashes(bench: Bench, work: Work) -> None:
+async def crashes(context: Bench, work: Work) -> None:
     raise RuntimeError("boom")
 
 
-async def ignores(bench: Bench, work: Work) -> None:
+async def ignores(context: Bench, work: Work) -> None:
     for _ in range(200):
         try:
             await asyncio.sleep(1)
@@ -96,8 +105,8 @@ async def ignores(bench: Bench, work: Work) -> None:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    rig = await MailRig.open(tmp_path)
+async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+    rig = await MailboxFixture.open(tmp_path)
     bench = Bench(rig)
     yield bench
     bench.draining.set()
@@ -107,69 +116,69 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await rig.close()
 
 
-async def test_work_is_done_as_it_comes(bench: Bench) -> None:
-    bench.begin()
-    ids = [await bench.put(f"m{n}") for n in range(20)]
-    await bench.done(*ids)
+async def test_work_is_done_as_it_comes(context: Bench) -> None:
+    context.begin()
+    ids = [await context.put(f"m{n}") for n in range(20)]
+    await context.done(*ids)
     await asyncio.sleep(1)
-    assert bench.all_slots_are_free()
-    assert bench.pump.stats.finished == 20
+    assert context.all_slots_are_free()
+    assert context.pump.stats.finished == 20
     await asyncio.sleep(10 * NET_S)
-    assert bench.pump.stats.lost_wakes == 0
+    assert context.pump.stats.lost_wakes == 0
 
 
-async def test_a_drain_waits_for_turns_and_begins_none(bench: Bench) -> None:
-    bench.acts["slow"] = sleeps
-    task = bench.begin(interactive=1)
-    slow = await bench.put("slow")
+async def test_a_drain_waits_for_turns_and_begins_none(context: Bench) -> None:
+    context.acts["slow"] = sleeps
+    task = context.begin(interactive=1)
+    slow = await context.put("slow")
     await asyncio.sleep(1)
-    later = await bench.put("later")
-    bench.draining.set()
+    later = await context.put("later")
+    context.draining.set()
     await asyncio.wait({task}, timeout=60)
     assert task.done()
     assert task.exception() is None
-    assert (await bench.row(slow))[0] == "done"
-    assert await bench.row(later) == ("queued", 0, 0)
-    assert bench.all_slots_are_free()
+    assert (await context.row(slow))[0] == "done"
+    assert await context.row(later) == ("queued", 0, 0)
+    assert context.all_slots_are_free()
 
 
-async def test_a_cancelled_pump_gives_everything_back(bench: Bench) -> None:
-    bench.acts["slow"] = sleeps
-    task = bench.begin()
-    slow = await bench.put("slow")
+async def test_a_cancelled_pump_gives_everything_back(context: Bench) -> None:
+    context.acts["slow"] = sleeps
+    task = context.begin()
+    slow = await context.put("slow")
     await asyncio.sleep(1)
     task.cancel()
     await asyncio.wait({task}, timeout=60)
-    assert await bench.row(slow) == ("queued", 0, 0)
+    assert await context.row(slow) == ("queued", 0, 0)
 
 
 async def test_a_claim_under_way_when_the_pump_ends_is_given_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelling a write doesn't undo it: the lease exists though no turn ever had it."""
-    claim = bench.rig.mailbox.claim
+    claim = context.rig.mailbox.claim
 
     async def committed_not_returned(*args: Any, **more: Any) -> Any:
         leases = await claim(*args, **more)
         await asyncio.sleep(100 if leases else 0)
         return leases
 
-    monkeypatch.setattr(bench.rig.mailbox, "claim", committed_not_returned)
-    message = await bench.put("m")
-    task = bench.begin()
+    monkeypatch.setattr(context.rig.mailbox, "claim", committed_not_returned)
+    message = await context.put("m")
+    task = context.begin()
     await asyncio.sleep(1)
-    assert (await bench.row(message))[0] == "leased"
+    assert (await context.row(message))[0] == "leased"
     task.cancel()
     await asyncio.wait({task}, timeout=10)
-    assert await bench.row(message) == ("queued", 0, 0)
-    assert bench.handled == []
+    assert await context.row(message) == ("queued", 0, 0)
+    assert context.handled == []
 
 
-async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(bench: Bench) -> None:
+async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: Bench) -> None:
     """The row is free with the commit; the turn may still act until it has really ended."""
     order: list[str] = []
 
-    async def slow_to_end(bench: Bench, work: Work) -> None:
+    async def slow_to_end(context: Bench, work: Work) -> None:
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:
@@ -177,152 +186,152 @@ async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(bench: Ben
             order.append("ended")
             raise
 
-    async def follows(bench: Bench, work: Work) -> None:
+    async def follows(context: Bench, work: Work) -> None:
         order.append("next")
 
-    bench.acts |= {"first": slow_to_end, "second": follows}
-    bench.begin()
-    first = await bench.put("first", "same")
+    context.acts |= {"first": slow_to_end, "second": follows}
+    context.begin()
+    first = await context.put("first", "same")
     await asyncio.sleep(1)
-    second = await bench.put("second", "same")
-    await bench.rig.mailbox.cancel(first, by=OPERATOR)
-    await bench.pump.abort(lambda message: message.message_id == first, cancel_s=3)
-    await bench.done(second)
+    second = await context.put("second", "same")
+    await context.rig.mailbox.cancel(first, by=OPERATOR)
+    await context.pump.abort(lambda message: message.message_id == first, cancel_s=3)
+    await context.done(second)
     assert order == ["ended", "next"]
 
 
-async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(bench: Bench) -> None:
-    bench.acts |= {"slow": sleeps, "bad": crashes}
-    task = bench.begin()
-    slow, bad = await bench.put("slow"), ""
+async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(context: Bench) -> None:
+    context.acts |= {"slow": sleeps, "bad": crashes}
+    task = context.begin()
+    slow, bad = await context.put("slow"), ""
     await asyncio.sleep(1)
-    bad = await bench.put("bad")
+    bad = await context.put("bad")
     await asyncio.wait({task}, timeout=60)
     assert isinstance(task.exception(), RuntimeError)
-    assert await bench.row(bad) == ("queued", 1, 1)
-    assert await bench.row(slow) == ("queued", 0, 0)
-    second = bench.begin()
+    assert await context.row(bad) == ("queued", 1, 1)
+    assert await context.row(slow) == ("queued", 0, 0)
+    second = context.begin()
     await asyncio.wait({second}, timeout=60)
-    assert (await bench.row(bad))[0] == "dead"
-    bench.begin()
-    await bench.done(slow)
-    assert (await bench.row(slow))[2] == 0
+    assert (await context.row(bad))[0] == "dead"
+    context.begin()
+    await context.done(slow)
+    assert (await context.row(slow))[2] == 0
 
 
-async def test_two_culprits_are_both_named(bench: Bench) -> None:
+async def test_two_culprits_are_both_named(context: Bench) -> None:
     started = asyncio.Event()
 
-    async def crashes_when_cancelled(bench: Bench, work: Work) -> None:
+    async def crashes_when_cancelled(context: Bench, work: Work) -> None:
         started.set()
         try:
             await asyncio.sleep(100)
         except asyncio.CancelledError:
             raise RuntimeError("it broke when it was cancelled") from None
 
-    bench.acts |= {"bad": crashes, "worse": crashes_when_cancelled}
-    task = bench.begin()
-    worse = await bench.put("worse")
+    context.acts |= {"bad": crashes, "worse": crashes_when_cancelled}
+    task = context.begin()
+    worse = await context.put("worse")
     await started.wait()
-    bad = await bench.put("bad")
+    bad = await context.put("bad")
     await asyncio.wait({task}, timeout=60)
-    assert (await bench.row(bad))[2] == 1
-    assert (await bench.row(worse))[2] == 1
+    assert (await context.row(bad))[2] == 1
+    assert (await context.row(worse))[2] == 1
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_no_crash(bench: Bench) -> None:
+async def test_a_turn_whose_end_could_not_be_written_is_no_crash(context: Bench) -> None:
     """Its lease is held by an ended task when another turn crashes: still innocent."""
     failed = asyncio.Event()
 
-    async def disk_full(bench: Bench, work: Work) -> None:
+    async def disk_full(context: Bench, work: Work) -> None:
         failed.set()
         raise StoreUnavailable("the disk is full")
 
-    async def crashes_after(bench: Bench, work: Work) -> None:
+    async def crashes_after(context: Bench, work: Work) -> None:
         await failed.wait()
         raise RuntimeError("boom")
 
-    bench.acts |= {"full": disk_full, "bad": crashes_after}
-    task = bench.begin()
-    full, bad = await bench.put("full"), await bench.put("bad")
+    context.acts |= {"full": disk_full, "bad": crashes_after}
+    task = context.begin()
+    full, bad = await context.put("full"), await context.put("bad")
     await asyncio.wait({task}, timeout=60)
-    assert (await bench.row(bad))[2] == 1
-    assert (await bench.row(full))[2] == 0
-    assert (await bench.row(full))[0] == "queued"
+    assert (await context.row(bad))[2] == 1
+    assert (await context.row(full))[2] == 0
+    assert (await context.row(full))[0] == "queued"
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_tried_again_soon(bench: Bench) -> None:
+async def test_a_turn_whose_end_could_not_be_written_is_tried_again_soon(context: Bench) -> None:
     seen: list[int] = []
 
-    async def full_once(bench: Bench, work: Work) -> None:
+    async def full_once(context: Bench, work: Work) -> None:
         seen.append(work.lease.message.attempts)
         if len(seen) == 1:
             raise StoreUnavailable("the disk is full")
 
-    bench.acts["full"] = full_once
-    bench.begin()
-    began = bench.rig.clock.monotonic()
-    await bench.done(await bench.put("full"))
+    context.acts["full"] = full_once
+    context.begin()
+    began = context.rig.clock.monotonic()
+    await context.done(await context.put("full"))
     assert seen == [1, 2]
-    assert bench.rig.clock.monotonic() - began < 10
+    assert context.rig.clock.monotonic() - began < 10
 
 
-async def test_an_exit_lets_the_other_turns_finish_first(bench: Bench) -> None:
-    async def exits(bench: Bench, work: Work) -> None:
-        await bench.finish(work)
+async def test_an_exit_lets_the_other_turns_finish_first(context: Bench) -> None:
+    async def exits(context: Bench, work: Work) -> None:
+        await context.rig.end_turn(work)
         raise ExitRequested(42, "asked for")
 
-    bench.acts |= {"slow": sleeps, "exit": exits}
-    task = bench.begin()
-    slow = await bench.put("slow")
+    context.acts |= {"slow": sleeps, "exit": exits}
+    task = context.begin()
+    slow = await context.put("slow")
     await asyncio.sleep(1)
-    bye = await bench.put("exit")
+    bye = await context.put("exit")
     await asyncio.sleep(1)
-    later = await bench.put("later")
+    later = await context.put("later")
     await asyncio.wait({task}, timeout=60)
     error = task.exception()
     assert isinstance(error, ExitRequested)
     assert error.exit_code == 42
-    assert (await bench.row(slow))[:2] == ("done", 1)
-    assert (await bench.row(bye))[:2] == ("done", 1)
-    assert await bench.row(later) == ("queued", 0, 0)
+    assert (await context.row(slow))[:2] == ("done", 1)
+    assert (await context.row(bye))[:2] == ("done", 1)
+    assert await context.row(later) == ("queued", 0, 0)
 
 
-async def test_an_exit_waits_no_longer_than_the_drain(bench: Bench) -> None:
-    async def exits(bench: Bench, work: Work) -> None:
-        await bench.finish(work)
+async def test_an_exit_waits_no_longer_than_the_drain(context: Bench) -> None:
+    async def exits(context: Bench, work: Work) -> None:
+        await context.rig.end_turn(work)
         raise ExitRequested(42, "asked for")
 
-    async def endless(bench: Bench, work: Work) -> None:
+    async def endless(context: Bench, work: Work) -> None:
         await asyncio.sleep(10_000)
 
-    bench.acts |= {"endless": endless, "exit": exits}
-    task = bench.begin(exit_drain_s=30)
-    endless_id = await bench.put("endless")
+    context.acts |= {"endless": endless, "exit": exits}
+    task = context.begin(exit_drain_s=30)
+    endless_id = await context.put("endless")
     await asyncio.sleep(1)
-    await bench.put("exit")
-    began = bench.rig.clock.monotonic()
+    await context.put("exit")
+    began = context.rig.clock.monotonic()
     await asyncio.wait({task}, timeout=100)
     assert isinstance(task.exception(), ExitRequested)
-    assert 29 < bench.rig.clock.monotonic() - began < 36
-    assert await bench.row(endless_id) == ("queued", 0, 0)
-    bench.acts.clear()
+    assert 29 < context.rig.clock.monotonic() - began < 36
+    assert await context.row(endless_id) == ("queued", 0, 0)
+    context.acts.clear()
 
 
-async def test_a_lost_lease_cancels_its_turn_only(bench: Bench) -> None:
+async def test_a_lost_lease_cancels_its_turn_only(context: Bench) -> None:
     cancelled = asyncio.Event()
 
-    async def watches(bench: Bench, work: Work) -> None:
+    async def watches(context: Bench, work: Work) -> None:
         try:
             await asyncio.sleep(100)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    bench.acts |= {"lost": watches, "kept": sleeps}
-    bench.begin()
-    lost, kept = await bench.put("lost"), await bench.put("kept")
+    context.acts |= {"lost": watches, "kept": sleeps}
+    context.begin()
+    lost, kept = await context.put("lost"), await context.put("kept")
     await asyncio.sleep(1)
-    await bench.rig.db.write(
+    await context.rig.db.write(
         lambda tx: (
             tx.execute(
                 "UPDATE messages SET fence = fence + 1, lease_instance = 'other' WHERE message_id = ?",
@@ -332,83 +341,158 @@ async def test_a_lost_lease_cancels_its_turn_only(bench: Bench) -> None:
     )
     await asyncio.sleep(LEASE_RENEW_S + 1)
     assert cancelled.is_set()
-    assert (await bench.row(lost))[0] == "leased"
-    await bench.done(kept)
-    await bench.rig.mailbox.stop("all", OPERATOR)
+    assert (await context.row(lost))[0] == "leased"
+    await context.done(kept)
+    await context.rig.mailbox.stop("all", OPERATOR)
 
 
-async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(bench: Bench) -> None:
-    bench.acts["deaf"] = ignores
-    bench.begin(interactive=1)
-    deaf = await bench.put("deaf")
+async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context: Bench) -> None:
+    context.acts["deaf"] = ignores
+    context.begin(interactive=1)
+    deaf = await context.put("deaf")
     await asyncio.sleep(1)
-    await bench.rig.mailbox.cancel(deaf, OPERATOR)
-    after = await bench.put("after")
+    await context.rig.mailbox.cancel(deaf, OPERATOR)
+    after = await context.put("after")
     await asyncio.sleep(LEASE_RENEW_S + CANCEL_S + 1)
-    assert bench.pump.stats.abandoned == 1
-    assert (await bench.row(after))[0] == "done"
+    assert context.pump.stats.abandoned == 1
+    assert (await context.row(after))[0] == "done"
 
 
-async def test_abort_ends_turns_and_frees_slots(bench: Bench) -> None:
-    bench.acts |= {"slow": sleeps, "deaf": ignores}
-    bench.begin()
-    slow, deaf = await bench.put("slow"), await bench.put("deaf")
+async def test_abort_ends_turns_and_frees_slots(context: Bench) -> None:
+    context.acts |= {"slow": sleeps, "deaf": ignores}
+    context.begin()
+    slow, deaf = await context.put("slow"), await context.put("deaf")
     await asyncio.sleep(1)
-    await bench.rig.mailbox.stop("all", OPERATOR)
-    count, left = await bench.pump.abort(lambda message: True, cancel_s=0.2)
+    await context.rig.mailbox.stop("all", OPERATOR)
+    count, left = await context.pump.abort(lambda message: True, cancel_s=0.2)
     assert (count, left) == (2, [f"turn:{deaf}"])
-    assert bench.all_slots_are_free()
-    assert (await bench.row(slow))[0] == "cancelled"
-    await bench.done(await bench.put("next"))
+    assert context.all_slots_are_free()
+    assert (await context.row(slow))[0] == "cancelled"
+    await context.done(await context.put("next"))
 
 
-async def test_leases_are_renewed_for_hours(bench: Bench) -> None:
-    async def hours(bench: Bench, work: Work) -> None:
+async def test_leases_are_renewed_for_hours(context: Bench) -> None:
+    async def hours(context: Bench, work: Work) -> None:
         await asyncio.sleep(3 * 3600)
 
-    bench.acts["long"] = hours
-    bench.begin()
-    long = await bench.put("long")
-    await bench.rig.mailbox.wait_done(long, 4 * 3600)
-    assert await bench.row(long) == ("done", 1, 0)
+    context.acts["long"] = hours
+    context.begin()
+    long = await context.put("long")
+    await context.rig.mailbox.wait_done(long, 4 * 3600)
+    assert await context.row(long) == ("done", 1, 0)
 
 
-async def test_a_delayed_message_starts_when_it_is_due(bench: Bench) -> None:
-    bench.begin()
-    due = bench.rig.clock.now_ms() + 12_000
-    accepted = await bench.rig.put("later", conversation="later", not_before=due)
-    await bench.rig.mailbox.wait_done(accepted.message_id, 60)
-    assert 0 <= bench.rig.clock.now_ms() - due < 100
-    assert bench.pump.stats.lost_wakes == 0
+async def test_a_delayed_message_starts_when_it_is_due(context: Bench) -> None:
+    context.begin()
+    due = context.rig.clock.now_ms() + 12_000
+    accepted = await context.rig.put("later", conversation="later", not_before=due)
+    await context.rig.mailbox.wait_done(accepted.message_id, 60)
+    assert 0 <= context.rig.clock.now_ms() - due < 100
+    assert context.pump.stats.lost_wakes == 0
 
 
 async def test_a_lost_wake_is_found_and_counted(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.rig.db, "listen", lambda topic, callback: lambda: None)
-    bench.begin()
+    monkeypatch.setattr(context.rig.db, "listen", lambda topic, callback: lambda: None)
+    context.begin()
     await asyncio.sleep(1)
     monkeypatch.undo()
-    message = await bench.put("unheard")
-    await bench.rig.mailbox.wait_done(message, 2 * NET_S)
-    assert bench.pump.stats.lost_wakes == 1
+    message = await context.put("unheard")
+    await context.rig.mailbox.wait_done(message, 2 * NET_S)
+    assert context.pump.stats.lost_wakes == 1
 
 
 async def test_an_unwritable_store_is_waited_for(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[float] = []
-    claim = bench.rig.mailbox.claim
+    claim = context.rig.mailbox.claim
 
     async def unavailable(*args: object, **more: object) -> object:
-        calls.append(bench.rig.clock.monotonic())
+        calls.append(context.rig.clock.monotonic())
         raise StoreUnavailable("the disk is gone")
 
-    monkeypatch.setattr(bench.rig.mailbox, "claim", unavailable)
-    task = bench.begin()
-    message = await bench.put("m")
+    monkeypatch.setattr(context.rig.mailbox, "claim", unavailable)
+    task = context.begin()
+    message = await context.put("m")
     await asyncio.sleep(20)
     assert not task.done(), "trouble of the store is no crash of the agent"
     assert 5 < len(calls) < 60
-    monkeypatch.setattr(bench.rig.mailbox, "claim", claim)
-    await bench.done(message)
+    monkeypatch.setattr(context.rig.mailbox, "claim", claim)
+    await context.done(message)
+
+
+async def test_a_message_behind_two_turns_that_end_together_is_not_overlooked(
+    context: Bench,
+) -> None:
+    gate = asyncio.Event()
+
+    async def waits(bench: Bench, work: Work) -> None:
+        await gate.wait()
+
+    context.acts |= {"a1": waits, "b1": waits, "c1": sleeps}
+    context.begin(interactive=2)
+    for text in ("a1", "b1", "c1", "a2"):
+        await context.put(text, conversation=text[0])
+    await asyncio.sleep(1)
+    assert context.handled == ["a1", "b1"]
+    gate.set()
+    await asyncio.sleep(1)
+    assert set(context.handled) == {"a1", "b1", "c1", "a2"}, "a slot is free beside c1"
+
+
+async def test_what_was_claimed_and_not_started_begins_anew(context: Bench) -> None:
+    context.acts["first"] = exits
+    context.begin(interactive=1)
+    await context.put("first", conversation="one")
+    second = await context.put("second", conversation="two")
+    await asyncio.sleep(5)
+    assert context.handled == ["first"]
+    assert (await context.row(second))[0] == "queued"
+    query = "SELECT count(*) FROM segments WHERE message_id = ?"
+    assert await context.rig.sql(query, second) == [(0,)]
+
+
+async def exits(context: Bench, work: Work) -> None:
+    await context.rig.end_turn(work)
+    raise ExitRequested(42, "asked for")
+
+
+async def test_a_look_that_fails_ends_no_turn(
+    context: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.acts["long"] = lambda bench, work: asyncio.sleep(3 * NET_S)
+
+    async def broken(agent_id: str) -> bool:
+        raise StoreUnavailable("no disk")
+
+    monkeypatch.setattr(context.rig.mailbox, "has_work", broken)
+    running = context.begin()
+    await context.done(await context.put("long"))
+    assert not running.done()
+    assert context.handled == ["long"]
+
+
+async def test_a_message_that_falls_due_while_no_slot_is_free_costs_no_spinning(
+    context: Bench,
+) -> None:
+    context.acts |= {"peer": sleeps, "back": sleeps, "one": sleeps}
+    context.begin(interactive=1)
+    later = await context.rig.put(
+        "later", conversation="later", not_before=context.rig.clock.now_ms() + 2_000
+    )
+    for lane, text in ((LaneName.PEER, "peer"), (LaneName.BACKGROUND, "back")):
+        await context.rig.put(text, conversation=text, lane=lane)
+    await context.put("one")
+    await asyncio.sleep(1)
+    rounds, claim_round = 0, context.pump._claim_round
+
+    async def counted() -> bool:
+        nonlocal rounds
+        rounds += 1
+        return await claim_round()
+
+    context.pump._claim_round = counted  # type: ignore[method-assign]  # counts
+    await context.done(str(later.message_id))
+    assert rounds < 20

@@ -1,25 +1,27 @@
 """A message given to another agent: from every state it may have, once, and everything adds up."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.dispatcher import Letter
+from agentsup.mailbox.mail.values import new_mail
 from agentsup.model.errors import Conflict, LoopDetected
-from agentsup.model.message import DeliverTo, Kind, Lease
+from agentsup.model.message import DeliverTo, Lease, MessageKind
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.post import PostRig, agent_of
+from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[PostRig]:
-    rig = await PostRig.open(tmp_path, ["ann", "ben", "cat"])
+async def rig(tmp_path: Path) -> AsyncIterator[DispatcherFixture]:
+    rig = await DispatcherFixture.open(tmp_path, ["ann", "ben", "cat"])
     yield rig
     await rig.close()
 
 
-async def remove(rig: PostRig, name: str) -> None:
+async def remove(rig: DispatcherFixture, name: str) -> None:
     """As the roster does it."""
     rig.agents.remove(name)
     await rig.mail.db.write(
@@ -30,12 +32,12 @@ async def remove(rig: PostRig, name: str) -> None:
     )
 
 
-async def letter(rig: PostRig) -> str:
-    sent = await rig.dispatcher.send("ben", Letter("the work"), caller=agent_of("ann"))
+async def letter(rig: DispatcherFixture) -> str:
+    sent = await rig.dispatcher.send("ben", new_mail("the work"), caller=agent_of("ann"))
     return sent.message_id
 
 
-async def test_everything_about_it_goes_along(rig: PostRig) -> None:
+async def test_everything_about_it_goes_along(rig: DispatcherFixture) -> None:
     first = await rig.mail.put("go", "ann")
     turn = await rig.mail.one("ann")
     old = await rig.mail.put(
@@ -73,7 +75,7 @@ async def test_everything_about_it_goes_along(rig: PostRig) -> None:
     assert await rig.mail.outbox("body ->> '$.outcome' IS NOT NULL") == [], "nobody is told an end"
 
 
-async def test_a_parked_one_takes_its_question_along_to_the_grave(rig: PostRig) -> None:
+async def test_a_parked_one_takes_its_question_along_to_the_grave(rig: DispatcherFixture) -> None:
     message_id = await letter(rig)
     question = await rig.mail.park(await rig.mail.one("ben"))
     await remove(rig, "ben")
@@ -83,20 +85,20 @@ async def test_a_parked_one_takes_its_question_along_to_the_grave(rig: PostRig) 
     assert await rig.mail.state_of(given.message_id) == "done"
 
 
-async def test_a_dead_letter_lives_on_with_another(rig: PostRig) -> None:
+async def test_a_dead_letter_lives_on_with_another(rig: DispatcherFixture) -> None:
     message_id = await letter(rig)
     for _ in range(2):
         await rig.mail.one("ben")
-        await rig.mail.mailbox.crashed("i1", "boom")
+        await rig.mail.mailbox.release_all("i1", culprits=None, text="boom")
     assert await rig.mail.state_of(message_id) == "dead"
     await remove(rig, "ben")
     assert [m.message_id for m in await rig.mail.mailbox.list(removed=True)] == [message_id]
     await rig.dispatcher.reassign(message_id, "cat", OPERATOR)
-    assert await rig.mail.mailbox.dead_list() == []
+    assert await rig.mail.mailbox.failed_messages() == []
     assert (await rig.mail.one("cat")).message.attempts == 1
 
 
-async def test_a_lease_of_a_dead_daemon_is_no_work(rig: PostRig) -> None:
+async def test_a_lease_of_a_dead_daemon_is_no_work(rig: DispatcherFixture) -> None:
     message_id = await letter(rig)
     await rig.mail.one("ben")
     await remove(rig, "ben")
@@ -107,7 +109,7 @@ async def test_a_lease_of_a_dead_daemon_is_no_work(rig: PostRig) -> None:
     assert await rig.mail.state_of(given.message_id) == "queued"
 
 
-async def test_who_waited_is_told_and_gets_the_answer_as_a_message(rig: PostRig) -> None:
+async def test_who_waited_is_told_and_gets_the_answer_as_a_message(rig: DispatcherFixture) -> None:
     await rig.mail.put("go", "ann")
     turn = await rig.mail.one("ann")
     to = DeliverTo("mailbox", agent_id="ann", session_id=turn.message.session_id, waited=True)
@@ -122,10 +124,10 @@ async def test_who_waited_is_told_and_gets_the_answer_as_a_message(rig: PostRig)
     await rig.mail.finish(await rig.mail.one("cat"), "here it is")
     await rig.mail.finish(turn)
     reply: Lease = await rig.mail.one("ann")
-    assert (reply.message.kind, reply.message.text) == (Kind.REPLY, "here it is")
+    assert (reply.message.kind, reply.message.text) == (MessageKind.REPLY, "here it is")
 
 
-async def test_a_chat_goes_on_with_the_bot_that_is_there(rig: PostRig) -> None:
+async def test_a_chat_goes_on_with_the_bot_that_is_there(rig: DispatcherFixture) -> None:
     there = await rig.mail.put("for ben", "ben", conversation="there")
     moved = await rig.dispatcher.reassign(there.message_id, "cat", OPERATOR)
     answer = (await rig.mail.mailbox.get(moved.message_id)).deliver_to
@@ -137,13 +139,13 @@ async def test_a_chat_goes_on_with_the_bot_that_is_there(rig: PostRig) -> None:
     assert (answer.agent_id, answer.conversation) == ("cat", "gone")
 
 
-async def test_what_is_refused_changes_nothing(rig: PostRig) -> None:
+async def test_what_is_refused_changes_nothing(rig: DispatcherFixture) -> None:
     message_id = await letter(rig)
     with pytest.raises(Conflict, match="already"):
         await rig.dispatcher.reassign(message_id, "ben", OPERATOR)
     with pytest.raises(LoopDetected):
         await rig.dispatcher.reassign(message_id, "ann", OPERATOR)
-    run = await rig.mail.put("a run", "ben", kind=Kind.TASK)
+    run = await rig.mail.put("a run", "ben", kind=MessageKind.TASK)
     with pytest.raises(Conflict, match="run of a task"):
         await rig.dispatcher.reassign(run.message_id, "cat", OPERATOR)
     assert await rig.mail.state_of(message_id) == "queued"

@@ -1,5 +1,7 @@
 """The relay under many interleavings, with channels that misbehave and processes that die."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import random
@@ -10,22 +12,24 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay, RelayLimits
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.attempt import RelayLimits
+from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store import Database, InlineRunner, Tx
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.recording_channel import RecordingChannel, ids
-from agentsup.testing.simloop import SimRun, run_seeded, seeds
+from agentsup.store import Database, Tx
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
+from tests.support.recording_channel import RecordingChannel, ids
+from tests.support.simloop import SimRun, run_seeded, seeds
 
 RETRY = Delivery(DeliveryOutcome.RETRY, "busy")
 UNKNOWN = Delivery(DeliveryOutcome.UNKNOWN, "lost")
 CONVERSATIONS = ("c0", "c1", "c2")
 # A net that never comes: a lost wake would show as a part that is not delivered in time.
-LIMITS = RelayLimits(places=2, lanes=2, burst=2, net_s=1e6, timeout_s=5.0, slow_s=0.5)
+LIMITS = RelayLimits(slots=2, lanes=2, burst=2, net_s=1e6, timeout_s=5.0, slow_s=0.5)
 
 
 class Scenario:

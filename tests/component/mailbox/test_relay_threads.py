@@ -1,5 +1,7 @@
 """The relay on the machine's own clock, threads and disk."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 
@@ -7,11 +9,11 @@ import pytest
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.relay import Relay
 from agentsup.store import Database, Tx
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.recording_channel import RecordingChannel
+from tests.support.empty_store import lay_store
+from tests.support.recording_channel import RecordingChannel
 
 PARTS = 1000
 CONVERSATIONS = 50

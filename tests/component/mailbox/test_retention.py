@@ -1,16 +1,18 @@
 """Old messages go by the rules; counts, keys and dead letters stay right."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
-from agentsup.mailbox.reading import retention_rules
+from agentsup.mailbox.queue.views import retention_rules
 from agentsup.store.retention import prune
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 DAY_S = 86_400
 
 
 async def test_ended_messages_go_and_everything_still_adds_up(tmp_path: Path) -> None:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     for i in range(5):
         await rig.put(idempotency_key=f"k{i}")
         await rig.finish(await rig.one())
@@ -21,7 +23,7 @@ async def test_ended_messages_go_and_everything_still_adds_up(tmp_path: Path) ->
     letter = await rig.put("letter")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
     waiting = await rig.put("waiting")
     rig.later(90 * DAY_S + 60)
     young = await rig.put("young", conversation="c2")

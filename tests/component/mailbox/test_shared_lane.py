@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.pump import NET_S, Pump, Work
-from agentsup.mailbox.slots import SharedLane
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.pump import NET_S, Pump
+from agentsup.mailbox.work.slots import SharedSlots
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import Kind, Lane, Outcome
-from agentsup.testing.mail import MailRig
+from agentsup.model.message import LaneName, MessageKind
+from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
-B = Lane.BACKGROUND
+B = LaneName.BACKGROUND
 SOON_S = 1.0
 """Far below the time after which a lost wake would be noticed."""
 
 
 class Agent:
-    """One agent's pump; a message says in seconds how long its turn takes, or `wait:A:B:C`: it works,
+    """One agent's pump; a message says in seconds how long its turn takes, or ``wait:A:B:C``: it works,
     waits for others without a slot, and works again."""
 
     def __init__(self, town: Town, name: str) -> None:
@@ -41,7 +41,7 @@ class Agent:
             clock=town.rig.clock,
             agent_id=AgentId(name),
             instance_id=InstanceId(f"i-{name}"),
-            slots={Lane.INTERACTIVE: 1, Lane.PEER: 1, B: 2},
+            slots={LaneName.INTERACTIVE: 1, LaneName.PEER: 1, B: 2},
             handler=self,
             shared={B: town.shared},
         )
@@ -49,11 +49,11 @@ class Agent:
             self.pump.run(lambda: None, self.draining), name=f"pump:{name}"
         )
 
-    async def put(self, text: str, lane: Lane = B) -> None:
+    async def put(self, text: str, lane: LaneName = B) -> None:
         await self.town.rig.put(
             text,
             agent=self.name,
-            kind=Kind.TASK,
+            kind=MessageKind.TASK,
             lane=lane,
             conversation=f"{text}-{len(self.begun)}",
         )
@@ -74,7 +74,7 @@ class Agent:
                 await asyncio.sleep(float(times[1]))
             with town.counted(is_counted):
                 await asyncio.sleep(float(times[2]))
-        await town.rig.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+        await town.rig.end_turn(work)
         self.done.append(text)
 
 
@@ -93,11 +93,11 @@ class _Counted:
 class Town:
     """Several pumps over one mailbox, and the slots that they share."""
 
-    def __init__(self, rig: MailRig) -> None:
+    def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.tasks = TaskOwner("town", on_error=lambda task, error: None)
         self.limit = 1
-        self.shared = SharedLane(lambda: self.limit)
+        self.shared = SharedSlots(lambda: self.limit)
         self.agents: list[Agent] = []
         self.running = 0
         self.most = 0
@@ -116,7 +116,7 @@ class Town:
             agent.draining.set()
         await asyncio.sleep(300)
         await self.tasks.close(5)
-        assert self.shared.used == 0
+        assert self.shared._used == 0
         assert sum(agent.pump.stats.lost_wakes for agent in self.agents) == 0
         await self.rig.check()
         await self.rig.close()
@@ -124,7 +124,7 @@ class Town:
 
 @pytest.fixture
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    town = Town(await MailRig.open(tmp_path))
+    town = Town(await MailboxFixture.open(tmp_path))
     yield town
     await town.close()
 
@@ -190,7 +190,7 @@ async def test_one_that_drains_for_long_passes_on_what_it_can_not_use(town: Town
     ann, ben, cat = town("ann", "ben", "cat")
     await ann.put("10")
     await soon(lambda: ann.begun)
-    await ben.put("90", Lane.INTERACTIVE)
+    await ben.put("90", LaneName.INTERACTIVE)
     await ben.put("5")
     await asyncio.sleep(1)
     await cat.put("6")
@@ -205,8 +205,8 @@ async def test_a_turn_comes_back_though_its_agent_has_no_slot_for_anything_new(t
     ann, ben, cat = town("ann", "ben", "cat")
     await ben.put("wait:1:5:1")
     await soon(lambda: ben.begun)
-    await ben.put("90", Lane.INTERACTIVE)
-    await ben.put("91", Lane.PEER)
+    await ben.put("90", LaneName.INTERACTIVE)
+    await ben.put("91", LaneName.PEER)
     await ann.put("20")
     await soon(lambda: ann.begun, 3)
     await cat.put("6")
@@ -250,7 +250,7 @@ async def test_the_slots_of_one_that_crashes_are_the_others(town: Town) -> None:
     await ben.put("8")
     await ben.put("9")
     await soon(lambda: ben.begun)
-    await ann.put("crash", Lane.INTERACTIVE)
+    await ann.put("crash", LaneName.INTERACTIVE)
     await soon(ann.life.done, 10)
     await soon(lambda: len(ben.begun) == 2)
 
@@ -266,7 +266,7 @@ async def test_any_work_ends_in_time_and_never_over_the_limit(town: Town, seed: 
         parts = [f"{chance.uniform(0.1, 3):.3f}" for _ in range(3)]
         text = ":".join(["wait", *parts]) if chance.random() < 0.5 else parts[0]
         works += float(parts[0]) + (float(parts[2]) if ":" in text else 0.0)
-        lane = chance.choice([B, B, B, Lane.INTERACTIVE, Lane.PEER])
+        lane = chance.choice([B, B, B, LaneName.INTERACTIVE, LaneName.PEER])
         await chance.choice(agents).put(f"{text}{number:02}", lane)
         await asyncio.sleep(chance.choice([0, 0, 0.5]))
     await soon(lambda: sum(len(agent.done) for agent in agents) == 40, works + 60)

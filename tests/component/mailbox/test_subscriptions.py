@@ -1,5 +1,7 @@
 """Events to subscribers: once each, in the change they tell, and never for ever."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,33 +9,32 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mailbox import MailboxLimits
-from agentsup.mailbox.subscriptions import Subscriptions, watchers_of
+from agentsup.mailbox.mail.subscriptions import Subscriptions, subscribers_of
+from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import LeaseLost
-from agentsup.model.message import Kind, Lane, Priority
+from agentsup.model.message import LaneName, MessageKind, Priority
 from agentsup.model.principal import OPERATOR
-from agentsup.store.database import Tx
-from agentsup.testing.mail import MailRig
+from agentsup.store.transaction import Tx
+from tests.support.mailbox_fixture import MailboxFixture
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MailRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
     limits = MailboxLimits(queue_limit_of=lambda agent: 2 if agent == "small" else None)
-    rig = await MailRig.open(tmp_path, limits=limits)
+    rig = await MailboxFixture.open(tmp_path, limits=limits)
     yield rig
     await rig.check()
     await rig.close()
 
 
-def watch(rig: MailRig, **subscriptions: tuple[str, ...]) -> None:
+def watch(rig: MailboxFixture, **subscriptions: tuple[str, ...]) -> None:
     """Agents are named by their ids here; ``ben`` is always there."""
     specs = {name: AgentSpec(name, subscriptions=text) for name, text in subscriptions.items()}
-    watchers = watchers_of({"ben": AgentSpec("ben"), "cat": AgentSpec("cat"), **specs})
-    rig.mailbox.desk.followers[:] = [Subscriptions(rig.mailbox.desk, lambda: watchers)]
+    rig.subscribers = subscribers_of({"ben": AgentSpec("ben"), "cat": AgentSpec("cat"), **specs})
 
 
-async def events_of(rig: MailRig, agent: str) -> list[tuple[str, str]]:
+async def events_of(rig: MailboxFixture, agent: str) -> list[tuple[str, str]]:
     """(what, message id) of the events in an agent's mailbox, in order."""
     rows = await rig.sql(
         "SELECT parts ->> '$[1].data.event', parts ->> '$[1].data.message_id' FROM messages"
@@ -43,7 +44,7 @@ async def events_of(rig: MailRig, agent: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-async def test_started_finished_and_failed_are_told(rig: MailRig) -> None:
+async def test_started_finished_and_failed_are_told(rig: MailboxFixture) -> None:
     watch(rig, ann=("ben",), dan=("*:failed",))
     good = await rig.put("well", "ben")
     await rig.finish(await rig.one("ben"))
@@ -58,8 +59,8 @@ async def test_started_finished_and_failed_are_told(rig: MailRig) -> None:
     assert await events_of(rig, "dan") == [("failed", bad.message_id)]
     message = (await rig.mailbox.list(agent_id="dan"))[0]
     assert (message.kind, message.lane, message.priority) == (
-        Kind.EVENT,
-        Lane.BACKGROUND,
+        MessageKind.EVENT,
+        LaneName.BACKGROUND,
         Priority.LOW,
     )
     assert (message.sender_agent_id, message.deliver_to.kind) == ("ben", "none")
@@ -67,12 +68,12 @@ async def test_started_finished_and_failed_are_told(rig: MailRig) -> None:
     assert await rig.outbox("kind = 'notice' AND agent_id = 'dan'") == []
 
 
-async def test_dead_and_expired_work_has_failed_and_a_stop_is_neither(rig: MailRig) -> None:
+async def test_dead_and_expired_work_has_failed_and_a_stop_is_neither(rig: MailboxFixture) -> None:
     watch(rig, ann=("ben:failed", "ben:finished"))
     dead = await rig.put("crashes", "ben")
     for _ in range(2):
         await rig.one("ben")
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
     late = await rig.put("late", "ben", expires_at=rig.clock.now_ms() + 1_000)
     rig.later(2)
     await rig.mailbox.expire()
@@ -82,7 +83,7 @@ async def test_dead_and_expired_work_has_failed_and_a_stop_is_neither(rig: MailR
     assert await events_of(rig, "ann") == [("failed", dead.message_id), ("failed", late.message_id)]
 
 
-async def test_a_take_over_begins_nothing_anew(rig: MailRig) -> None:
+async def test_a_take_over_begins_nothing_anew(rig: MailboxFixture) -> None:
     watch(rig, ann=("ben:started",))
     one = await rig.put("long", "ben")
     await rig.one("ben")
@@ -92,7 +93,7 @@ async def test_a_take_over_begins_nothing_anew(rig: MailRig) -> None:
     assert await events_of(rig, "ann") == [("started", one.message_id)]
 
 
-async def test_what_is_undone_was_never_told(rig: MailRig) -> None:
+async def test_what_is_undone_was_never_told(rig: MailboxFixture) -> None:
     watch(rig, ann=("ben",))
     await rig.put("x", "ben")
     lease = await rig.one("ben")
@@ -104,7 +105,7 @@ async def test_what_is_undone_was_never_told(rig: MailRig) -> None:
     assert [what for what, _ in await events_of(rig, "ann")] == ["started"]
 
 
-async def test_two_that_watch_each_other_come_to_rest(rig: MailRig) -> None:
+async def test_two_that_watch_each_other_come_to_rest(rig: MailboxFixture) -> None:
     watch(rig, ann=("*",), ben=("*",))
     await rig.put("x", "ben")
     await rig.finish(await rig.one("ben"))
@@ -123,7 +124,7 @@ async def test_two_that_watch_each_other_come_to_rest(rig: MailRig) -> None:
 
 
 async def test_a_full_queue_misses_it_and_holds_up_nobody(
-    rig: MailRig, caplog: pytest.LogCaptureFixture
+    rig: MailboxFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch(rig, small=("ben",))
     with caplog.at_level(logging.WARNING):
@@ -137,7 +138,7 @@ async def test_a_full_queue_misses_it_and_holds_up_nobody(
 
 
 async def test_where_nobody_subscribed_it_costs_no_statement(
-    rig: MailRig, monkeypatch: pytest.MonkeyPatch
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
     plain = Tx.execute
@@ -149,13 +150,14 @@ async def test_where_nobody_subscribed_it_costs_no_statement(
     monkeypatch.setattr(Tx, "execute", record)
     statements = []
     for follow in (False, True):
-        rig.mailbox.desk.followers.clear()
-        if follow:
+        with monkeypatch.context() as patch:
+            if not follow:
+                patch.setattr(Subscriptions, "changed_tx", lambda *args, **more: None)
             watch(rig, ann=("cat",))
-        await rig.put("x", "ben")
-        seen.clear()
-        await rig.finish(await rig.one("ben"))
-        statements.append(seen[:])
+            await rig.put("x", "ben")
+            seen.clear()
+            await rig.finish(await rig.one("ben"))
+            statements.append(seen[:])
     assert statements[0] == statements[1] != []
 
 
@@ -165,7 +167,7 @@ def test_who_hears_of_whom() -> None:
         "b": AgentSpec("ben", subscriptions=("ben", "cat:started", "cat:finished")),
         "c": AgentSpec("cat"),
     }
-    found = watchers_of(specs)
+    found = subscribers_of(specs)
     told = {w: [(e.agent_id, sorted(e.what)) for e in each] for w, each in found.items()}
     assert told == {
         "b": [("a", ["failed", "finished", "started"])],

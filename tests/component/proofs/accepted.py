@@ -1,5 +1,7 @@
 """P1: nothing accepted is lost."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from contextlib import closing
@@ -9,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox import accept, outbox
-from agentsup.mailbox.draft import draft
+from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.queue import accept
+from agentsup.mailbox.queue.draft import draft
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
-from agentsup.model.message import Accepted, Lease, NewMessage, State
-from agentsup.store.database import Tx
-from tests.component.proofs.house import House, agent
+from agentsup.model.message import Accepted, Lease, MessageState, NewMessage
+from agentsup.store.transaction import Tx
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P1")
@@ -26,7 +29,7 @@ SLOW = [{"match": "(.*)", "steps": [{"sleep": 5}, {"say": "answer to $1"}]}]
 
 async def confirmed_means_stored(home: Path) -> None:
     """The process dies in the instant in which a person hears that the text was taken."""
-    async with House(home, [agent("main", SLOW)]) as house:
+    async with ProofDaemon(home, [agent("main", SLOW)]) as house:
         message_id = await house.say("main", "keep me")
         await house.crash()
         with closing(sqlite3.connect(house.home.state_db)) as connection:
@@ -40,7 +43,7 @@ async def confirmed_means_stored(home: Path) -> None:
 
 async def cut_delivery_is_made_good(home: Path) -> None:
     """The process dies while an answer is on its way to a place that takes repeats."""
-    async with House(home, [agent("main", ANSWER)]) as house:
+    async with ProofDaemon(home, [agent("main", ANSWER)]) as house:
         house.channel.plan(asyncio.Event())  # hangs for ever
         await house.say("main", "one")
         await claim.comes(lambda: house.channel.attempts, 10, "nothing was delivered")
@@ -52,7 +55,7 @@ async def cut_delivery_is_made_good(home: Path) -> None:
 
 async def a_death_within_a_turn_loses_no_message(home: Path) -> None:
     """The process dies with one message in work, one queued in its session, one elsewhere."""
-    async with House(home, [agent("main", SLOW)]) as house:
+    async with ProofDaemon(home, [agent("main", SLOW)]) as house:
         for text, place in (("one", "c1"), ("two", "c1"), ("three", "c2")):
             await house.say("main", text, place)
         await asyncio.sleep(1)
@@ -69,12 +72,12 @@ def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
     async def early(
         self: Mailbox, new: NewMessage, *, waiter: Lease | None = None, **_: Any
     ) -> Accepted:
-        ready = draft(self.desk, new)
+        ready = draft(self.context, new)
         writing = asyncio.ensure_future(
-            self._db.write(lambda tx: accept.accept_tx(self.desk, tx, ready, waiter=waiter))
+            self._db.write(lambda tx: accept.accept_tx(self.context, tx, ready, waiter=waiter))
         )
         writing.add_done_callback(lambda task: task.exception())
-        return Accepted(MessageId(ready.message_id), SessionId(""), State.QUEUED)
+        return Accepted(MessageId(ready.message_id), SessionId(""), MessageState.QUEUED)
 
     patch.setattr(Mailbox, "accept", early)
 
@@ -82,8 +85,8 @@ def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
 def _mark_before_delivery(patch: pytest.MonkeyPatch) -> None:
     original = outbox.step_tx
 
-    def early(tx: Tx, *, now: int, **rest: Any) -> outbox.Step:
-        step = original(tx, now=now, **rest)
+    def early(tx: Tx, settlement: Any, *, now: int, **rest: Any) -> outbox.DeliveryStep:
+        step = original(tx, settlement, now=now, **rest)
         if step.part is not None:
             delivered = Delivery(DeliveryOutcome.DELIVERED)
             outbox._settle_tx(tx, outbox.Settlement(step.part, delivered, now), now)

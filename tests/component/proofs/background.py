@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox import background as beyond
-from agentsup.mailbox import ending, handed_on, waits
+from agentsup.mailbox.lifecycle import closing, ending
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.slots import SharedLane
-from agentsup.mailbox.values import Desk, StopCounts
+from agentsup.mailbox.messages.values import MailboxContext, StopCounts
+from agentsup.mailbox.queue import background as beyond
+from agentsup.mailbox.queue import delegated, waits
+from agentsup.mailbox.work.slots import SharedSlots
 from agentsup.model.errors import AgentsupError, Conflict, Forbidden
-from agentsup.model.message import DeliverTo, Message, State
+from agentsup.model.message import DeliverTo, Message, MessageState
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask, Task
-from agentsup.store.database import Reader
-from agentsup.tasks import brief, lineage, rights
+from agentsup.store.transaction import Reader
+from agentsup.tasks import brief, lineage, permissions
 from agentsup.tasks.hub import TaskHub
-from agentsup.tasks.runs import Runs
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.task_rig import ANN, BEN, TaskRig
 from tests.component.proofs import house as houses
-from tests.component.proofs.house import EVA, QUICK_CONFIG, House, agent
+from tests.component.proofs.house import EVA, QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.empty_store import lay_store
+from tests.support.task_fixture import ANN, BEN, TaskFixture
 
 kept, once, stopped, bounded, private, asked = map(Claim, ("P1", "P2", "P5", "P6", "P7", "P8"))
 
@@ -43,14 +43,14 @@ RULES: list[dict[str, Any]] = [
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve")
 
 
-def hub_of(house: House) -> TaskHub:
+def hub_of(house: ProofDaemon) -> TaskHub:
     hub = house.daemon.api._deps.tasks
     assert isinstance(hub, TaskHub)
     return hub
 
 
-async def begun(house: House, name: str, prompt: str, **more: Any) -> Task:
-    """A task of a person's, whose result is for the conversation `c1`."""
+async def begun(house: ProofDaemon, name: str, prompt: str, **more: Any) -> Task:
+    """A task of a person's, whose result is for the conversation ``c1``."""
     chat = DeliverTo(
         "chat", agent_id=house.unit(name).agent_id, channel="console", conversation="c1"
     )
@@ -58,11 +58,11 @@ async def begun(house: House, name: str, prompt: str, **more: Any) -> Task:
     return await hub_of(house).create(new, caller=EVA)
 
 
-async def state_of(house: House, task: Task) -> str:
+async def state_of(house: ProofDaemon, task: Task) -> str:
     return (await hub_of(house).get(task.task_id, caller=OPERATOR)).state.value
 
 
-async def segments(house: House) -> int:
+async def segments(house: ProofDaemon) -> int:
     return int((await house.sql("SELECT count(*) FROM segments"))[0][0])
 
 
@@ -71,7 +71,7 @@ async def segments(house: House) -> int:
 
 async def a_task_is_where_its_run_is(home: Path) -> None:
     """One ends well, one fails, one waits for a person; the daemon dies in between."""
-    async with House(home, [agent("main", RULES)]) as house:
+    async with ProofDaemon(home, [agent("main", RULES)]) as house:
         tasks = {text: await begun(house, "main", text) for text in ("slow", "fail", "ask")}
         await asyncio.sleep(2)
         await house.crash()
@@ -86,7 +86,7 @@ async def a_task_is_where_its_run_is(home: Path) -> None:
 
 async def what_was_waited_for_is_told_once(home: Path) -> None:
     """A run ends before its caller waits for it: the reply that lies there tells nothing new."""
-    rig = await TaskRig.open(home)
+    rig = await TaskFixture.open(home)
     try:
         await rig.mail.put("please count")
         turn = await rig.mail.one()
@@ -119,7 +119,7 @@ def hands_on(match: str, to: str) -> dict[str, Any]:
     return {"match": match, "steps": [{"tool": call}, {"say": "it said: $result"}]}
 
 
-async def runs_of(house: House) -> int:
+async def runs_of(house: ProofDaemon) -> int:
     await house.say("ann", "go")
     await bounded.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
     return int((await house.sql("SELECT count(*) FROM runs"))[0][0])
@@ -132,7 +132,7 @@ async def work_never_comes_back_to_who_handed_it_on(home: Path) -> None:
         agent("ben", [hands_on("for ben", "cat")]),
         agent("cat", [hands_on("for cat", "ann")]),
     ]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         count = await runs_of(house)
         bounded.holds(count == 2, f"ann → ben → cat → ann made {count} runs")
         bounded.holds(house.heard("they are at it already"), "nobody was told why")
@@ -142,14 +142,14 @@ async def work_is_handed_on_so_deep_and_no_deeper(home: Path) -> None:
     names = ["ann", "ben", "cat", "dan", "eve"]
     rules = {name: [hands_on(f"go|for {name}", to)] for name, to in pairwise(names)}
     agents = [agent("main"), *(agent(name, rules.get(name, ())) for name in names)]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         count = await runs_of(house)
         bounded.holds(count == 3, f"work was handed on {count} times, one below the other")
 
 
 async def nobody_waits_for_who_waits_for_its_answer(home: Path) -> None:
     """A run asks the turn that has begun it, and that turn waits for the run."""
-    rig = await TaskRig.open(home)
+    rig = await TaskFixture.open(home)
     try:
         await rig.mail.put("please count")
         turn = await rig.mail.one()
@@ -170,7 +170,7 @@ async def background_work_has_one_bound_for_all(home: Path) -> None:
     config = f"{QUICK_CONFIG}[tasks]\nmax_parallel = 1\n"
     agents = [agent("main"), agent("ann", RULES), agent("ben", RULES)]
     count = "SELECT count(*) FROM messages WHERE kind = 'task' AND state = ?"
-    async with House(home, agents, config=config) as house:
+    async with ProofDaemon(home, agents, config=config) as house:
         for _ in range(6):
             for name in ("ann", "ben"):
                 await begun(house, name, "slow")
@@ -193,7 +193,7 @@ async def background_work_has_one_bound_for_all(home: Path) -> None:
 
 async def anothers_task_is_left_alone(home: Path) -> None:
     """A stranger, an agent that has nothing to do with it, and the one that works on it."""
-    rig = await TaskRig.open(home)
+    rig = await TaskFixture.open(home)
     try:
         task = await rig.create(caller=EVA)
         await rig.mail.park(await rig.mail.one(), text="goats too?", options=())
@@ -201,7 +201,7 @@ async def anothers_task_is_left_alone(home: Path) -> None:
         looks: list[Callable[[Principal], Awaitable[object]]] = [
             lambda who: hub.get(task_id, caller=who),
             lambda who: hub.log(task_id, caller=who),
-            lambda who: hub.questions(task_id, caller=who),
+            lambda who: hub.card(task_id, caller=who),
             lambda who: hub.update(task_id, caller=who, progress="x"),
         ]
         steers: list[Callable[[Principal], Awaitable[object]]] = [
@@ -229,7 +229,7 @@ async def anothers_task_is_left_alone(home: Path) -> None:
 
 async def who_asked_goes_on_with_the_answer(home: Path) -> None:
     """A program asks for its turn and ends it; the turn's own end is not the end of the work."""
-    async with House(home, [agent("main", RULES)]) as house:
+    async with ProofDaemon(home, [agent("main", RULES)]) as house:
         task = await begun(house, "main", "slow")
         await asyncio.sleep(2)
         worker = Principal(PrincipalKind.AGENT, house.unit("main").agent_id, "main")
@@ -251,7 +251,7 @@ async def who_asked_goes_on_with_the_answer(home: Path) -> None:
 async def a_stop_ends_background_work_for_good(home: Path) -> None:
     """Three tasks on three agents, one of them waits for a person; and a schedule."""
     agents = [agent(name, RULES) for name in ("main", "ann", "ben")]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         hourly = await begun(house, "ann", "water", schedule=NewSchedule(every_s=3600))
         tasks = [
             await begun(house, name, text)
@@ -288,7 +288,7 @@ async def a_stop_in_a_chat_leaves_the_background(home: Path) -> None:
     begin = {"match": "begin", "steps": [{"tool": spawn}, {"sleep": 60}]}
     tell = {"match": ".*slept.*", "steps": [{"say": "ben has slept"}]}
     agents = [agent("main"), agent("ann", [begin, tell], tools=["*"]), agent("ben", RULES)]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "begin")
         await asyncio.sleep(2)
         ((session_id,),) = await house.sql("SELECT session_id FROM messages WHERE kind = 'chat'")
@@ -321,7 +321,7 @@ def no_trigger(patch: pytest.MonkeyPatch) -> None:
 
 
 def replies_that_nobody_collects(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Runs, "_collect_tx", lambda self, tx, run_id, lease: None)
+    patch.setattr(closing, "collect_tx", lambda ctx, tx, messages, by, *, at: None)
 
 
 def no_path(patch: pytest.MonkeyPatch) -> None:
@@ -333,37 +333,37 @@ def no_depth(patch: pytest.MonkeyPatch) -> None:
 
 
 def questions_without_an_edge(patch: pytest.MonkeyPatch) -> None:
-    edges = waits._edges
+    targets = waits.targets
 
-    def known(desk: Desk, reader: Reader, message_id: str) -> list[str]:
+    def known(ctx: MailboxContext, reader: Reader, message_id: str) -> list[str]:
         state = reader.scalar("SELECT state FROM messages WHERE message_id = ?", (message_id,))
-        return [] if state == State.PARKED else edges(desk, reader, message_id)
+        return [] if state == MessageState.PARKED else targets(ctx, reader, message_id)
 
-    patch.setattr(waits, "_edges", known)
+    patch.setattr(waits, "targets", known)
 
 
 def slots_of_each_agent_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SharedLane, "_free", lambda self: 99)
+    patch.setattr(SharedSlots, "free", lambda self: 99)
 
 
 def slots_that_nobody_is_told_of(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SharedLane, "_wake_next", lambda self: None)
+    patch.setattr(SharedSlots, "want", lambda self, waker: None)
 
 
 def everybody_steers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rights, "check_owns", lambda task, who: None)
+    patch.setattr(permissions, "check_owns", lambda task, who: None)
 
 
 def everybody_looks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rights, "check_sees", lambda task, who: None)
+    patch.setattr(permissions, "check_sees", lambda task, who: None)
 
 
 def ends_whatever_was_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(brief, "is_untold", lambda reader, message_id, told: False)
+    patch.setattr(brief, "has_news", lambda reader, message_id, reported: False)
 
 
 def goes_on_unanswered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "_is_asked", lambda tx, message: False)
+    patch.setattr(ending, "is_asked", lambda reader, message_id: False)
 
 
 def an_unwritten_stop(patch: pytest.MonkeyPatch) -> None:
@@ -378,12 +378,12 @@ def a_stop_that_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_turn_that_takes_all_along(patch: pytest.MonkeyPatch) -> None:
-    ending_with = handed_on.ending_with
+    ending_with = delegated.ending_with
 
     def whole(reader: Reader, messages: Sequence[Message], **_: bool) -> list[Message]:
         return ending_with(reader, messages, background=True)
 
-    patch.setattr(handed_on, "ending_with", whole)
+    patch.setattr(delegated, "ending_with", whole)
 
 
 PROOFS = (
@@ -394,19 +394,19 @@ PROOFS = (
         (Removal("states that follow nothing", no_trigger),),
     ),
     Proof(
-        "what was waited for is told once",
+        "a result that was waited for comes once",
         "P2",
         what_was_waited_for_is_told_once,
         (Removal("replies that nobody collects", replies_that_nobody_collects),),
     ),
     Proof(
-        "work never comes back to who handed it on",
+        "delegated work never comes back to its asker",
         "P6",
         work_never_comes_back_to_who_handed_it_on,
         (Removal("no path", no_path),),
     ),
     Proof(
-        "work is handed on so deep and no deeper",
+        "work is delegated so deep and no deeper",
         "P6",
         work_is_handed_on_so_deep_and_no_deeper,
         (Removal("no depth", no_depth),),
@@ -423,7 +423,7 @@ PROOFS = (
         background_work_has_one_bound_for_all,
         (
             Removal("slots of each agent alone", slots_of_each_agent_alone),
-            Removal("slots that nobody is told of", slots_that_nobody_is_told_of),
+            Removal("slots that nobody is notified of", slots_that_nobody_is_told_of),
         ),
     ),
     Proof(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 import pytest
 
-from agentsup.api import gate, privacy
-from agentsup.api.access import Access, HostRules
-from agentsup.api.completions import accept as accepting
+from agentsup.api.http import gate, privacy
+from agentsup.api.http.access import Access, HostRules, shown_token
+from agentsup.api.http.web_sessions import WebSession, WebSessions
 from agentsup.api.web import files
-from agentsup.api.web.book import WebBook, WebSession
-from tests.component.proofs.house import OPERATOR_TOKEN, QUICK_CONFIG, House, agent
+from agentsup.channels.core.files import UploadFile
+from agentsup.mailbox.queue import idempotency
+from tests.component.proofs.house import OPERATOR_TOKEN, QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 P2, P7 = Claim("P2"), Claim("P7")
@@ -23,26 +25,27 @@ PEOPLE = '[people.vera]\nrole = "viewer"\n[people.uwe]\nrole = "user"\n'
 
 
 class Tab:
-    """A browser that keeps its cookie and says where it comes from."""
+    """A page that keeps its secret and says where it comes from."""
 
-    def __init__(self, house: House, http: aiohttp.ClientSession) -> None:
+    def __init__(self, house: ProofDaemon, http: aiohttp.ClientSession) -> None:
         self._url = house.daemon.api.url
         self._http = http
-        self.cookie = ""
+        self.secret = ""
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str | None) -> int:
-        """The status; `headers` replace those of the page, None leaves one out."""
-        page = {"Origin": self._url, "Sec-Fetch-Site": "same-origin", "Cookie": self.cookie}
+        """The status; ``headers`` replace those of the page, None leaves one out."""
+        bearer = f"Bearer {self.secret}" if self.secret else None
+        page = {"Origin": self._url, "Authorization": bearer}
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {name: value for name, value in {**page, **given}.items() if value}
         async with self._http.request(
             method, self._url + path, json=body, headers=sent
         ) as response:
-            for name, morsel in response.cookies.items():
-                self.cookie = f"{name}={morsel.value}"
+            if path == "/web/login" and response.status == 200:
+                self.secret = (await response.json())["secret"]
             return response.status
 
-    async def sign_in(self, house: House, person: str = "") -> str:
+    async def sign_in(self, house: ProofDaemon, person: str = "") -> str:
         """The link that was used."""
         link = await house.daemon.api.one_time_link(person)
         await self.call("POST", "/web/login", {"code": code_of(link)})
@@ -54,10 +57,10 @@ def code_of(link: str) -> str:
 
 
 async def a_browser_gets_in_by_its_own_sign_in_only(home: Path) -> None:
-    """Used, expired and guessed links; forged and ended cookies; pages and names of others."""
+    """Used, expired and guessed links; forged and ended secrets, cookies; pages and names of others."""
     async with (
-        House(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
+        ProofDaemon(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
+        aiohttp.ClientSession() as http,
     ):
         holds = P7.holds
         own = Tab(house, http)
@@ -70,34 +73,31 @@ async def a_browser_gets_in_by_its_own_sign_in_only(home: Path) -> None:
         await house.database.write(lambda tx: tx.execute("UPDATE web_codes SET expires_at = 1"))
         got = await stranger.call("POST", "/web/login", {"code": code_of(late)})
         holds(got == 401, f"an expired link was answered with {got}")
-        for cookie in ("", own.cookie[:-1] + "_", own.cookie.partition("=")[0] + "=x"):
-            stranger.cookie = cookie
+        for secret in ("", own.secret[:-1] + "_", "x"):
+            stranger.secret = secret
             got = await stranger.call("GET", "/agents")
-            holds(got == 401, f"the cookie {cookie!r} was answered with {got}")
+            holds(got == 401, f"the secret {secret!r} was answered with {got}")
+        stranger.secret = ""
+        got = await stranger.call("GET", "/agents", Cookie=f"agentsup={own.secret}")
+        holds(got == 401, f"a cookie was answered with {got}")
         foreign: list[dict[str, str | None]] = [
-            {"Origin": None},
             {"Origin": "http://evil.example"},
             {"Origin": "null"},
             {"Host": "evil.example"},
-            {"Sec_Fetch_Site": "cross-site"},
-            {"Sec_Fetch_Site": "same-site"},
         ]
         for headers in foreign:
             got = await own.call("POST", "/agents/main/restart", **headers)
             holds(got == 403, f"a foreign page ({headers}) was answered with {got}")
-            if "Origin" not in headers or headers["Origin"]:
-                got = await own.call("GET", "/agents", **headers)
-                holds(got == 403, f"a foreign page ({headers}) read, answered with {got}")
+            got = await own.call("GET", "/agents", **headers)
+            holds(got == 403, f"a foreign page ({headers}) read, answered with {got}")
         for path in ("/metrics", "/interagent/agents"):
             got = await own.call("GET", path)
-            holds(got == 401, f"{path} took a cookie for a token: {got}")
+            holds(got == 401, f"{path} took a page's secret for a token: {got}")
         vera = Tab(house, http)
         await vera.sign_in(house, "vera")
         got = await vera.call("POST", "/agents/main/stop")
         holds(got == 403, f"a viewer stopped an agent: {got}")
-        kept = own.cookie
         await own.call("POST", "/web/logout")
-        own.cookie = kept
         got = await own.call("GET", "/agents")
         holds(got == 401, f"a session that was ended was answered with {got}")
         uwe = Tab(house, http)
@@ -114,14 +114,14 @@ async def a_browser_gets_in_by_its_own_sign_in_only(home: Path) -> None:
         house.home.config_toml.write_text(QUICK_CONFIG + PEOPLE)
         await house.daemon.reconciler.reload()
         got = await vera.call("GET", "/agents")
-        holds(got == 401, f"who was removed and named again came back by the old cookie: {got}")
+        holds(got == 401, f"who was removed and named again came back by the old secret: {got}")
 
 
 async def others_words_and_files_stay_theirs(home: Path) -> None:
     """A person of the house asks for another's conversation, messages and for the home's files."""
     async with (
-        House(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
+        ProofDaemon(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
+        aiohttp.ClientSession() as http,
     ):
         holds = P7.holds
         await house.say("main", "hello")
@@ -130,7 +130,9 @@ async def others_words_and_files_stay_theirs(home: Path) -> None:
         got = await uwe.call("GET", "/web/history?agent=main&conversation=ute")
         holds(got == 403, f"another's conversation was answered with {got}")
         url = house.daemon.api.url
-        async with http.get(f"{url}/messages", headers={"Cookie": uwe.cookie}) as response:
+        async with http.get(
+            f"{url}/messages", headers={"Authorization": f"Bearer {uwe.secret}"}
+        ) as response:
             document = await response.json()
         (shown,) = document["messages"]
         holds(shown["text"] == "", "the words of another's message are shown")
@@ -143,7 +145,7 @@ async def others_words_and_files_stay_theirs(home: Path) -> None:
             holds(got != 200, f"{path} came out of the workspace")
 
 
-def _sent_tx(house: House, path: str, tx: Any) -> int:
+def _sent_tx(house: ProofDaemon, path: str, tx: Any) -> int:
     """A file part as an engine that was talked into it sends one."""
     cursor = tx.execute(
         "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
@@ -156,7 +158,7 @@ def _sent_tx(house: House, path: str, tx: Any) -> int:
 async def a_completion_counts_once(home: Path) -> None:
     """A client of the OpenAI front repeats a request: with a key, and as the official one does."""
     async with (
-        House(
+        ProofDaemon(
             home, [agent("main", [{"match": ".*", "steps": [{"say": "ok"}]}])], is_real=True
         ) as house,
         aiohttp.ClientSession(house.daemon.api.url) as http,
@@ -179,13 +181,13 @@ async def a_completion_counts_once(home: Path) -> None:
 
 
 def _before_redeem(patch: pytest.MonkeyPatch, sql: str) -> None:
-    original = WebBook.redeem
+    original = WebSessions.redeem
 
-    async def redeem(self: WebBook, code: str, address: str = "") -> tuple[str, WebSession]:
+    async def redeem(self: WebSessions, *args: Any, **more: Any) -> tuple[str, WebSession]:
         await self._database.write(lambda tx: tx.execute(sql))
-        return await original(self, code, address)
+        return await original(self, *args, **more)
 
-    patch.setattr(WebBook, "redeem", redeem)
+    patch.setattr(WebSessions, "redeem", redeem)
 
 
 def _links_work_again(patch: pytest.MonkeyPatch) -> None:
@@ -196,12 +198,17 @@ def _links_never_end(patch: pytest.MonkeyPatch) -> None:
     _before_redeem(patch, "UPDATE web_codes SET expires_at = 1 << 60")
 
 
-def _any_cookie(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WebBook, "find", lambda self, secret: next(iter(self._sessions.values()), None))
+def _any_secret(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        WebSessions, "find", lambda self, secret: next(iter(self._sessions.values()), None)
+    )
 
 
-def _cookies_without_origin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "_is_plain_read", lambda request, route: True)
+def _a_cookie_is_enough(patch: pytest.MonkeyPatch) -> None:
+    def shown(path: str, headers: Mapping[str, str]) -> str | None:
+        return shown_token(path, headers) or headers.get("Cookie", "").partition("=")[2]
+
+    patch.setattr(gate, "shown_token", shown)
 
 
 def _any_origin(patch: pytest.MonkeyPatch) -> None:
@@ -210,13 +217,10 @@ def _any_origin(patch: pytest.MonkeyPatch) -> None:
 
 def _any_host(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostRules, "host_allowed", lambda self, host, **rest: True)
+    patch.setattr(WebSession, "is_at", lambda self, host: True)
 
 
-def _any_site(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "from_our_page", lambda fetch_site: True)
-
-
-def _cookies_for_tokens(patch: pytest.MonkeyPatch) -> None:
+def _secrets_for_tokens(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gate, "BROWSER", dict.fromkeys(Access))
 
 
@@ -225,30 +229,31 @@ def _everybody_steers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sessions_never_end(patch: pytest.MonkeyPatch) -> None:
-    async def end(self: WebBook, session: WebSession) -> None:
+    async def end(self: WebSessions, session: WebSession) -> None:
         del self, session
 
-    patch.setattr(WebBook, "end", end)
+    patch.setattr(WebSessions, "end", end)
 
 
 def _removed_people_keep_their_sessions(patch: pytest.MonkeyPatch) -> None:
     async def nothing() -> None: ...
 
-    patch.setattr(WebBook, "people_changed", lambda self: nothing())
+    patch.setattr(WebSessions, "people_changed", lambda self: nothing())
 
 
 def _roles_of_the_sign_in(patch: pytest.MonkeyPatch) -> None:
-    original = WebBook._principal
+    original = WebSessions.principal
     known: dict[str, Any] = {}
 
-    def principal(self: WebBook, subject: str) -> Any:
-        return known.setdefault(subject, original(self, subject))
+    def principal(self: WebSessions, session: WebSession) -> Any:
+        found = original(self, session)
+        return found and known.setdefault(session.subject, found)
 
-    patch.setattr(WebBook, "_principal", principal)
+    patch.setattr(WebSessions, "principal", principal)
 
 
 def _everybody_enters(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(privacy, "may_enter", lambda *who_and_where: True)
+    patch.setattr(privacy, "may_enter", lambda *args, **more: True)
 
 
 def _everything_is_shown(patch: pytest.MonkeyPatch) -> None:
@@ -256,15 +261,17 @@ def _everything_is_shown(patch: pytest.MonkeyPatch) -> None:
 
 
 def _files_from_anywhere(patch: pytest.MonkeyPatch) -> None:
-    def opened(call: Any, entry: Any, path: str) -> Any:
-        found = (call.deps.web.workspace(entry.name) / path).resolve()
-        return found.open("rb"), found.stat().st_size
+    def opened(file: UploadFile) -> IO[bytes]:
+        assert file.path is not None
+        return file.path.open("rb")
 
-    patch.setattr(files, "_open", opened)
+    patch.setattr(files, "inside", lambda workspace, path: str(path))
+    patch.setattr(files, "open_upload", opened)
 
 
 def _nothing_is_known(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accepting, "_known_tx", lambda tx, wanted, digest: None)
+    patch.setattr(idempotency, "known", lambda *args, **more: None)
+    patch.setattr(idempotency, "find", lambda *args, **more: None)
 
 
 PROOFS = (
@@ -275,12 +282,11 @@ PROOFS = (
         (
             Removal("links that work again", _links_work_again),
             Removal("links that never end", _links_never_end),
-            Removal("any cookie", _any_cookie),
-            Removal("a cookie without Origin", _cookies_without_origin),
+            Removal("any secret", _any_secret),
+            Removal("a cookie alone", _a_cookie_is_enough),
             Removal("no check of Origin", _any_origin),
             Removal("no check of Host", _any_host),
-            Removal("other sites may read", _any_site),
-            Removal("a cookie for a token", _cookies_for_tokens),
+            Removal("a page's secret for a token", _secrets_for_tokens),
             Removal("whoever is signed in steers", _everybody_steers),
             Removal("sessions that never end", _sessions_never_end),
             Removal("roles as they were at sign-in", _roles_of_the_sign_in),

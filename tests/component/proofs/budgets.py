@@ -1,28 +1,35 @@
 """P6: no surprise bill. What turns will use is held before, and what they used counts once."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.budget import metering
-from agentsup.agents.budget.metering import Meter
-from agentsup.agents.budget.spending import Spending
-from agentsup.agents.turn_usage import TurnUsage
-from agentsup.mailbox import usage
-from agentsup.mailbox.budget import ledger
-from agentsup.mailbox.budget.scopes import Amount
+from agentsup.agents.budget import token_estimate
+from agentsup.agents.budget.spending import BudgetReservations
+from agentsup.agents.budget.token_estimate import TokenEstimate
+from agentsup.agents.turn.usage import SegmentState, TurnUsage
+from agentsup.mailbox.usage import reports
+from agentsup.mailbox.usage.budget import ledger
+from agentsup.mailbox.usage.budget.decide import LimitUsage
+from agentsup.mailbox.usage.budget.scopes import Amount, Limit
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
+    EngineEvent,
     EngineHost,
     EngineSpec,
     Segment,
     TextDelta,
     Usage,
 )
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.store.transaction import Reader, Tx
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P6")
@@ -34,7 +41,7 @@ def uses(tokens: int, pause_s: float = 0.0) -> list[dict[str, Any]]:
     return [{"match": "(.*)", "steps": [*steps, {"usage": {"input": tokens}}, {"say": "ok"}]}]
 
 
-async def used(house: House) -> int:
+async def used(house: ProofDaemon) -> int:
     return int((await house.sql("SELECT coalesce(sum(tokens), 0) FROM budget_spent"))[0][0])
 
 
@@ -42,7 +49,7 @@ async def sixteen_at_once_with_a_budget_for_three(home: Path) -> None:
     ann = agent(
         "ann", uses(2000, 5.0), slots=16, budget={"per_day_tokens": 8000}, user_timezone=ZONE
     )
-    async with House(home, [agent("main"), ann]) as house:
+    async with ProofDaemon(home, [agent("main"), ann]) as house:
         first = await house.say("ann", "first")
         await house.daemon.mailbox.wait_done(first, 60)
         asked = [await house.say("ann", f"t{n}", f"c{n}") for n in range(16)]
@@ -65,7 +72,7 @@ class _Requests:
         self.made = 0
         self._most = most
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "_Requests":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> _Requests:
         return self
 
     async def run(self, segment: Segment) -> Any:
@@ -73,7 +80,7 @@ class _Requests:
             self.made += 1
             yield Usage(100, 0)
             await asyncio.sleep(1)
-        yield Done("ok", text="done")
+        yield EngineDone("ok", text="done")
 
     async def close(self) -> None:
         return
@@ -81,7 +88,7 @@ class _Requests:
 
 async def what_was_paid_counts_once_whatever_is_killed(home: Path) -> None:
     ann = agent("ann", uses(0), budget={"per_day_tokens": 100_000}, user_timezone=ZONE)
-    async with House(home, [agent("main"), ann]) as house:
+    async with ProofDaemon(home, [agent("main"), ann]) as house:
         paid = _Requests()
         _think(house, paid)
         await house.say("ann", "go")
@@ -111,7 +118,7 @@ async def a_killed_turn_holds_nothing(home: Path) -> None:
     ann = agent(
         "ann", uses(100, 60.0), slots=2, budget={"per_day_tokens": 2000}, user_timezone=ZONE
     )
-    async with House(home, [agent("main"), ann]) as house:
+    async with ProofDaemon(home, [agent("main"), ann]) as house:
         asked = await house.say("ann", "long")
         await asyncio.sleep(1)
         await house.crash()
@@ -124,7 +131,7 @@ async def a_killed_turn_holds_nothing(home: Path) -> None:
 
 async def an_operator_is_warned_once(home: Path) -> None:
     ann = agent("ann", uses(900), budget={"per_day_tokens": 5000}, user_timezone=ZONE)
-    async with House(home, [agent("main"), ann]) as house:
+    async with ProofDaemon(home, [agent("main"), ann]) as house:
 
         def warnings() -> int:
             return sum("% of ann's budget" in str(p.body.get("text")) for p in house.channel.sent)
@@ -146,19 +153,19 @@ class _Silent(_Requests):
     """A program that writes without end and tells no tokens."""
 
     name = "command"
-    caps = EngineCaps(streaming=True, usage=True, may_not_tell=True)
+    caps = EngineCaps(streaming=True, usage=True, may_not_report=True)
 
     async def run(self, segment: Segment) -> Any:
         for _ in range(self._most):
             self.made += 1
             yield TextDelta("word " * 2_000)
             await asyncio.sleep(1)
-        yield Done("ok", text="done")
+        yield EngineDone("ok", text="done")
 
 
 async def who_tells_nothing_passes_no_budget(home: Path) -> None:
     ann = agent("ann", uses(0), budget={"per_day_tokens": 20_000}, user_timezone=ZONE)
-    async with House(home, [agent("main"), ann]) as house:
+    async with ProofDaemon(home, [agent("main"), ann]) as house:
         talks = _Silent(20)
         _think(house, talks)
         await house.daemon.mailbox.wait_done(await house.say("ann", "go on"), 600)
@@ -167,94 +174,111 @@ async def who_tells_nothing_passes_no_budget(home: Path) -> None:
         claim.holds(again.error_code == "budget_exceeded", "there is a next turn")
 
 
-def _think(house: House, engine: _Requests) -> None:
+def _think(house: ProofDaemon, engine: _Requests) -> None:
     stack = house.unit("ann").stack
     assert stack is not None
-    stack._engine = engine
+    stack.engine = engine
 
 
 # -- removals --------------------------------------------------------------------------------------
 
 
 def _no_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "_held", lambda *args: Amount())
+    _reserving(patch, lambda reader, claim: Amount())
 
 
 def _looked_at_outside(patch: pytest.MonkeyPatch) -> None:
     """What is left is read first; the hold is taken in another transaction."""
-    original, put = Spending.reserve, ledger._put
-    looking = 0
+    hold_tx, reserve = ledger.hold_tx, BudgetReservations.reserve
 
-    def put_unless_looking(*args: Any) -> None:
-        if not looking:
-            put(*args)
+    def look_tx(tx: Tx, claim: ledger.Claim, *args: Any, **more: Any) -> ledger.HoldResult:
+        found = hold_tx(tx, claim, *args, **more)
+        ledger.release_tx(tx, claim.message_id, claim.fence)
+        return found
 
-    async def reserve(self: Spending, *args: Any) -> Any:
-        nonlocal looking
-        looking += 1  # several look at once: no patch of each own could be undone in order
-        try:
-            left = await original(self, *args)
-        finally:
-            looking -= 1
+    async def look_first(self: BudgetReservations, *args: Any, **more: Any) -> float | None:
+        left = await reserve(self, *args, **more)
         await asyncio.sleep(0.1)
         return left
 
-    patch.setattr(ledger, "_put", put_unless_looking)
-    patch.setattr(Spending, "reserve", reserve)
+    patch.setattr(ledger, "hold_tx", look_tx)
+    patch.setattr(BudgetReservations, "reserve", look_first)
 
 
 def _no_reserve(patch: pytest.MonkeyPatch) -> None:
-    async def reserve(self: TurnUsage, *args: Any) -> None:
+    async def reserve(self: TurnUsage, *args: Any, **more: Any) -> None:
         return None
 
     patch.setattr(TurnUsage, "reserve", reserve)
 
 
 def _recorded_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    async def note(self: TurnUsage, report: Usage, heard: Any) -> None:
-        heard.usage.append(report)
+    async def may_pass(self: TurnUsage, event: EngineEvent, state: SegmentState) -> bool:
+        if isinstance(event, Usage):
+            state.usage.append(event)
+        return True
 
-    patch.setattr(TurnUsage, "_note", note)
+    patch.setattr(TurnUsage, "may_pass", may_pass)
 
 
 def _no_report_ids(patch: pytest.MonkeyPatch) -> None:
-    original = usage.record_tx
+    original = reports.record_tx
 
     def record_tx(*args: Any, **facts: Any) -> Any:
         return original(*args, **{**facts, "report_id": None})
 
-    patch.setattr(usage, "record_tx", record_tx)
+    patch.setattr(reports, "record_tx", record_tx)
 
 
 def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        ledger,
-        "_HELD",
-        "SELECT coalesce(sum(h.nano_usd), 0), coalesce(sum(h.tokens), 0) FROM budget_holds h"
-        " WHERE h.message_id <> :own AND :boot = :boot",
-    )
+    def of_all(reader: Reader | Tx, claim: ledger.Claim | None) -> Amount:
+        row = reader.one(
+            "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM budget_holds"
+            " WHERE message_id <> ?",
+            (claim.message_id if claim is not None else "",),
+        )
+        assert row is not None
+        return Amount(row[0], row[1])
+
+    _reserving(patch, of_all)
     patch.setattr(ledger, "drop_void_tx", lambda tx, boot_id: 0)
 
 
+def _reserving(
+    patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.Claim | None], Amount]
+) -> None:
+    """What ``reserved`` says counts as reserved for other turns, in every scope."""
+    usages = ledger.usages
+
+    def others(
+        reader: Reader | Tx, claim: ledger.Claim | None, limits: Sequence[Limit], *, boot_id: str
+    ) -> list[LimitUsage]:
+        found = usages(reader, claim, limits, boot_id=boot_id)
+        return [replace(each, reserved=reserved(reader, claim)) for each in found]
+
+    patch.setattr(ledger, "usages", others)
+
+
 def _never_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "mark_told_tx", lambda tx, one: None)
+    patch.setattr(ledger, "mark_notified_tx", lambda tx, one: None)
 
 
 def _nobody_tells(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "untold", lambda reader: [])
+    patch.setattr(ledger, "pending_notices", lambda reader: [])
 
 
 def _not_estimated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Meter, "_taken", lambda self: None)
+    patch.setattr(TokenEstimate, "observe", lambda self, event: None)
+    patch.setattr(TokenEstimate, "ended", lambda self, end: None)
 
 
 def _estimated_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(metering, "STEP_TOKENS", 10**9)
+    patch.setattr(token_estimate, "STEP_TOKENS", 10**9)
 
 
 PROOFS = (
     Proof(
-        "who tells nothing passes no budget",
+        "an engine that reports nothing passes no budget",
         "P6",
         who_tells_nothing_passes_no_budget,
         (
@@ -292,8 +316,8 @@ PROOFS = (
         "P6",
         an_operator_is_warned_once,
         (
-            Removal("notices that are never marked as told", _never_marked),
-            Removal("notices that nobody tells", _nobody_tells),
+            Removal("notices that are never marked as sent", _never_marked),
+            Removal("notices that nobody sends", _nobody_tells),
         ),
     ),
 )

@@ -1,34 +1,38 @@
 """P7, P2, P8: what an agent may do is bounded, whoever talks it into more, and is done once."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from agentsup.agents import served
 from agentsup.agents.pipeline import ceiling, stages
-from agentsup.agents.pipeline.pipeline import Pipeline
-from agentsup.agents.served import ServedTurn, ServedTurns
+from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.tools import file_tools
+from agentsup.agents.turn import endpoint
+from agentsup.agents.turn.endpoint import ServedTurn, ServedTurns
 from agentsup.approvals import rules
-from agentsup.approvals.gate import Gate
-from agentsup.approvals.rules import Asked, State
-from agentsup.daemon import calls
+from agentsup.approvals.gate import ApprovalGate
+from agentsup.approvals.rules import AskedCallState
+from agentsup.daemon.assembly import calls
 from agentsup.kit.pool import BoundedPool
-from agentsup.mailbox import answering, bus
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.mailbox.journal import Journal
-from agentsup.model.engine import Done, EngineCaps, EngineHost, EngineSpec, Segment
+from agentsup.mailbox.lifecycle import answering
+from agentsup.mailbox.mail import bus
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.work.journal import Journal
+from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError
-from agentsup.model.hook import Allow, CallFacts, Deny, Verdict
+from agentsup.model.hook import Allow, CallFacts, Deny, Hook, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 bounds, once, leave = Claim("P7"), Claim("P2"), Claim("P8")
@@ -49,7 +53,7 @@ def rule(*steps: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def house_of(home: Path, *agents: dict[str, Any], **more: Any) -> AsyncIterator[House]:
+async def house_of(home: Path, *agents: dict[str, Any], **more: Any) -> AsyncIterator[ProofDaemon]:
     """A daemon with two tools more: one dangerous and blind, its effect in a file of the agent's
     workspace; one that brings in what others wrote, with a secret in it."""
 
@@ -71,18 +75,18 @@ async def house_of(home: Path, *agents: dict[str, Any], **more: Any) -> AsyncIte
         return (*file_tools(files), blind, page)
 
     with mock.patch.object(calls, "file_tools", tools):
-        async with House(home, [agent("main"), *agents], **more) as house:
+        async with ProofDaemon(home, [agent("main"), *agents], **more) as house:
             house.redactor.add(SECRET)
             yield house
 
 
-def done(house: House, name: str = "ann") -> list[str]:
+def done(house: ProofDaemon, name: str = "ann") -> list[str]:
     """What was done, as the world sees it."""
     log = house.home.workspace(name) / "log"
     return log.read_text().split() if log.exists() else []
 
 
-async def question(house: House, claim: Claim, number: int = 1) -> str:
+async def question(house: ProofDaemon, claim: Claim, number: int = 1) -> str:
     """The id of the question that is open, the how manieth in all."""
 
     def shown() -> list[str]:
@@ -193,13 +197,13 @@ class Program:
     def __init__(self) -> None:
         self.token = ""
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
         header = spec.mcp_servers["agentsup"]["headers"]["Authorization"]
         self.token = header.removeprefix("Bearer ")
         return self
 
     async def run(self, segment: Segment) -> Any:
-        yield Done("ok", text="it said: done")
+        yield EngineDone("ok", text="it said: done")
 
     async def close(self) -> None:
         return
@@ -235,41 +239,54 @@ async def an_agent_borrows_no_others_hands(home: Path) -> None:
 # -- removals --------------------------------------------------------------------------------------
 
 
+def _without_hook(patch: pytest.MonkeyPatch, name: str) -> None:
+    add = Hooks.add
+
+    def unless_named(self: Hooks, hook: Hook) -> None:
+        if hook.name != name:
+            add(self, hook)
+
+    patch.setattr(Hooks, "add", unless_named)
+
+
 def _no_ceiling(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ceiling, "beyond", lambda call: None)
 
 
 def _no_policy(patch: pytest.MonkeyPatch) -> None:
-    async def allow(call: CallFacts) -> Verdict:
-        return Allow()
-
-    patch.setattr(stages, "_policy", allow)
+    _without_hook(patch, "policy")
 
 
 def _policy_after_people(patch: pytest.MonkeyPatch) -> None:
     """Leave that a person gave stands above the policy."""
-    original = Pipeline._ask
+    original = Hooks.add
 
-    async def ask(self: Pipeline, gate: Any, call: CallFacts) -> Verdict:
-        verdict = await original(self, gate, call)
-        return Allow() if gate.name == "policy" and isinstance(verdict, Deny) else verdict
+    def add(self: Hooks, hook: Any) -> None:
+        if hook.name != "policy":
+            return original(self, hook)
 
-    patch.setattr(Pipeline, "_ask", ask)
+        async def run(call: CallFacts) -> Verdict:
+            verdict = await hook.run(call)
+            return Allow() if isinstance(verdict, Deny) else verdict
+
+        return original(self, replace(hook, run=run))
+
+    patch.setattr(Hooks, "add", add)
 
 
 def _nobody_asked(patch: pytest.MonkeyPatch) -> None:
-    async def decide(self: Gate, call: CallFacts) -> Verdict:
+    async def decide(self: ApprovalGate, call: CallFacts) -> Verdict:
         return Allow()
 
-    patch.setattr(Gate, "decide", decide)
+    patch.setattr(ApprovalGate, "decide", decide)
 
 
 def _leave_for_all(patch: pytest.MonkeyPatch) -> None:
     """One yes is a yes to whatever else the turn does."""
     original = rules.decide
 
-    def decide(call: CallFacts, asked: list[Asked], **more: Any) -> Any:
-        if any(one.outcome is State.GRANTED for one in asked):
+    def decide(call: CallFacts, asked: list[AskedCallState], **more: Any) -> Any:
+        if any(one.is_final and one.is_allowed for one in asked):
             return Allow()
         return original(call, asked, **more)
 
@@ -283,7 +300,7 @@ def _anyone_answers(patch: pytest.MonkeyPatch) -> None:
 def _no_journal(patch: pytest.MonkeyPatch) -> None:
     """Calls are carried out, and nothing is written down about them."""
 
-    async def begin(self: Journal, *given: Any) -> None:
+    async def begin(self: Journal, *args: Any, **more: Any) -> None:
         return None
 
     async def finish(self: Journal, call_id: str, ok: bool, text: str, code: str = "") -> str:
@@ -298,19 +315,15 @@ def _no_marking(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_redaction(patch: pytest.MonkeyPatch) -> None:
-    def redacting(redactor: Any) -> Any:
-        async def run(call: CallFacts, result: ToolResult) -> ToolResult:
-            return result
-
-        return run
-
-    patch.setattr(stages, "_redacting", redacting)
+    _without_hook(patch, "redact")
 
 
 def _open_doors(patch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def serving(self: ServedTurns, token: str, host: Any) -> AsyncIterator[None]:
-        self._open.setdefault(served._digest(token), ServedTurn(host))
+    async def serving(
+        self: ServedTurns, token: str, served: Any, serve: Any
+    ) -> AsyncIterator[None]:
+        self._open.setdefault(endpoint._digest(token), ServedTurn(served, serve))
         yield
 
     patch.setattr(ServedTurns, "serving", serving)
@@ -336,7 +349,7 @@ PROOFS = (
         what_is_out_of_the_question_is_not_asked,
         (
             Removal("no policy", _no_policy),
-            Removal("leave above the policy", _policy_after_people),
+            Removal("approvals above the policy", _policy_after_people),
         ),
     ),
     Proof(
@@ -345,17 +358,17 @@ PROOFS = (
         nothing_dangerous_is_done_unasked,
         (
             Removal("nobody asked", _nobody_asked),
-            Removal("one leave for all", _leave_for_all),
+            Removal("one approval for all", _leave_for_all),
         ),
     ),
     Proof(
-        "only who is asked gives leave",
+        "only the person who is asked can approve",
         "P8",
         only_who_is_asked_gives_leave,
         (Removal("anyone answers", _anyone_answers),),
     ),
     Proof(
-        "a call with leave is made once",
+        "an approved call is made once",
         "P2",
         a_call_with_leave_is_made_once,
         (Removal("no journal", _no_journal),),
@@ -373,13 +386,13 @@ PROOFS = (
         (Removal("results as they are", _no_redaction),),
     ),
     Proof(
-        "a turn's door closes with it",
+        "a turn's endpoint closes with it",
         "P7",
         a_turns_door_closes_with_it,
-        (Removal("doors that stay open", _open_doors),),
+        (Removal("endpoints that stay open", _open_doors),),
     ),
     Proof(
-        "an agent borrows no other's hands",
+        "an agent gives work only where it may",
         "P7",
         an_agent_borrows_no_others_hands,
         (Removal("anyone gives work to anyone", _free_delegation),),

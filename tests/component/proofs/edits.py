@@ -1,5 +1,7 @@
 """P4: an edit applies at once and touches only what changed."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,10 +13,10 @@ import pytest
 from agentsup.config import reading
 from agentsup.config.home import Home
 from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
-from agentsup.daemon.fleet import Unit
-from agentsup.daemon.reconcile import Reconciler
+from agentsup.daemon.runtime.fleet import FleetUnit
+from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.model.errors import ConfigErrors
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P4")
@@ -37,14 +39,14 @@ BROKEN_FILES = (
 )
 
 
-def instances(house: House) -> dict[str, str]:
+def instances(house: ProofDaemon) -> dict[str, str]:
     return {unit.spec.name: unit.instance_id for unit in house.daemon.fleet.units()}
 
 
 async def a_broken_file_changes_nothing(home: Path) -> None:
     """The file is saved broken in several ways while an agent streams; then it is mended."""
     agents = [agent("main"), agent("ann", STREAM), agent("bob", STREAM)]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await claim.comes(lambda: house.state("bob") == "running", 10, "bob is not up")
         before = instances(house)
         await house.say("ann", "Eva")
@@ -70,7 +72,7 @@ async def a_broken_file_changes_nothing(home: Path) -> None:
 async def an_edit_touches_only_what_changed(home: Path) -> None:
     """One agent is changed, one added, one removed; a third one streams on."""
     agents = [agent("main"), agent("ann", STREAM), agent("bob"), agent("cat", STREAM)]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await claim.comes(lambda: house.state("cat") == "running", 10, "cat is not up")
         before = instances(house)
         await house.say("cat", "Eva")
@@ -94,7 +96,7 @@ async def an_edit_touches_only_what_changed(home: Path) -> None:
 
 async def a_live_field_needs_no_rebuild(home: Path) -> None:
     """The number of slots is raised: the waiting message starts, the running turn goes on."""
-    async with House(home, [agent("main"), agent("ann", STREAM, slots=1)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("ann", STREAM, slots=1)]) as house:
         await claim.comes(lambda: house.state("ann") == "running", 10, "ann is not up")
         before = instances(house)
         await house.say("ann", "Eva", "c1")
@@ -109,7 +111,7 @@ async def a_live_field_needs_no_rebuild(home: Path) -> None:
 
 async def the_last_of_many_saves_holds(home: Path) -> None:
     """Ten saves within a tenth of a second, some of them broken, each told of at once."""
-    async with House(home, [agent("main"), agent("ann")]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("ann")]) as house:
         telling = []
         for number in range(10):
             entry = agent("ann", description=f"save {number}")
@@ -130,7 +132,11 @@ async def the_last_of_many_saves_holds(home: Path) -> None:
 
 def _broken_is_empty(patch: pytest.MonkeyPatch) -> None:
     def lenient(
-        home: Home, overrides: Overrides, *, previous: ConfigSnapshot | None = None, **more: Any
+        home: Home,
+        overrides: Overrides | None = None,
+        *,
+        previous: ConfigSnapshot | None = None,
+        **more: Any,
     ) -> ConfigSnapshot:
         try:
             return load(home, overrides, previous=previous, **more)
@@ -152,7 +158,7 @@ def _complaints_unheard(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rebuild_everything(patch: pytest.MonkeyPatch) -> None:
-    def fields(self: Reconciler, unit: Unit) -> tuple[str, ...]:
+    def fields(self: Reconciler, unit: FleetUnit) -> tuple[str, ...]:
         return ("everything",) if unit.stack is not None else ()
 
     patch.setattr(Reconciler, "rebuild_fields", fields)

@@ -1,5 +1,7 @@
 """P7: nobody gets in."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,20 +10,20 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.api import gate, interagent
-from agentsup.api.access import Access, HostRules
-from agentsup.api.app import ROUTES
-from agentsup.api.route import Route
-from agentsup.daemon import build as building
-from agentsup.daemon import personas
-from agentsup.daemon.tokens import TokenBook
-from agentsup.engines.scripted import ScriptedEngine, ScriptedSession
+from agentsup.api.http import gate
+from agentsup.api.http.access import Access, HostRules
+from agentsup.api.http.route import ApiRoute
+from agentsup.api.routes import interagent
+from agentsup.api.server.app import ROUTES
+from agentsup.daemon.assembly import agents
+from agentsup.daemon.runtime.tokens import TokenRegistry
+from agentsup.engines.scripted.engine import ScriptedEngine, ScriptedSession
 from agentsup.kit.clock import Clock
-from agentsup.mailbox.bus import BusRequest, DirectoryEntry, InterAgentBus
+from agentsup.mailbox.mail.bus import BusRequest, DirectoryEntry, InterAgentBus
 from agentsup.model.control import TokenIdentity
 from agentsup.model.engine import EngineHost, EngineSpec
 from agentsup.model.principal import OPERATOR
-from tests.component.proofs.house import OPERATOR_TOKEN, House, agent
+from tests.component.proofs.house import OPERATOR_TOKEN, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P7")
@@ -39,15 +41,15 @@ SECRET = "sk-this-is-a-very-secret-key"
 async def every_credential_on_every_route(home: Path) -> None:
     """Without a token, with a wrong one, an ended one, an agent's; from a foreign page or name."""
     async with (
-        House(home, [agent("main"), agent("ann")], is_real=True) as house,
+        ProofDaemon(home, [agent("main"), agent("ann")], is_real=True) as house,
         aiohttp.ClientSession(house.daemon.api.url) as client,
     ):
         ann = house.unit("ann").agent_id
-        own = house.tokens.issue_agent(ann, "ann")
+        own = house.tokens.issue_run(ann, "ann", "")
         ended = house.tokens.issue_run(ann, "ann", "msg_1")
         house.tokens.revoke(ended)
 
-        async def status(route: Route, token: str | None, **headers: str) -> int:
+        async def status(route: ApiRoute, token: str | None, **headers: str) -> int:
             if token is not None:
                 headers["Authorization"] = f"Bearer {token}"
             path = route.path.format(**HARMLESS)
@@ -67,7 +69,7 @@ async def every_credential_on_every_route(home: Path) -> None:
             ):
                 got = await status(route, OPERATOR_TOKEN, **{name: value})
                 claim.holds(got == 403, f"{what} answered {name}: {value} with {got}")
-            if route.access not in (Access.OPEN, Access.ANY):
+            if route.access not in (Access.OPEN, Access.ANY, Access.RUN):
                 got = await status(route, own)
                 claim.holds(got == 403, f"{what} answered an agent's token with {got}")
 
@@ -75,10 +77,10 @@ async def every_credential_on_every_route(home: Path) -> None:
 async def the_sender_is_the_token(home: Path) -> None:
     """An agent's token sends as somebody else, by the body."""
     async with (
-        House(home, [agent("main"), agent("ann"), agent("bob")], is_real=True) as house,
+        ProofDaemon(home, [agent("main"), agent("ann"), agent("bob")], is_real=True) as house,
         aiohttp.ClientSession(house.daemon.api.url) as client,
     ):
-        token = house.tokens.issue_agent(house.unit("ann").agent_id, "ann")
+        token = house.tokens.issue_run(house.unit("ann").agent_id, "ann", "")
         for path in ("/interagent/send_async", "/interagent/send"):
             async with client.post(
                 path,
@@ -108,7 +110,7 @@ async def engines_see_an_allowed_environment(home: Path) -> None:
     """The daemon's environment holds keys; an engine gets what is listed and its own token."""
     seen: list[Mapping[str, str]] = []
     environ = {"PATH": "/usr/bin", "LANG": "C", "OPENAI_API_KEY": SECRET, "AWS_SECRET": SECRET}
-    house = House(home, [agent("main")], environ=environ)
+    house = ProofDaemon(home, [agent("main")], environ=environ)
     house.use_engine("scripted", lambda: Spying(house.clock, seen))
     async with house:
         await house.say("main", "hello")
@@ -126,7 +128,7 @@ async def engines_see_an_allowed_environment(home: Path) -> None:
 async def secrets_are_never_shown(home: Path) -> None:
     """A secret that an edit brings is out of the log at once, and out of complaints."""
     environ = {"PATH": "/usr/bin", "KEY": SECRET}
-    async with House(home, [agent("main")], environ=environ) as house:
+    async with ProofDaemon(home, [agent("main")], environ=environ) as house:
         line = f"calling with {SECRET}"
         claim.holds(house.redactor.text(line) == line, "redacted before it was known")
         keyed = agent("ann", engine_options={"rules": [], "api_key": "env:KEY"})
@@ -144,7 +146,8 @@ async def secrets_are_never_shown(home: Path) -> None:
 
 
 def _always_operator(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "_identify", lambda request, api: TokenIdentity(OPERATOR))
+    patch.setattr(gate, "shown_token", lambda path, headers: "any")
+    patch.setattr(TokenRegistry, "identify", lambda self, token: TokenIdentity(OPERATOR))
 
 
 def _any_origin(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +168,7 @@ def _any_token_may(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tokens_never_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TokenBook, "revoke", lambda self, token: None)
+    patch.setattr(TokenRegistry, "revoke", lambda self, token: None)
 
 
 def _sender_from_the_body(patch: pytest.MonkeyPatch) -> None:
@@ -178,19 +181,22 @@ def _sender_from_the_body(patch: pytest.MonkeyPatch) -> None:
             return self._directory.lookup(request.sender)
         return original(self, request, caller, asker)
 
-    patch.setattr(interagent, "_sender", lambda given, caller: given or "")
+    patch.setattr(interagent, "checked_sender", lambda given, caller: given or "")
     patch.setattr(InterAgentBus, "sender_of", sender)
 
 
 def _whole_environment(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(personas, "child_env", lambda *, source: dict(source))
+    def whole(*args: Any, source: Mapping[str, str] | None = None, **more: Any) -> dict[str, str]:
+        return dict(source or {})
+
+    patch.setattr(agents, "child_env", whole)
 
 
 def _redact_what_was_known_at_the_start(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(*args: object) -> None:
-        del args
+    async def nothing(*args: object, **more: object) -> None:
+        return None
 
-    patch.setattr(building, "redact_secrets", nothing)
+    patch.setattr(agents, "redact_secrets", nothing)
 
 
 PROOFS = (

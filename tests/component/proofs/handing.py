@@ -1,30 +1,39 @@
 """P1, P2, P5, P6, P7, P8: work that is handed on is lost to nobody, starts nothing twice, ends with
 whoever waits for it, stays within bounds, widens nothing, and gives people their time."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from agentsup.agents.delegation import routes
-from agentsup.agents.delegation.desk import Caller, DelegationDesk
-from agentsup.agents.personas import SessionHandler
-from agentsup.agents.roles.bounds import Bounds
-from agentsup.agents.tools import teams
-from agentsup.engines import guard
-from agentsup.mailbox import claim, handed_on, waits
-from agentsup.store.database import Tx
+from agentsup.agents.delegation import fan_out, routes
+from agentsup.agents.delegation.service import DelegatingTurn, DelegationService
+from agentsup.agents.delegation.tools import teams
+from agentsup.agents.persona.context import AgentContext
+from agentsup.agents.roles.limits import RoleLimits
+from agentsup.agents.turn.handler import Bounding, TurnHandler
+from agentsup.agents.turn.services import TurnServices
+from agentsup.mailbox.lifecycle import claim
+from agentsup.mailbox.queue import delegated, waits
+from agentsup.mailbox.work.slots import TurnSlot
+from agentsup.model.agent import AgentSpec
+from agentsup.model.ids import AgentId
+from agentsup.model.task import Run
+from agentsup.store.transaction import Tx
 from agentsup.tasks import lineage
 from agentsup.tasks.reports import RunReport
 from agentsup.tasks.runs import NewRun
-from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
+T = TypeVar("T")
 kept, once, stopped, bounded = Claim("P1"), Claim("P2"), Claim("P5"), Claim("P6")
 within, patient = Claim("P7"), Claim("P8")
 
@@ -41,11 +50,11 @@ def calls(match: str, *tools: dict[str, Any]) -> dict[str, Any]:
     return rule(match, *({"tool": tool} for tool in tools), {"say": "it said: $result"})
 
 
-async def count_of_runs(house: House) -> int:
+async def count_of_runs(house: ProofDaemon) -> int:
     return int((await house.sql("SELECT count(*) FROM runs"))[0][0])
 
 
-async def answered(house: House) -> None:
+async def answered(house: ProofDaemon) -> None:
     """A person answers the one question that is open."""
     ((question_id,),) = await house.sql("SELECT question_id FROM questions WHERE state = 'open'")
     await house.daemon.mailbox.answer(question_id, "here", EVA)
@@ -79,7 +88,7 @@ ASKING = [
 
 async def a_result_outlives_who_waited_for_it(home: Path) -> None:
     """A kill ends the wait, and by the time somebody answers nobody asks for the result again."""
-    async with House(home, ASKING) as house:
+    async with ProofDaemon(home, ASKING) as house:
         await house.say("ann", "go")
         await asyncio.sleep(5)
         await house.crash()
@@ -91,7 +100,7 @@ async def a_result_outlives_who_waited_for_it(home: Path) -> None:
 
 
 async def a_person_may_take_long_to_answer_a_member(home: Path) -> None:
-    async with House(home, ASKING) as house:
+    async with ProofDaemon(home, ASKING) as house:
         await house.say("ann", "go")
         await asyncio.sleep(3500)
         await answered(house)
@@ -110,7 +119,7 @@ async def a_choice_outlives_a_crash(home: Path) -> None:
         agent("ann", [calls("go", ROUTE)], tools=["route_to_agent"]),
         *(agent(name, [slow], **TEAM) for name in ("ben", "cat")),
     ]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "go")
         await asyncio.sleep(2)
         await house.crash()
@@ -129,7 +138,7 @@ async def who_hangs_holds_up_nobody(home: Path) -> None:
         *(agent(f"h{n}", [hang], **TEAM) for n in range(2)),
         agent("ben", [quick], **TEAM),
     ]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "go")
         await bounded.comes(
             lambda: house.heard("quick"), 12, "the others waited for one that hangs"
@@ -140,7 +149,7 @@ async def work_ends_with_whoever_waits_for_it(home: Path) -> None:
     hands_on = {"name": "delegate_task", "args": {"prompt": "dig", "agent": "ben"}}
     digs = rule("dig", {"sleep": 60}, {"effect": "dug"}, {"say": "dug"})
     agents = [agent("main"), agent("ann", [calls("go", hands_on)]), agent("ben", [digs])]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "go")
         await asyncio.sleep(5)
         reply = await house.daemon.inbox.say(
@@ -151,7 +160,7 @@ async def work_ends_with_whoever_waits_for_it(home: Path) -> None:
             principal=EVA,
             external_id="stop",
         )
-        assert reply.kind == "command"
+        assert reply.message is None
         await asyncio.sleep(100)
         made = [each for each in house.home.root.rglob("dug") if each.is_file()]
         stopped.holds(not made, "work went on that nobody waits for any more")
@@ -160,7 +169,7 @@ async def work_ends_with_whoever_waits_for_it(home: Path) -> None:
 async def a_request_sets_off_so_many_and_no_more(home: Path) -> None:
     part = [{"name": "delegate_task", "args": {"prompt": f"part {n}"}} for n in range(12)]
     rules = [calls("go", *part), rule("part.*", {"say": "done"})]
-    async with House(home, [agent("main"), agent("ann", rules)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("ann", rules)]) as house:
         await house.say("ann", "go")
         await bounded.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
         count = await count_of_runs(house)
@@ -175,7 +184,7 @@ async def a_stand_in_may_use_what_both_may(home: Path) -> None:
         agent("ann", [calls("go", hands_on)], tools=["delegate_task"]),
         agent("ben", [calls("write", writes)], tools=["fs_*"]),
     ]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "go")
         await within.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
         made = [each for each in house.home.root.rglob("made") if each.is_file()]
@@ -196,38 +205,40 @@ def waits_that_nobody_takes_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def time_that_others_take_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(guard._GuardedHost, "resting_with_slot", lambda self: nullcontext())
+    patch.setattr(TurnSlot, "watched", lambda self, rest, wake: nullcontext())
 
 
 def a_key_for_each_attempt(patch: pytest.MonkeyPatch) -> None:
-    run, numbers = teams._Teams._run, itertools.count()
+    start, numbers = DelegationService.start, itertools.count()
 
-    def keyed(self: Any, caller: Caller, order: Any, agent_id: str) -> NewRun:
-        made = run(self, caller, order, agent_id)
-        return replace(made, key=f"{made.key}:{next(numbers)}")
+    async def keyed(
+        self: DelegationService, caller: DelegatingTurn, new: NewRun, **more: Any
+    ) -> Run:
+        return await start(self, caller, replace(new, key=f"{new.key}:{next(numbers)}"), **more)
 
-    patch.setattr(teams._Teams, "_run", keyed)
+    patch.setattr(DelegationService, "start", keyed)
 
 
 def a_choice_made_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(routes, "_RECORDED", "SELECT NULL WHERE ? = ?")
+    patch.setattr(routes, "routes_of_calls", lambda reader, calls: {})
 
 
 def one_wait_after_the_other(patch: pytest.MonkeyPatch) -> None:
-    async def wait_all(
-        self: DelegationDesk, caller: Caller, run_ids: Sequence[str], timeout_s: float
-    ) -> list[RunReport]:
-        return [await self.wait(caller, run_id, timeout_s) for run_id in run_ids]
+    async def wait_all(work: Iterable[tuple[str, Coroutine[Any, Any, T]]]) -> list[T]:
+        return [await each for _, each in work]
 
-    patch.setattr(DelegationDesk, "wait_all", wait_all)
+    for module in (fan_out, teams):
+        patch.setattr(module, "wait_all", wait_all)
 
 
 def work_that_nobody_ends(patch: pytest.MonkeyPatch) -> None:
-    async def stop_with(self: DelegationDesk, message_id: str, run_id: str) -> None:
-        return None
+    async def wait(
+        self: DelegationService, caller: DelegatingTurn, run_id: str, timeout_s: float
+    ) -> RunReport:
+        return await self.s.runs.wait(run_id, timeout_s, asker=caller.asker)
 
-    patch.setattr(DelegationDesk, "_stop_with", stop_with)
-    patch.setattr(handed_on, "ending_with", lambda reader, messages, **more: [])
+    patch.setattr(DelegationService, "wait", wait)
+    patch.setattr(delegated, "ending_with", lambda reader, messages, **more: [])
 
 
 def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
@@ -235,12 +246,21 @@ def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_of_the_other_alone(patch: pytest.MonkeyPatch) -> None:
-    bounds = SessionHandler._bounds
+    original = TurnHandler.__init__
 
-    async def own(self: SessionHandler, *args: Any) -> Bounds:
-        return replace(await bounds(self, *args), callers=())
+    def init(
+        self: TurnHandler,
+        services: TurnServices,
+        agent_id: AgentId,
+        agent: AgentContext,
+        bounds: Bounding,
+    ) -> None:
+        async def own(spec: AgentSpec) -> RoleLimits:
+            return replace(await bounds(spec), callers=())
 
-    patch.setattr(SessionHandler, "_bounds", own)
+        original(self, services, agent_id, agent, own)
+
+    patch.setattr(TurnHandler, "__init__", init)
 
 
 PROOFS = (
@@ -284,7 +304,7 @@ PROOFS = (
         (Removal("runs that nobody counts", runs_that_nobody_counts),),
     ),
     Proof(
-        "a stand-in may use what both may",
+        "a persona may use what both may",
         "P7",
         a_stand_in_may_use_what_both_may,
         (Removal("bounds of the other alone", bounds_of_the_other_alone),),

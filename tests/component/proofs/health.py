@@ -1,6 +1,9 @@
 """P9: the daemon knows when it is ill. Real time, with limits a tenth or less of the usual ones."""
 
+from __future__ import annotations
+
 import asyncio
+import io
 import os
 import resource
 import threading
@@ -11,12 +14,12 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-from agentsup.daemon import measures
+from agentsup.daemon.assembly import metrics
 from agentsup.kit import descriptors
 from agentsup.kit.lag import LagProbe, LagStats
 from agentsup.store.probe import StoreHealth
 from agentsup.supervision.watchdog import Watchdog
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P9")
@@ -29,14 +32,14 @@ LAG_LIMIT_S = 0.25
 class Ward:
     """A running daemon, its probes over HTTP, and what systemd hears.
 
-    `lag_limit_s` is far off where lag is not the matter: the machine may be busy.
+    ``lag_limit_s`` is far off where lag is not the matter: the machine may be busy.
     """
 
     def __init__(self, home: Path, *, lag_limit_s: float = 30.0) -> None:
         self.dump = home / "stacks"
         self.fed_at_s: list[float] = []
         self._file = self.dump.open("w")
-        self.house = House(
+        self.house = ProofDaemon(
             home,
             [agent("main", ANSWER), agent("ann", ANSWER)],
             is_real=True,
@@ -170,11 +173,9 @@ async def a_shortage_of_descriptors_is_seen(home: Path) -> None:
 
 def _constant_store_probe(patch: pytest.MonkeyPatch) -> None:
     async def well(database: object, *, clock: object) -> StoreHealth:
-        return StoreHealth(
-            is_ok=True, at=0, latency_ms=0.0, disk_free_bytes=1 << 40, is_disk_low=False
-        )
+        return StoreHealth(is_ok=True, at=0, disk_free_bytes=1 << 40, is_disk_low=False)
 
-    patch.setattr(measures, "probe", well)
+    patch.setattr(metrics, "probe", well)
 
 
 def _fed_whatever_the_probes_say(patch: pytest.MonkeyPatch) -> None:
@@ -213,18 +214,25 @@ def _constant_lag(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_stacks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LagProbe, "_dump", lambda self, silent_s: None)
+    original = LagProbe.__init__
+
+    def init(self: LagProbe, *args: Any, **more: Any) -> None:
+        original(self, *args, **{**more, "dump_to": io.StringIO()})
+
+    patch.setattr(LagProbe, "__init__", init)
 
 
 def _main_not_asked(patch: pytest.MonkeyPatch) -> None:
-    original = measures.probes
-    patch.setattr(
-        measures, "probes", lambda *args: {"store": original(*args)["store"], "main": _well}
-    )
+    original = metrics.probes
+
+    def probes(*args: Any, **more: Any) -> dict[str, Any]:
+        return {"store": original(*args, **more)["store"], "main": _well}
+
+    patch.setattr(metrics, "probes", probes)
 
 
 def _plenty_of_descriptors(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(measures, "FREE_DESCRIPTORS", 0)
+    patch.setattr(metrics, "FREE_DESCRIPTORS", 0)
 
 
 async def _well() -> str | None:

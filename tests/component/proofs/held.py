@@ -1,17 +1,19 @@
 """P3: real programs that wait for a person keep no place that somebody else needs."""
 
+from __future__ import annotations
+
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentsup.engines.child import BerthLimits, ChildManager
-from agentsup.engines.child.child import Child
 from agentsup.engines.claude import ClaudeEngine
+from agentsup.engines.process import ProcessLauncher, ProcessSlotLimits
+from agentsup.engines.process.process import EngineProcess
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.slots import TurnSlot
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.mailbox.work.slots import TurnSlot
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 from tests.process.test_waiting_programs import PROGRAM
 
@@ -25,13 +27,13 @@ async def who_waits_keeps_nobodys_place(home: Path) -> None:
     each of them, and both go on once when they are answered."""
     script = home / "program.py"
     script.write_text(PROGRAM)
-    limits = BerthLimits(total=1, per_agent=1, held=1)
+    limits = ProcessSlotLimits(total=1, per_agent=1, paused=1)
     clock = SystemClock()
-    children = ChildManager(clock, limits=lambda: limits)
+    children = ProcessLauncher(clock, limits=lambda: limits)
     options = {"command": [sys.executable, str(script)]}
     ann = {"name": "ann", "engine": "claude", "engine_options": options, "slots": 4}
     engines = {"claude": lambda: ClaudeEngine(children, clock, {})}
-    async with House(home, [agent("main"), ann], is_real=True, engines=engines) as house:
+    async with ProofDaemon(home, [agent("main"), ann], is_real=True, engines=engines) as house:
 
         def asked() -> list[str]:
             return [p.body["question_id"] for p in house.channel.sent if p.kind == "question"]
@@ -62,16 +64,17 @@ async def who_waits_keeps_nobodys_place(home: Path) -> None:
 
 
 def _never_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Child, "_hold", lambda self: None)
+    patch.setattr(EngineProcess, "rest", lambda self, *, after_s=0.0: None)
+    patch.setattr(EngineProcess, "wake", lambda self: None)
 
 
 def _never_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TurnSlot, "let_go", lambda self: False)
+    patch.setattr(TurnSlot, "suspend", lambda self: False)
 
 
 PROOFS = (
     Proof(
-        "who waits keeps nobody's place",
+        "a waiting program keeps no process slot",
         "P3",
         who_waits_keeps_nobodys_place,
         (

@@ -1,5 +1,7 @@
 """P7: what the programs of one person's turns keep is reached by those of nobody else's."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -8,12 +10,19 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.place import StackPlace
-from agentsup.engines.agent_settings import CLAUDE
-from agentsup.engines.child import EngineHome, exec_home, homes
-from agentsup.model.engine import Done, EngineCaps, EngineEvent, EngineHost, EngineSpec, Segment
+from agentsup.agents.workspace.engine_setup import EngineSetup
+from agentsup.engines.process import EngineHome, exec_home, homes
+from agentsup.engines.programs.agent_settings import CLAUDE
+from agentsup.model.engine import (
+    EngineCaps,
+    EngineDone,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    Segment,
+)
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P7")
@@ -34,7 +43,7 @@ class Keeper:
     def __init__(self, users: dict[Path, set[str]]) -> None:
         self.users = users
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Turn":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Turn:
         return Turn(self.users, spec, host)
 
     async def close(self) -> None:
@@ -51,7 +60,7 @@ class Turn:
         self.users[exec_home(Path(self.spec.workspace), self.spec.person)].add(who)
         if self.spec.agent == "ada":
             await self.host.call("ask_agent", {"to": "bob", "message": f"{who} asks"})
-        yield Done("ok", text="done")
+        yield EngineDone("ok", text="done")
 
     async def close(self) -> None:
         return None
@@ -61,7 +70,7 @@ async def no_home_is_two_persons(home: Path) -> None:
     """Each person's turn, and the turns of the agent that it asks, have homes of their own."""
     users: dict[Path, set[str]] = defaultdict(set)
     agents = [agent(name) for name in ("main", "ada", "bob")]
-    async with House(home, agents, engines={"scripted": lambda: Keeper(users)}) as house:
+    async with ProofDaemon(home, agents, engines={"scripted": lambda: Keeper(users)}) as house:
         for who in (*PEOPLE, *PEOPLE):
             reply = await house.daemon.inbox.say(
                 agent_name="ada",
@@ -85,12 +94,12 @@ def _one_home_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_is_named(patch: pytest.MonkeyPatch) -> None:
-    original = StackPlace.engine_spec
+    original = EngineSetup.engine_spec
 
-    def engine_spec(self: StackPlace, *args: Any) -> EngineSpec:
-        return replace(original(self, *args), person="")
+    def engine_spec(self: EngineSetup, *args: Any, **more: Any) -> EngineSpec:
+        return replace(original(self, *args, **more), person="")
 
-    patch.setattr(StackPlace, "engine_spec", engine_spec)
+    patch.setattr(EngineSetup, "engine_spec", engine_spec)
 
 
 PROOFS = (
@@ -100,7 +109,7 @@ PROOFS = (
         no_home_is_two_persons,
         (
             Removal("one home for all persons", _one_home_for_all),
-            Removal("an engine is not told whose work it is", _nobody_is_named),
+            Removal("an engine does not know whose work it is", _nobody_is_named),
         ),
     ),
 )

@@ -4,6 +4,8 @@ In virtual time it has an inline store, no listener and no file watch (edits are
 real time it is what runs in production, with shorter intervals where the proof asks for them.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -14,30 +16,35 @@ from types import TracebackType
 from typing import Any, Self
 from unittest import mock
 
-from agentsup.api.server import ApiServer
+from agentsup.api.server.listener import ApiServer
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
-from agentsup.daemon import boot as boots
-from agentsup.daemon import build as building
-from agentsup.daemon import measures, services
-from agentsup.daemon.build import Daemon, Ground, build
-from agentsup.daemon.fleet import Unit
-from agentsup.daemon.reconcile import first_snapshot, keep_applied
-from agentsup.daemon.roster import Roster
-from agentsup.daemon.tokens import TokenBook
-from agentsup.engines.registry import EngineRegistry
-from agentsup.engines.scripted import ScriptedEngine
-from agentsup.kit.clock import Clock, LoopClock, SystemClock
-from agentsup.kit.entropy import SeededEntropy
+from agentsup.daemon.assembly import agents as agent_step
+from agentsup.daemon.assembly import borders as border_step
+from agentsup.daemon.assembly import metrics, services
+from agentsup.daemon.runtime import boot as boots
+from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.fleet import FleetUnit
+from agentsup.daemon.runtime.reconcile import first_snapshot, keep_applied
+from agentsup.daemon.runtime.roster import Roster
+from agentsup.daemon.runtime.tokens import TokenRegistry
+from agentsup.engines.registry.registry import EngineRegistry
+from agentsup.engines.scripted.engine import ScriptedEngine
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.lag import LagProbe
+from agentsup.mailbox.messages.values import unchanged
 from agentsup.model.ids import BootId
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.redact import Redactor
-from agentsup.store.database import Database, StoreOptions
-from agentsup.store.runner import InlineRunner
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
 from agentsup.supervision.watchdog import Watchdog
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.recording_channel import RecordingChannel
+from tests.support.daemon_parts import Daemon, build_daemon
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
+from tests.support.recording_channel import RecordingChannel
 
 OPERATOR_TOKEN = "operator-token-of-the-proofs"
 EVA = Principal(PrincipalKind.PERSON, "eva", "Eva", PersonRole.OPERATOR)
@@ -65,8 +72,8 @@ class _NoListener(ApiServer):
         return None
 
 
-class House:
-    """`async with House(home, [agent("main"), …]) as house:` runs until the block ends."""
+class ProofDaemon:
+    """``async with House(home, [agent("main"), …]) as house:`` runs until the block ends."""
 
     def __init__(
         self,
@@ -80,14 +87,23 @@ class House:
         environ: Mapping[str, str] | None = None,
         lag: Mapping[str, Any] | None = None,
         watchdog: Mapping[str, Any] | None = None,
+        is_listed: bool = False,
+        more_channels: Sequence[str] = (),
     ) -> None:
-        """`lag` and `watchdog` replace arguments that the composition root gives to the two."""
+        """``lag`` and ``watchdog`` replace arguments that the composition root gives to the two. People
+        have the rights that ``[people]`` gives them now if ``is_listed``, else those they spoke with.
+        They talk in ``more_channels`` beside the console.
+        """
+        self._is_listed = is_listed
         self.home = Home(home / "home")
         self.home.create()
         self.home.config_toml.write_text(config)
         self.write_agents(agents)
         self.clock: Clock = SystemClock() if is_real else LoopClock()
         self.channel = channel or RecordingChannel("console", idempotent=True)
+        self.more_channels = {
+            name: RecordingChannel(name, idempotent=True) for name in more_channels
+        }
         self.redactor = Redactor()
         self.watches = 0
         self.edit_seen: Callable[[set[str]], Awaitable[None]] | None = None
@@ -98,7 +114,7 @@ class House:
         self._lag = {"watches_from_thread": is_real, **(lag or {})}
         self._watchdog = dict(watchdog or {})
         self._boots = 0
-        self._says = 0
+        self._pending_texts = 0
         self._runner: InlineRunner | None = None
         self._running: asyncio.Task[Any] | None = None
 
@@ -127,9 +143,9 @@ class House:
         await roster.take_over(snapshot.specs)
         if complaint is None:
             await asyncio.to_thread(keep_applied, self.home, snapshot)
-        self.tokens = TokenBook(entropy, OPERATOR_TOKEN)
+        self.tokens = TokenRegistry(entropy, OPERATOR_TOKEN)
         boot_id = BootId(f"boot-{self._boots}")
-        ground = Ground(
+        ground = BootContext(
             home=self.home,
             database=self.database,
             clock=self.clock,
@@ -146,7 +162,8 @@ class House:
             engines=EngineRegistry(
                 {"scripted": lambda: ScriptedEngine(self.clock), **self._engines}
             ),
-            channels={"console": self.channel},
+            channels={"console": self.channel, **self.more_channels},
+            role_now=None if self._is_listed else unchanged,
         )
         self.daemon = self._build(ground)
         await self.daemon.mailbox.load()
@@ -164,7 +181,7 @@ class House:
             lay_store(self.home.state_db), clock=self.clock, runner=self._runner, options=options
         )
 
-    def _build(self, ground: Ground) -> Daemon:
+    def _build(self, boot_context: BootContext) -> Daemon:
         def lag(*args: Any, **given: Any) -> LagProbe:
             return LagProbe(*args, **{**given, **self._lag})
 
@@ -172,11 +189,11 @@ class House:
             return Watchdog(*args, **{**given, **self._watchdog})
 
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(building, "LagProbe", lag))
-            stack.enter_context(mock.patch.object(measures, "Watchdog", watchdog))
+            stack.enter_context(mock.patch.object(agent_step, "LagProbe", lag))
+            stack.enter_context(mock.patch.object(metrics, "Watchdog", watchdog))
             if not self._is_real:
-                stack.enter_context(mock.patch.object(building, "ApiServer", _NoListener))
-            daemon = build(ground)
+                stack.enter_context(mock.patch.object(border_step, "ApiServer", _NoListener))
+            daemon = build_daemon(boot_context)
         if not self._is_real:
             self._watch_patch = mock.patch.object(services, "watch", self._watch)
             self._watch_patch.start()
@@ -199,13 +216,13 @@ class House:
             self.edit_seen = None
 
     async def crash(self) -> None:
-        """`kill -9` as the store sees it: from now on nothing this life does is kept."""
+        """``kill -9`` as the store sees it: from now on nothing this life does is kept."""
         assert self._runner is not None, "a crash is for virtual time"
         self._runner.kill()
         await self.close(force=True)
 
     async def close(self, *, force: bool = False) -> None:
-        """End in order; `force` skips the drain. Harmless when repeated."""
+        """End in order; ``force`` skips the drain. Harmless when repeated."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -241,19 +258,19 @@ class House:
 
     async def say(self, name: str, text: str, conversation: str = "c1") -> str:
         """A person's text to an agent; the id of the message."""
-        self._says += 1
+        self._pending_texts += 1
         reply = await self.daemon.inbox.say(
             agent_name=name,
             channel="console",
             conversation=conversation,
             text=text,
             principal=EVA,
-            external_id=f"say-{self._boots}-{self._says}",
+            external_id=f"say-{self._boots}-{self._pending_texts}",
         )
         assert reply.message is not None, f"{text!r} was taken for a command"
         return reply.message.message_id
 
-    def unit(self, name: str) -> Unit:
+    def unit(self, name: str) -> FleetUnit:
         return next(u for u in self.daemon.fleet.units() if u.spec.name == name)
 
     def state(self, name: str) -> str:

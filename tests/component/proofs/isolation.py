@@ -1,5 +1,7 @@
 """P3: one agent's trouble stays its own."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys
@@ -10,23 +12,26 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon import calls
-from agentsup.daemon.fleet import Fleet, Unit
-from agentsup.engines.child.fencing import Fencing
+from agentsup.daemon.assembly import calls
+from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
+from agentsup.engines.process.fencing import Fencing
 from agentsup.kit import fence, seccomp
-from agentsup.mailbox import place, pump
-from agentsup.mailbox.delivery import RelayLimits
-from agentsup.mailbox.relay import Relay
-from agentsup.mailbox.slots import Slots
-from agentsup.mailbox.values import Desk
+from agentsup.kit.fence import Fence, Gap
+from agentsup.mailbox.delivery.attempt import RelayLimits
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.messages.values import MailboxContext
+from agentsup.mailbox.queue import admission
+from agentsup.mailbox.work import pump
+from agentsup.mailbox.work.slots import SharedSlots, SlotPool
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Overloaded
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lane
-from agentsup.store.database import Reader
+from agentsup.model.message import LaneName
+from agentsup.store.transaction import Reader
 from agentsup.supervision import child
 from agentsup.supervision.policy import Decision, Rebuild, Settle, decide
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.supervision.spec import ChildContext
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P3")
@@ -40,7 +45,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-async def answers_in_time(house: House, number: str) -> None:
+async def answers_in_time(house: ProofDaemon, number: str) -> None:
     """The neighbour answers as if it were alone."""
     await house.say("good", number, f"good-{number}")
     await claim.comes(
@@ -50,7 +55,7 @@ async def answers_in_time(house: House, number: str) -> None:
 
 async def a_hang_delays_no_other(home: Path) -> None:
     """Every slot of one agent is held by turns that never end."""
-    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
         for number in range(6):
             await house.say("bad", "hang", f"bad-{number}")
         await asyncio.sleep(2)
@@ -60,7 +65,7 @@ async def a_hang_delays_no_other(home: Path) -> None:
 
 async def a_crash_loop_delays_no_other(home: Path) -> None:
     """Every message of one agent brings its stack down."""
-    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
         instance = house.unit("good").instance_id
         for number in range(4):
             await house.say("bad", "crash", f"bad-{number}")
@@ -73,7 +78,7 @@ async def a_crash_loop_delays_no_other(home: Path) -> None:
 
 async def a_slow_drain_delays_no_other(home: Path) -> None:
     """An edit rebuilds two agents; one of them has a turn that ignores everything."""
-    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
         await claim.comes(lambda: house.state("good") == "running", 10, "good is not up")
         await house.say("bad", "hang")
         await asyncio.sleep(1)
@@ -95,7 +100,7 @@ class Fuse:
 
     def __init__(self) -> None:
         self.asked_at_s: list[float] = []
-        self.house: House | None = None
+        self.house: ProofDaemon | None = None
         self.is_mended = False
 
     def __call__(self) -> Any:
@@ -110,7 +115,7 @@ async def a_broken_agent_is_given_up_and_revived(home: Path) -> None:
     """An agent that can't start: ever slower tries, an end of them, word of it, a revival."""
     fuse = Fuse()
     agents = [agent("main"), agent("good", GOOD), {"name": "bad", "engine": "command"}]
-    async with House(home, agents, engines={"command": fuse}) as house:
+    async with ProofDaemon(home, agents, engines={"command": fuse}) as house:
         fuse.house = house
         await claim.comes(
             lambda: house.state("bad") == "failed", 600, "it is never given up, and tries for ever"
@@ -136,7 +141,7 @@ async def a_broken_agent_is_given_up_and_revived(home: Path) -> None:
 async def a_flood_is_refused_at_its_own_limit(home: Path) -> None:
     """One agent is sent more than its queue takes; the other's queue stays open."""
     agents = [agent("main"), agent("bad", BAD, queue_limit=20), agent("good", GOOD, queue_limit=20)]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         refused = 0
         for number in range(50):
             try:
@@ -152,7 +157,7 @@ async def a_flood_is_refused_at_its_own_limit(home: Path) -> None:
 
 async def a_stuck_send_delays_no_other(home: Path) -> None:
     """A send to one person's conversation hangs; others get their answers."""
-    async with House(home, [agent("main"), agent("bad", GOOD), agent("good", GOOD)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("bad", GOOD), agent("good", GOOD)]) as house:
         house.channel.plan_for("stuck", asyncio.Event())
         await house.say("bad", "0", "stuck")
         await claim.comes(lambda: house.channel.attempts, 10, "nothing was delivered")
@@ -164,42 +169,58 @@ async def a_stuck_send_delays_no_other(home: Path) -> None:
 
 
 def _one_slot_table(patch: pytest.MonkeyPatch) -> None:
-    shared: list[Slots] = []
+    pools: list[SlotPool] = []
     wakes: list[Callable[[], None]] = []
 
     def wake_all() -> None:
         for wake in wakes:
             wake()
 
-    def slots(limits: Mapping[Lane, int], on_free: Callable[[], None]) -> Slots:
-        wakes.append(on_free)
-        if not shared:
-            shared.append(Slots(limits, wake_all))
-        return shared[0]
+    def slots(
+        limits: Mapping[LaneName, int],
+        on_free: Callable[[], None],
+        shared: Mapping[LaneName, SharedSlots] | None = None,
+        *,
+        on_shared: Callable[[], None] | None = None,
+    ) -> SlotPool:
+        wakes.append(on_shared or on_free)
+        if not pools:
+            pools.append(SlotPool(limits, wake_all, shared))
+        return pools[0]
 
-    patch.setattr(pump, "Slots", slots)
+    patch.setattr(pump, "SlotPool", slots)
 
 
 def _one_fate(patch: pytest.MonkeyPatch) -> None:
     """A stack's crash ends all stacks, as in one shared task group."""
-    original = Fleet._live
+    original, lives = Fleet.add, dict[AgentId, asyncio.Task[Any] | None]()
 
-    async def live(self: Fleet, agent_id: AgentId, ctx: Any) -> None:
-        try:
-            await original(self, agent_id, ctx)
-        except Exception:
-            for unit in self.units():
-                if unit.agent_id != agent_id and unit.child._life is not None:
-                    unit.child._life.task.cancel()
-            raise
+    def add(self: Fleet, agent_id: AgentId, spec: AgentSpec) -> FleetUnit:
+        unit = original(self, agent_id, spec)
+        live = unit.child.spec.factory
 
-    patch.setattr(Fleet, "_live", live)
+        async def together(ctx: ChildContext) -> None:
+            lives[agent_id] = asyncio.current_task()
+            try:
+                await live(ctx)
+            except Exception:
+                for whose, life in lives.items():
+                    if whose != agent_id and life is not None:
+                        life.cancel()
+                raise
+            finally:
+                lives[agent_id] = None
+
+        unit.child.spec = replace(unit.child.spec, factory=together)
+        return unit
+
+    patch.setattr(Fleet, "add", add)
 
 
 def _one_lock(patch: pytest.MonkeyPatch) -> None:
     original, lock = Fleet.add, asyncio.Lock()
 
-    def add(self: Fleet, agent_id: AgentId, spec: AgentSpec) -> Unit:
+    def add(self: Fleet, agent_id: AgentId, spec: AgentSpec) -> FleetUnit:
         unit = original(self, agent_id, spec)
         unit.lock = lock
         return unit
@@ -221,14 +242,14 @@ def _no_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_queue(patch: pytest.MonkeyPatch) -> None:
-    def check(desk: Desk, reader: Reader, agent_id: str, size: int | None = None) -> None:
+    def check(ctx: MailboxContext, reader: Reader, agent_id: str, size: int | None = None) -> None:
         size = reader.scalar(
             "SELECT SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
         )
-        if (size or 0) >= desk.limits.queue_limit_for(agent_id):
+        if (size or 0) >= ctx.limits.queue_limit_for(agent_id):
             raise Overloaded("the queue is full")
 
-    patch.setattr(place, "check_room", check)
+    patch.setattr(admission, "check_room", check)
 
 
 _SETS_A_LIMIT = (
@@ -243,7 +264,7 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
     call = {"name": "exec", "args": {"argv": ["/bin/sh", "tries"]}}
     rules = [{"match": "go", "steps": [{"tool": call}, {"say": "$result"}]}]
     bad = agent("bad", rules, tools=["exec"], permission_mode="bypassPermissions")
-    async with House(home, [agent("main"), bad, agent("good")], is_real=True) as house:
+    async with ProofDaemon(home, [agent("main"), bad, agent("good")], is_real=True) as house:
         place = house.home
         theirs = place.workspace("good") / "notes"
         await claim.comes(theirs.parent.exists, 10, "good is not up")
@@ -267,21 +288,21 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calls, "fencing_of", lambda *_: Fencing)
+    patch.setattr(calls, "fencing_of", lambda *args, **more: Fencing)
 
 
 def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
     original = fence.gaps
 
-    def gaps(wanted: fence.Fence) -> Iterator[fence.Gap]:
-        yield from original(wanted)
-        yield fence.Gap(str(Path(wanted.closed[0], "agents")))
+    def with_agents(fence: Fence) -> Iterator[Gap]:
+        yield from original(fence)
+        yield Gap(str(Path(fence.closed[0], "agents")))
 
-    patch.setattr(fence, "gaps", gaps)
+    patch.setattr(fence, "gaps", with_agents)
 
 
 def _signals_go_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fence, "_SCOPE_SIGNAL", {})
+    patch.setattr(fence, "SCOPE_SIGNAL", {})
 
 
 def _no_filter(patch: pytest.MonkeyPatch) -> None:
@@ -289,7 +310,7 @@ def _no_filter(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(place, "check_room", lambda *args, **more: None)
+    patch.setattr(admission, "check_room", lambda *args, **more: None)
 
 
 def _one_delivery_at_a_time(patch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """P1, P2, P6: mail between agents is spread, copied, told and given away as promised."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections import Counter
@@ -9,21 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox import accept, broadcasting, dispatcher, keys, subscriptions
-from agentsup.mailbox.choice import Candidate, Choice, least_loaded
-from agentsup.mailbox.dispatcher import Letter
-from agentsup.mailbox.draft import Draft
-from agentsup.mailbox.mailbox import MailboxLimits
-from agentsup.mailbox.subscriptions import Subscriptions, watchers_of
-from agentsup.mailbox.values import Desk
+from agentsup.mailbox.mail import broadcast, dispatcher, subscriptions
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail.load_balancing import AgentChoice, LoadCandidate, least_loaded
+from agentsup.mailbox.mail.subscriptions import subscribers_of
+from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.messages.loads import AgentLoads
+from agentsup.mailbox.messages.values import MailboxContext, MailboxLimits
+from agentsup.mailbox.queue import accept, idempotency
+from agentsup.mailbox.queue.draft import PreparedMessage
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Conflict, IllegalTransition, Overloaded
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Accepted
+from agentsup.model.message import Accepted, Lease
 from agentsup.model.principal import OPERATOR
-from agentsup.store.database import Reader, Tx
-from agentsup.testing.post import PostRig, agent_of
+from agentsup.store.transaction import Tx
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 
 spread, once, rest = Claim("P6"), Claim("P2"), Claim("P6")
 
@@ -31,11 +35,11 @@ spread, once, rest = Claim("P6"), Claim("P2"), Claim("P6")
 async def work_spreads_over_those_who_are_free(home: Path) -> None:
     """A hundred pieces of work for a role of four, all at once."""
     four = [(f"w{n}", {"role": "writer"}) for n in range(4)]
-    rig = await PostRig.open(home, ["ann", *four])
+    rig = await DispatcherFixture.open(home, ["ann", *four])
     try:
         sent = await asyncio.gather(
             *(
-                rig.dispatcher.assign(Letter(str(n)), role="writer", caller=agent_of("ann"))
+                rig.dispatcher.assign(new_mail(str(n)), role="writer", caller=agent_of("ann"))
                 for n in range(100)
             )
         )
@@ -51,10 +55,10 @@ async def a_broadcast_reaches_all_or_nobody(home: Path) -> None:
     five = [(f"t{n}", {"team": "five"}) for n in range(5)]
     most = {"t2": 1}
     limits = MailboxLimits(queue_limit_of=most.get)
-    rig = await PostRig.open(home, ["ann", *five], limits=limits)
+    rig = await DispatcherFixture.open(home, ["ann", *five], limits=limits)
     try:
         await rig.mail.put("in the way", "t2")
-        letter = Letter("all of you", idempotency_key="k")
+        letter = new_mail("all of you", idempotency_key="k")
 
         async def tell() -> None:
             await rig.dispatcher.broadcast(letter, team="five", caller=agent_of("ann"))
@@ -79,9 +83,9 @@ async def a_broadcast_reaches_all_or_nobody(home: Path) -> None:
 
 async def work_is_given_away_once(home: Path) -> None:
     """A message is given to another agent, the daemon dies, and it is asked for again."""
-    rig = await PostRig.open(home, ["ann", "ben", "cat"])
+    rig = await DispatcherFixture.open(home, ["ann", "ben", "cat"])
     try:
-        letter = await rig.dispatcher.send("ben", Letter("work"), caller=agent_of("ann"))
+        letter = await rig.dispatcher.send("ben", new_mail("work"), caller=agent_of("ann"))
         for _ in range(2):
             try:
                 await rig.dispatcher.reassign(letter.message_id, "cat", OPERATOR)
@@ -98,13 +102,10 @@ async def work_is_given_away_once(home: Path) -> None:
 
 async def who_hears_of_each_other_comes_to_rest(home: Path) -> None:
     """Two watch each other, and each answers an event by work for the other."""
-    rig = await PostRig.open(home, ["ann", "ben"])
+    rig = await DispatcherFixture.open(home, ["ann", "ben"])
     try:
         specs = {name: AgentSpec(name, subscriptions=("*:finished",)) for name in ("ann", "ben")}
-        watchers = watchers_of(specs)
-        rig.mail.mailbox.desk.followers.append(
-            Subscriptions(rig.mail.mailbox.desk, lambda: watchers)
-        )
+        rig.mail.subscribers = subscribers_of(specs)
         await rig.mail.put("begin", "ben")
         for turn in range(12):
             for name, other in (("ann", "ben"), ("ben", "ann")):
@@ -126,10 +127,10 @@ def loads_of_before(patch: pytest.MonkeyPatch) -> None:
     """Everybody chooses by what each had to do when the first looked."""
     seen: dict[str, int] = {}
 
-    def choose(reader: Reader, candidates: Sequence[Candidate]) -> Choice:
-        del reader
+    def choose(loads: AgentLoads, candidates: Sequence[DirectoryEntry]) -> AgentChoice:
+        del loads
         return least_loaded(
-            [Candidate(c.agent_id, c.name, seen.get(c.name, 0)) for c in candidates]
+            [LoadCandidate(c.agent_id, c.name, seen.get(c.name, 0)) for c in candidates]
         )
 
     patch.setattr(dispatcher, "choose", choose)
@@ -139,23 +140,25 @@ def a_copy_at_a_time(patch: pytest.MonkeyPatch) -> None:
     """Whoever has room gets a copy, whatever becomes of the others."""
     plain = accept.accept_tx
 
-    def accept_tx(desk: Desk, tx: Tx, ready: Draft) -> Accepted:
+    def accept_tx(
+        ctx: MailboxContext, tx: Tx, ready: PreparedMessage, *, waiter: Lease | None = None
+    ) -> Accepted:
         try:
-            return plain(desk, tx, ready)
+            return plain(ctx, tx, ready, waiter=waiter)
         except Overloaded:
             nowhere = replace(ready, new=replace(ready.new, agent_id=AgentId("nobody")))
-            return plain(desk, tx, nowhere)
+            return plain(ctx, tx, nowhere, waiter=waiter)
 
-    patch.setattr(broadcasting, "accept_tx", accept_tx)
+    patch.setattr(broadcast, "accept_tx", accept_tx)
 
 
 def keys_that_nobody_looks_up(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(keys, "known", lambda *args: None)
-    patch.setattr(keys, "enter_tx", lambda *args, **more: None)
+    patch.setattr(idempotency, "known", lambda *args, **more: None)
+    patch.setattr(idempotency, "enter_tx", lambda *args, **more: True)
 
 
 def events_of_what_events_set_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(subscriptions, "_was_set_off", lambda reader, message: False)
+    patch.setattr(subscriptions, "was_set_off", lambda reader, message: False)
 
 
 PROOFS = (
@@ -181,7 +184,7 @@ PROOFS = (
         (Removal("keys that nobody looks up", keys_that_nobody_looks_up),),
     ),
     Proof(
-        "who hears of each other comes to rest",
+        "agents that subscribe to each other come to rest",
         "P6",
         who_hears_of_each_other_comes_to_rest,
         (Removal("events of what events set off", events_of_what_events_set_off),),

@@ -1,28 +1,32 @@
 """P2: nothing happens twice."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox import draft, ending, outbox
-from agentsup.mailbox.bus import BusRequest
-from agentsup.mailbox.delivery import Deliveries, Marking
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.outbox import Settlement
-from agentsup.mailbox.rows import need_message
-from agentsup.mailbox.values import Desk
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.attempt import DeliveryAttempts, Marking
+from agentsup.mailbox.delivery.outbox import Settlement
+from agentsup.mailbox.lifecycle import ending
+from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.messages.rows import need_message
+from agentsup.mailbox.messages.values import Completion, MailboxContext
+from agentsup.mailbox.queue import draft
 from agentsup.model.channel import Channel, OutboxPart
 from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
-from agentsup.model.message import Lease, Message, Outcome
+from agentsup.model.message import Lease, Message, MessageOutcome
 from agentsup.model.principal import OPERATOR
-from agentsup.store.database import Tx
-from agentsup.testing.mail import MailRig
-from agentsup.testing.recording_channel import RecordingChannel
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.store.transaction import Tx
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.recording_channel import RecordingChannel
 
 claim = Claim("P2")
 ANSWER = [{"match": "(.*)", "steps": [{"say": "answer to $1"}]}]
@@ -30,7 +34,7 @@ ANSWER = [{"match": "(.*)", "steps": [{"say": "answer to $1"}]}]
 
 async def a_platform_repeats_itself(home: Path) -> None:
     """The same update comes again at once, after its answer and after a restart."""
-    async with House(home, [agent("main", ANSWER)]) as house:
+    async with ProofDaemon(home, [agent("main", ANSWER)]) as house:
 
         async def update() -> None:
             await house.daemon.inbox.say(
@@ -55,7 +59,7 @@ async def a_platform_repeats_itself(home: Path) -> None:
 
 async def a_key_stands_for_one_request(home: Path) -> None:
     """The same idempotency key: the same message; with another body, a refusal."""
-    async with House(home, [agent("main", ANSWER)]) as house:
+    async with ProofDaemon(home, [agent("main", ANSWER)]) as house:
 
         async def ask(text: str) -> str:
             request = BusRequest(to="main", text=text, idempotency_key="key-1")
@@ -73,14 +77,14 @@ async def a_key_stands_for_one_request(home: Path) -> None:
 
 async def the_late_owner_is_refused(home: Path) -> None:
     """An owner that slept through its lease completes while another one works on it."""
-    rig = await MailRig.open(home)
+    rig = await MailboxFixture.open(home)
     try:
         await rig.put("one")
         sleeper = await rig.one(instance="i1")
         rig.later(40)
         other = await rig.one(instance="i2")
         with contextlib.suppress(LeaseLost):
-            await rig.mailbox.complete(sleeper, Completion(Outcome.OK, "by the first"))
+            await rig.mailbox.complete(sleeper, Completion(MessageOutcome.OK, "by the first"))
         with contextlib.suppress(LeaseLost, IllegalTransition):
             await rig.finish(other, "by the second")
         answers = [row[3] for row in await rig.outbox("kind = 'answer'")]
@@ -92,7 +96,7 @@ async def the_late_owner_is_refused(home: Path) -> None:
 async def an_unknown_send_is_not_repeated(home: Path) -> None:
     """The process dies in a send to a platform that can't tell a repeat from news."""
     channel = RecordingChannel("console")
-    async with House(home, [agent("main", ANSWER)], channel=channel) as house:
+    async with ProofDaemon(home, [agent("main", ANSWER)], channel=channel) as house:
         channel.plan(asyncio.Event())
         await house.say("main", "one")
         await claim.comes(lambda: channel.begun, 10, "nothing was delivered")
@@ -107,7 +111,7 @@ async def an_unknown_send_is_not_repeated(home: Path) -> None:
 async def what_never_left_is_in_no_doubt(home: Path) -> None:
     """The process dies while a send waits for its turn; nobody is told of a doubt."""
     channel = RecordingChannel("console")
-    async with House(home, [agent("main", ANSWER)], channel=channel) as house:
+    async with ProofDaemon(home, [agent("main", ANSWER)], channel=channel) as house:
         channel.waits = asyncio.Event()
         await house.say("main", "one")
         await claim.comes(lambda: channel.attempts, 10, "nothing was delivered")
@@ -124,24 +128,30 @@ async def what_never_left_is_in_no_doubt(home: Path) -> None:
 
 
 def _no_ledger(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(draft, "_keys", lambda new, parts: ())
+    prepared = draft.PreparedMessage
+
+    def without_keys(*args: Any, **more: Any) -> draft.PreparedMessage:
+        return replace(prepared(*args, **more), keys=())
+
+    patch.setattr(draft, "PreparedMessage", without_keys)
 
 
 def _no_body_hash(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(draft, "_body_hash", lambda new, parts: "")
+    key = draft.Key
+    patch.setattr(draft, "Key", lambda source, external_id, body_hash="": key(source, external_id))
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    def held(desk: Desk, tx: Tx, lease: Lease) -> Message:
+    def held(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
         return need_message(tx, lease.message.message_id)
 
-    patch.setattr(ending, "held_tx", held)
+    patch.setattr(ending, "leased_tx", held)
 
 
 def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     step_tx = outbox.step_tx
 
-    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.Step:
+    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.DeliveryStep:
         return step_tx(tx, settlement, **{**how, "idempotent": True})
 
     patch.setattr(outbox, "step_tx", blindly)
@@ -152,15 +162,15 @@ def _nothing_is_marked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _marked_when_handed_over(patch: pytest.MonkeyPatch) -> None:
-    deliver = Deliveries.deliver
+    deliver = DeliveryAttempts.deliver
 
     async def early(
-        self: Deliveries, channel: Channel, part: OutboxPart, on_slow: Any, mark: Marking
+        self: DeliveryAttempts, channel: Channel, part: OutboxPart, on_slow: Any, mark: Marking
     ) -> Settlement:
         await mark(True)
         return await deliver(self, channel, part, on_slow, mark)
 
-    patch.setattr(Deliveries, "deliver", early)
+    patch.setattr(DeliveryAttempts, "deliver", early)
 
 
 PROOFS = (

@@ -1,5 +1,7 @@
 """The order of the supervisor: what comes back by itself, and what goes down before what."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import replace
 from functools import partial
@@ -8,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon import services
-from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.assembly import services
+from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.health import AgentState
 from agentsup.supervision.board import ChildStatus
-from agentsup.supervision.spec import ChildSpec, Grace, Restart
-from tests.component.proofs.house import House, agent
+from agentsup.supervision.policy import Restart
+from agentsup.supervision.spec import ChildSpec, Grace
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 edits = Claim("P4")
@@ -25,9 +28,9 @@ SLOW = [{"match": "(.*)", "steps": [{"sleep": 100}, {"say": "answer to $1"}]}]
 
 async def the_watcher_comes_back(home: Path) -> None:
     """The task that watches the files is ended three times; edits are applied all the same."""
-    async with House(home, [agent("main")]) as house:
+    async with ProofDaemon(home, [agent("main")]) as house:
         for number in range(3):
-            life = house.daemon.supervisor._watcher._life
+            life = house.daemon.supervisor._parts.watcher._life
             assert life is not None
             life.task.cancel()
             await edits.comes(lambda: house.edit_seen is None, 1, "it can't be ended")
@@ -39,7 +42,7 @@ async def the_watcher_comes_back(home: Path) -> None:
             )
 
 
-def runs(house: House, name: str) -> bool:
+def runs(house: ProofDaemon, name: str) -> bool:
     units = house.daemon.fleet.units()
     return any(u.spec.name == name and u.child.state is AgentState.RUNNING for u in units)
 
@@ -47,7 +50,7 @@ def runs(house: House, name: str) -> bool:
 async def a_stop_goes_in_reverse(home: Path) -> None:
     """Watcher, sub-agents, main, services: what others rest on ends after them."""
     down: list[str] = []
-    async with House(home, [agent("main"), agent("ann", SLOW), agent("bob")]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("ann", SLOW), agent("bob")]) as house:
         names = {u.agent_id: u.spec.name for u in house.daemon.fleet.units()}
 
         def heard(status: ChildStatus) -> None:
@@ -57,14 +60,24 @@ async def a_stop_goes_in_reverse(home: Path) -> None:
         house.daemon.board.listen(heard)
         await house.say("ann", "one")
         await asyncio.sleep(1)
-    beside = ["schedules", "traces", "budgets", "roles", "watchdog", "housekeeping", "relay", "lag"]
+    beside = [
+        "schedules",
+        "traces",
+        "budgets",
+        "scripts",
+        "roles",
+        "watchdog",
+        "housekeeping",
+        "relay",
+        "lag",
+    ]
     wanted = ["watcher", "bob", "ann", "main", *beside]
     order.holds(down == wanted, f"went down as {down}")
 
 
 async def a_drain_gives_work_back(home: Path) -> None:
     """A turn outlives the drain at the end; the next start works on it again."""
-    async with House(home, [agent("main"), agent("ann", SLOW)]) as house:
+    async with ProofDaemon(home, [agent("main"), agent("ann", SLOW)]) as house:
         message_id = await house.say("ann", "one")
         await asyncio.sleep(1)
         await house.close()
@@ -113,7 +126,7 @@ def _cut_turns_fail(patch: pytest.MonkeyPatch) -> None:
         )
         return []
 
-    patch.setattr(Mailbox, "let_go", let_go)
+    patch.setattr(Mailbox, "release_all", let_go)
 
 
 PROOFS = (

@@ -1,5 +1,7 @@
 """What a proof is: real parts at work, one claim, and the mechanisms without which it must fail."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from agentsup.testing.simloop import run_virtual
+from tests.component.proofs.signatures import check_patches
+from tests.support.simloop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 
@@ -23,7 +26,11 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A mechanism, and the patch that takes it out of the running code."""
+    """A mechanism, and the patch that takes it out of the running code.
+
+    It replaces public things; else ``conduct`` raises ``PrivateTarget``. What is patched in takes
+    every call that what it replaces takes; else ``conduct`` raises ``WrongSignature``.
+    """
 
     name: str
     apply: Callable[[pytest.MonkeyPatch], None]
@@ -31,9 +38,9 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`run(home)` raises `Broken` when it sees the promise broken.
+    """``run(home)`` raises ``Broken`` when it sees the promise broken.
 
-    It must return as it is, and raise `Broken` with any one of `removals` applied.
+    It must return as it is, and raise ``Broken`` with any one of ``removals`` applied.
     """
 
     name: str
@@ -54,12 +61,12 @@ class Claim:
         raise Broken(self._promise, what)
 
     def holds(self, is_so: object, what: str) -> None:
-        """`what` says what was seen if it is not so."""
+        """``what`` says what was seen if it is not so."""
         if not is_so:
             self.broken(what)
 
     async def within(self, limit_s: float, work: Awaitable[T], what: str) -> T:
-        """The result of `work`; its delay past `limit_s` breaks the promise."""
+        """The result of ``work``; its delay past ``limit_s`` breaks the promise."""
         try:
             async with asyncio.timeout(limit_s):
                 return await work
@@ -67,13 +74,15 @@ class Claim:
             self.broken(f"{what} (not within {limit_s:g} s)")
 
     async def comes(self, is_so: Callable[[], object], limit_s: float, what: str) -> None:
-        """`is_so()` becomes true within `limit_s`, looked at a hundred times a second."""
+        """``is_so()`` becomes true within ``limit_s``, looked at a hundred times a second; in virtual
+        time whenever something can have happened since."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while not is_so():
             if loop.time() >= until_s:
                 self.broken(f"{what} (not within {limit_s:g} s)")
-            await asyncio.sleep(0.01)
+            idle_s = loop.idle_s() if isinstance(loop, VirtualLoop) else 0.0
+            await asyncio.sleep(max(0.01, min(idle_s, until_s - loop.time())))
 
 
 def conduct(proof: Proof, home: Path, removal: Removal | None = None) -> None:
@@ -84,6 +93,7 @@ def conduct(proof: Proof, home: Path, removal: Removal | None = None) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         if removal is not None:
+            check_patches(patch)
             removal.apply(patch)
         if proof.is_real:
             asyncio.run(run())

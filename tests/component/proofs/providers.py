@@ -1,8 +1,12 @@
 """P2, P3 and P6 where models fail: done once, nobody else's trouble, and no attempt after the last."""
 
+from __future__ import annotations
+
 import asyncio
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,16 +14,19 @@ from unittest import mock
 
 import pytest
 
-from agentsup.agents import place
-from agentsup.agents.host import TurnHost
-from agentsup.agents.recovery import breaker, waiting
+from agentsup.agents.recovery import breaker
 from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.tools import file_tools
-from agentsup.daemon import calls
-from agentsup.mailbox import attempts
+from agentsup.agents.turn import engine_host, provider_wait
+from agentsup.agents.turn.engine_host import TurnHost
+from agentsup.agents.workspace import engine_setup
+from agentsup.daemon.assembly import calls
+from agentsup.mailbox.messages import attempts
+from agentsup.model.hook import CallFacts
+from agentsup.model.ids import CallId
 from agentsup.model.tool import Safety, Tool, ToolContext
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 once, alone, bounded = Claim("P2"), Claim("P3"), Claim("P6")
@@ -58,7 +65,7 @@ async def asked_once_more_and_done_once(home: Path) -> None:
         rule("go", APPEND, {"sleep": 20}, {"say": "it is in"}, nudge="hint"),
     ]
     with appending() as made:
-        async with House(home, [agent("main", rules)]) as house:
+        async with ProofDaemon(home, [agent("main", rules)]) as house:
             await house.say("main", "go")
             await once.comes(lambda: made, 10, "nothing was done")
             await asyncio.sleep(5)
@@ -78,7 +85,7 @@ async def a_switch_does_nothing_again(home: Path) -> None:
         fallback_options=spare,
     )
     with appending() as made:
-        async with House(home, [main]) as house:
+        async with ProofDaemon(home, [main]) as house:
             await house.say("main", "go")
             await once.comes(lambda: house.heard("it is in"), 60, "no answer came")
             once.holds(made == ["x"], f"it was done {len(made)} times")
@@ -88,7 +95,7 @@ async def a_sick_provider_hurts_no_others(home: Path) -> None:
     """One provider fails for many chats at once; an agent with another one answers as if alone."""
     sick = agent("sick", [rule(".*", trouble("server_error"))], provider="acme")
     good = agent("good", [rule("(.*)", {"say": "good $1"})], provider="fine")
-    async with House(home, [agent("main"), sick, good]) as house:
+    async with ProofDaemon(home, [agent("main"), sick, good]) as house:
         for number in range(8):
             await house.say("sick", "hello", f"sick-{number}")
         await asyncio.sleep(5)
@@ -108,7 +115,7 @@ async def one_message_opens_no_breaker(home: Path) -> None:
     """One message makes its provider fail whenever it comes; others with that provider do well."""
     odd = agent("odd", [rule("odd", trouble("server_error"))], provider="acme")
     good = agent("good", [rule("(.*)", {"say": "good $1"})], provider="acme")
-    async with House(home, [agent("main"), odd, good]) as house:
+    async with ProofDaemon(home, [agent("main"), odd, good]) as house:
         await house.say("odd", "odd", "odd")
         for number in range(10):
             await asyncio.sleep(1)
@@ -123,7 +130,7 @@ async def one_message_opens_no_breaker(home: Path) -> None:
 async def a_restart_begins_no_attempts_anew(home: Path) -> None:
     """A program that breaks is started once more in all, however often the daemon is killed."""
     main = agent("main", [rule("go", trouble("program_ended"))])
-    async with House(home, [main]) as house:
+    async with ProofDaemon(home, [main]) as house:
         await house.say("main", "go")
         for _ in range(2):
             await asyncio.sleep(0.4)
@@ -137,7 +144,7 @@ async def a_restart_begins_no_attempts_anew(home: Path) -> None:
 async def a_long_wait_is_told_once(home: Path) -> None:
     """A provider wants long pauses, again and again, and the daemon is killed in between."""
     main = agent("main", [rule("go", {"trouble": {"code": "rate_limited", "retry_after": 60}})])
-    async with House(home, [main]) as house:
+    async with ProofDaemon(home, [main]) as house:
         await house.say("main", "go")
         told = partial(house.heard, "tried again by itself")
         await once.comes(told, 20, "nobody was told of the wait")
@@ -151,7 +158,7 @@ async def a_long_wait_is_told_once(home: Path) -> None:
         once.holds(rows == 1, f"the same wait was told {rows} times")
 
 
-async def _failed_attempts(house: House, code: str = "server_error") -> int:
+async def _failed_attempts(house: ProofDaemon, code: str = "server_error") -> int:
     """Those on record; the last one of a message that fails for good is not."""
     rows = await house.database.read(
         lambda r: r.scalar("SELECT count(*) FROM attempts WHERE code = ?", (code,))
@@ -170,28 +177,18 @@ def _forgotten_calls(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_journal(patch: pytest.MonkeyPatch) -> None:
-    async def never(self: TurnHost, call: Any, name: str) -> None:
-        return None
+    """Each call is a new one."""
+    numbers = itertools.count()
 
-    patch.setattr(TurnHost, "_made_before", never)
-    patch.setattr(TurnHost, "_facts", _counted_on(TurnHost._facts))
+    def fresh(*args: Any, **more: Any) -> CallFacts:
+        made = CallFacts(*args, **more)
+        return replace(made, call_id=CallId(f"{made.call_id}:{next(numbers)}"))
 
-
-def _counted_on(facts: Any) -> Any:
-    """Each call a new one."""
-    numbers = iter(range(10**6))
-
-    def fresh(self: TurnHost, *args: Any, **more: Any) -> Any:
-        self._counts["earlier"] = 0
-        made = facts(self, *args, **more)
-        object.__setattr__(made, "call_id", f"{made.call_id}:{next(numbers)}")
-        return made
-
-    return fresh
+    patch.setattr(engine_host, "CallFacts", fresh)
 
 
 def _one_breaker(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(place, "provider_of", lambda *facts: "everybody")
+    patch.setattr(engine_setup, "provider_of", lambda *args, **more: "everybody")
 
 
 def _no_breaker(patch: pytest.MonkeyPatch) -> None:
@@ -199,7 +196,7 @@ def _no_breaker(patch: pytest.MonkeyPatch) -> None:
 
 
 def _hasty_breaker(patch: pytest.MonkeyPatch) -> None:
-    def failed(state: Breaker, now: float, policy: BreakerPolicy, *, was_probe: bool) -> Breaker:
+    def failed(breaker: Breaker, now: float, policy: BreakerPolicy, *, was_probe: bool) -> Breaker:
         return Breaker(2, now, policy.open_s)
 
     patch.setattr(breaker, "failed", failed)
@@ -210,11 +207,11 @@ def _no_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_word(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waiting, "tell_tx", lambda tx, message, **facts: False)
+    patch.setattr(provider_wait, "notify_wait_tx", lambda tx, message, **facts: False)
 
 
 def _no_note(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attempts, "told_wait_tx", lambda tx, message_id, at: True)
+    patch.setattr(attempts, "note_wait_notice_tx", lambda tx, message_id, at: True)
 
 
 PROOFS = (
@@ -252,12 +249,12 @@ PROOFS = (
         (Removal("attempts in memory only", _no_record),),
     ),
     Proof(
-        "a long wait is told once",
+        "a long wait is notified once",
         "P2",
         a_long_wait_is_told_once,
         (
-            Removal("nobody is told", _no_word),
-            Removal("nothing notes who was told", _no_note),
+            Removal("nobody is notified", _no_word),
+            Removal("nothing records who was notified", _no_note),
         ),
     ),
 )

@@ -1,21 +1,24 @@
 """P8: a question to a person is durable, single use and honest."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentsup.mailbox import answering, plain_answer
+from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.plain_answer import Said
-from agentsup.mailbox.rows import find_question
+from agentsup.mailbox.messages.rows import find_question
+from agentsup.mailbox.questions import plain_answer
+from agentsup.mailbox.questions.plain_answer import PlainAnswer
 from agentsup.model.errors import Conflict, Refused
-from agentsup.model.principal import Principal
 from agentsup.model.question import Question, QuestionState
-from agentsup.store.database import Reader
-from tests.component.proofs.house import EVA, House, agent
+from agentsup.store.transaction import Reader
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P8")
@@ -40,7 +43,7 @@ NAMES = [
 ]
 
 
-async def asked(house: House) -> str:
+async def asked(house: ProofDaemon) -> str:
     """Have a question asked; its id, as the person's button holds it."""
     await house.say("main", "ask")
 
@@ -53,7 +56,7 @@ async def asked(house: House) -> str:
     return shown()[0]
 
 
-async def press(house: House, question_id: str, answer: str) -> str:
+async def press(house: ProofDaemon, question_id: str, answer: str) -> str:
     """Press a button; empty if it was taken, else what the person is told."""
     try:
         await house.daemon.mailbox.answer(question_id, answer, EVA)
@@ -64,7 +67,7 @@ async def press(house: House, question_id: str, answer: str) -> str:
 
 async def an_old_button_works_once(home: Path) -> None:
     """A kill between question and answer; then the button is pressed twice."""
-    async with House(home, [agent("main", ASKS)]) as house:
+    async with ProofDaemon(home, [agent("main", ASKS)]) as house:
         question_id = await asked(house)
         await house.crash()
         await house.open()
@@ -80,7 +83,7 @@ async def an_old_button_works_once(home: Path) -> None:
 
 async def a_late_press_is_called_late(home: Path) -> None:
     """The deadline passes, the turn goes on without an answer, then comes the press."""
-    async with House(home, [agent("main", ASKS)]) as house:
+    async with ProofDaemon(home, [agent("main", ASKS)]) as house:
         question_id = await asked(house)
         await asyncio.sleep(59)
         claim.holds(not house.heard("you said"), "it expired before its deadline")
@@ -93,7 +96,7 @@ async def a_late_press_is_called_late(home: Path) -> None:
 
 async def of_two_presses_one_wins(home: Path) -> None:
     """Two people press different buttons in the same instant."""
-    async with House(home, [agent("main", ASKS)]) as house:
+    async with ProofDaemon(home, [agent("main", ASKS)]) as house:
         question_id = await asked(house)
         told = await asyncio.gather(
             *(press(house, question_id, answer) for answer in ("yes", "no"))
@@ -104,8 +107,9 @@ async def of_two_presses_one_wins(home: Path) -> None:
 
 
 async def a_plain_text_answers_once(home: Path) -> None:
-    """The next text of a chat is the answer; the same text, heard again, is none to the next question."""
-    async with House(home, [agent("main", NAMES)]) as house:
+    """The next text of a chat is the answer; the same text, heard again, is none to the next
+    question."""
+    async with ProofDaemon(home, [agent("main", NAMES)]) as house:
         await house.say("main", "begin")
         await claim.comes(lambda: house.heard("Your name?"), 10, "no question was shown")
         for heard in range(2):  # as a platform gives it again after a crash
@@ -114,7 +118,7 @@ async def a_plain_text_answers_once(home: Path) -> None:
             claim.holds(not house.heard("known"), f"heard {heard + 1} times, it answered both")
 
 
-async def said(house: House, text: str) -> None:
+async def said(house: ProofDaemon, text: str) -> None:
     """One text of a person, each time the same to its platform."""
     await house.daemon.inbox.say(
         agent_name="main",
@@ -144,12 +148,12 @@ def _checked_outside(patch: pytest.MonkeyPatch) -> None:
     """The state is looked at first, and the answer written in another transaction."""
     original = Mailbox.answer
 
-    async def answer(self: Mailbox, question_id: str, text: str, by: Principal) -> Question:
+    async def answer(self: Mailbox, question_id: str, *args: Any, **more: Any) -> Question:
         question = await self.question(question_id)
         if question.state is not QuestionState.OPEN:
             raise Conflict(f"answered by {question.answered_by}")
         await asyncio.sleep(0.1)
-        return await original(self, question_id, text, by)
+        return await original(self, question_id, *args, **more)
 
     patch.setattr(Mailbox, "answer", answer)
     patch.setattr(answering, "find_question", _always_open)
@@ -178,9 +182,9 @@ def _no_ledger_of_answers(patch: pytest.MonkeyPatch) -> None:
     """Where each text is another one to the ledger."""
     texts = count()
 
-    async def answer(self: Mailbox, text: Said) -> Question | None:
-        again = replace(text, external_id=f"{text.external_id} {next(texts)}")
-        return await plain_answer.answer(self.desk, self._db, again)
+    async def answer(self: Mailbox, said: PlainAnswer) -> Question | None:
+        again = replace(said, external_id=f"{said.external_id} {next(texts)}")
+        return await plain_answer.answer(self.context, self._db, again)
 
     patch.setattr(Mailbox, "answer_plain", answer)
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
+from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.matrix import deliver, sender
-from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
-from agentsup.channels.matrix.errors import FateUnknown, RateLimited
+from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.sender import Sender
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay
-from agentsup.testing.mail import MailRig
-from agentsup.testing.matrix_rooms import Rooms
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.relay import Relay
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.matrix_rooms import Rooms
 
 P2, P3 = Claim("P2"), Claim("P3")
 ROOM = "!room:localhost"
@@ -29,17 +30,17 @@ DAY_S = 26 * 3_600.0
 class Bot:
     """What a process has of a Matrix bot: way out, channel, relay."""
 
-    def __init__(self, mail: MailRig, rooms: Rooms, folder: Path) -> None:
+    def __init__(self, mail: MailboxFixture, rooms: Rooms, folder: Path) -> None:
         self.mail, self.rooms, self.folder = mail, rooms, folder
         self.boots = 0
         self._owner = TaskOwner("bot", on_error=lambda task, error: None)
 
     async def begin(self) -> None:
         self.boots += 1
-        self.sender = Sender(self.rooms, self.mail.clock)
+        self.sender = Sender(self.rooms, self.mail.clock)  # type: ignore[arg-type]  # a twin of what is used
         channel = MatrixChannel(self.mail.clock)
-        settings = MatrixSettings(self.folder)
-        channel.attach("ann", BotHandle(self.rooms, self.sender, lambda: settings))
+        settings = DeliverySettings(self.folder)
+        channel.attach("ann", BotHandle(self.rooms, self.sender, lambda: settings))  # type: ignore[arg-type]  # a twin of what is used
         relay = Relay(
             self.mail.db,
             self.mail.clock,
@@ -72,7 +73,7 @@ class Bot:
 
 @asynccontextmanager
 async def a_bot(folder: Path) -> AsyncIterator[Bot]:
-    mail = await MailRig.open(folder)
+    mail = await MailboxFixture.open(folder)
     bot = Bot(mail, Rooms(mail.clock), folder)
     await bot.begin()
     try:
@@ -86,7 +87,7 @@ async def a_piece_is_sent_again_and_shown_once(home: Path) -> None:
     """Lost answers, a kill before the mark; and a kill so long ago that nobody remembers."""
     home.mkdir(exist_ok=True)
     async with a_bot(home) as bot:
-        bot.rooms.after["send"] = [FateUnknown("cut"), FateUnknown("cut")]
+        bot.rooms.after["send"] = [OutcomeUnknown("cut"), OutcomeUnknown("cut")]
         await bot.add("one")
         await bot.mail.clock.sleep(60.0)
         bot.rooms.after["send"] = [asyncio.Event().wait]
@@ -164,11 +165,11 @@ def _a_key_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _keys_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "KEY_KEPT_MS", 10**15)
+    monkeypatch.setattr(deliver, "KEY_STORED_MS", 10**15)
 
 
 def _impatient_courtesies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "_PATIENCE", 1.0)
+    monkeypatch.setattr(sender, "LOW_PRIORITY_PAUSE", 1.0)
 
 
 PROOFS = (

@@ -1,16 +1,17 @@
 """P3: a sick tool server costs the agent whose it is, and nobody else."""
 
+from __future__ import annotations
+
 import asyncio
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from agentsup.agents.mcp import servers, wire
 from agentsup.agents.stack import AgentStack
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P3")
@@ -22,16 +23,18 @@ def _program(code: str, *args: str) -> dict[str, object]:
 
 
 SILENT = _program("import time; time.sleep(3600)")
-FLOOD = """
+LINES = 400
+FLOOD = f"""
 import os, sys
-while os.write(1, b"no protocol at all\\n" * 4000):
-    open(sys.argv[1], "w").close()
+written = open(sys.argv[1], "ab", buffering=0)
+while os.write(1, b"no protocol at all\\n" * {LINES}):
+    written.write(b".")
 """
-"""The first of it has been read when the file is there: a pipe does not hold that much."""
+"""Notes each piece that somebody took from it."""
 DYING = _program("import sys; sys.exit('no database')")
 START_S, ANSWER_S, LAG_S = 5.0, 11.0, 0.04
-SHARE = 0.4
-"""Of a processor, while nobody says anything; whoever reads a flood as it comes takes all there is."""
+LINES_A_SECOND, AT_ONCE = 3_000, 4 * LINES
+"""At most while it floods: three times the pace. Whoever reads as it comes takes 100,000 a second."""
 
 
 async def a_sick_server_delays_nobody(home: Path) -> None:
@@ -44,7 +47,7 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         "flood": _program(FLOOD, str(flooding)),
         "missing": {"command": "no-such-program"},
     }
-    async with House(
+    async with ProofDaemon(
         home, [agent("main"), agent("bad", RULES, mcp=sick), agent("good", RULES)], is_real=True
     ) as house:
         await claim.comes(
@@ -53,9 +56,15 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         await house.say("good", "one", "good-1")
         await claim.comes(lambda: house.heard("said one"), ANSWER_S, "the neighbour was held up")
         await claim.comes(flooding.exists, ANSWER_S, "nothing floods")
+        taken = flooding.stat().st_size
+        for _ in range(20):  # until what is read ahead is full
+            await asyncio.sleep(0.05)
+            before, taken = taken, flooding.stat().st_size
+            if taken == before:
+                break
         late = []
         loop = asyncio.get_running_loop()
-        since_s, used_s = loop.time(), time.process_time()
+        since_s = loop.time()
         for _ in range(60):
             began = loop.time()
             await asyncio.sleep(0.01)
@@ -63,8 +72,11 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         claim.holds(
             statistics.median(late) < LAG_S, f"the loop was late by {statistics.median(late):.3f} s"
         )
-        share = (time.process_time() - used_s) / (loop.time() - since_s)
-        claim.holds(share < SHARE, f"a flood took {share:.0%} of a processor")
+        lines = LINES * (flooding.stat().st_size - taken)
+        claim.holds(
+            lines <= AT_ONCE + LINES_A_SECOND * (loop.time() - since_s),
+            f"{lines} lines of a flood were read",
+        )
         lives = house.unit("bad").child.status.life
         await house.say("bad", "two", "bad-1")
         await claim.comes(
@@ -98,7 +110,7 @@ def _turns_wait_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_pace(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "_AHEAD_S", 1e9)
+    patch.setattr(wire, "AHEAD_S", 1e9)
     patch.setattr(wire, "MAX_GARBAGE", 10**12)
 
 

@@ -1,5 +1,7 @@
 """P5: stop means stop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
@@ -10,16 +12,19 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines import guard
-from agentsup.engines.guard import RunLimits, open_guarded
-from agentsup.kit import procgroup
-from agentsup.kit.procgroup import GroupRecord, ProcessGroup
+from agentsup.engines.guard import guard
+from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard.rules import RunLimits
+from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit.clock import Clock
+from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.strays import LiveGroups
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.values import StopCounts
+from agentsup.mailbox.messages.values import StopCounts
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineEvent,
     EngineHost,
     EngineSession,
@@ -28,10 +33,10 @@ from agentsup.model.engine import (
     TextDelta,
 )
 from agentsup.model.principal import Principal
-from agentsup.testing.daemon_process import group_members
-from agentsup.testing.engine_host import MemoryHost, segment
-from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.daemon_process import group_members
+from tests.support.engine_host import MemoryHost, segment
 
 claim = Claim("P5")
 TREE = [
@@ -45,7 +50,9 @@ async def a_stop_ends_whole_process_groups(home: Path) -> None:
     """Two engines with children that ignore TERM; then everything is stopped."""
     groups: list[int] = []
     try:
-        async with House(home, [agent("main", TREE), agent("ann", TREE)], is_real=True) as house:
+        async with ProofDaemon(
+            home, [agent("main", TREE), agent("ann", TREE)], is_real=True
+        ) as house:
             for name in ("main", "ann"):
                 await house.say(name, "spawn")
             async with asyncio.timeout(10):
@@ -69,7 +76,7 @@ async def a_stop_ends_whole_process_groups(home: Path) -> None:
 
 async def what_was_stopped_stays_stopped(home: Path) -> None:
     """A running turn and a queue are stopped; time passes, and the daemon starts anew."""
-    async with House(home, [agent("main", SLOW)]) as house:
+    async with ProofDaemon(home, [agent("main", SLOW)]) as house:
         for number in range(4):
             await house.say("main", f"{number}")
         await asyncio.sleep(1)
@@ -108,7 +115,7 @@ class Deaf:
                 await asyncio.sleep(left_s)
         await asyncio.sleep(60)
         self.works_on = True
-        yield Done("ok", text="too late")
+        yield EngineDone("ok", text="too late")
 
 
 async def who_was_left_behind_does_nothing_more(home: Path) -> None:
@@ -128,17 +135,19 @@ async def who_was_left_behind_does_nothing_more(home: Path) -> None:
 
 
 def _leader_only(patch: pytest.MonkeyPatch) -> None:
-    def signal_leader(self: ProcessGroup, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
+    async def sweep(
+        records: Iterable[GroupRecord],
+        detached: Iterable[GroupRecord] = (),
+        *,
+        clock: Clock | None = None,
+    ) -> list[GroupRecord]:
         return []
 
-    patch.setattr(ProcessGroup, "_signal", signal_leader)
-    patch.setattr(ProcessGroup, "_has_members", lambda self: False)
-    patch.setattr(ProcessGroup, "_find_strays", lambda self: False)
-    patch.setattr(procgroup, "sweep", sweep)
+    patch.setattr(os, "killpg", os.kill)
+    patch.setattr(procgroup, "members", lambda pgid: [])
+    patch.setattr(LiveGroups, "orphans_of", lambda self, detached, goes_on: [])
+    patch.setattr(proctable, "descendants", lambda roots: [])
+    patch.setattr(leftovers, "sweep", sweep)
 
 
 def _left_to_itself(patch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,18 @@
 """P6: no storm, no deadlock."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox import accept, waits
-from agentsup.mailbox.bus import InterAgentBus
+from agentsup.mailbox.mail.bus import InterAgentBus
+from agentsup.mailbox.queue import accept, waits
 from agentsup.model.errors import WouldDeadlock
-from agentsup.testing.mail import MailRig
-from tests.component.proofs.house import QUICK_CONFIG, House, agent
+from tests.component.proofs.house import QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.mailbox_fixture import MailboxFixture
 
 claim = Claim("P6")
 MOST = 30
@@ -35,7 +37,7 @@ async def a_storm_ends(home: Path) -> None:
         agent("ann", asks("ask_agent_async", "bob", new_session=True)),
         agent("bob", asks("ask_agent_async", "ann", new_session=True)),
     ]
-    async with House(home, agents, config=config) as house:
+    async with ProofDaemon(home, agents, config=config) as house:
         await house.say("ann", "go")
         for _ in range(60):
             await asyncio.sleep(1)
@@ -54,7 +56,7 @@ async def a_request_never_comes_back_to_its_asker(home: Path) -> None:
         agent("ann", asks("ask_agent", "bob")),
         agent("bob", asks("ask_agent", "ann")),
     ]
-    async with House(home, agents) as house:
+    async with ProofDaemon(home, agents) as house:
         await house.say("ann", "go")
         await claim.comes(
             lambda: house.heard("already waiting on this request (ann → bob)"),
@@ -65,7 +67,7 @@ async def a_request_never_comes_back_to_its_asker(home: Path) -> None:
 
 async def a_wait_that_closes_a_cycle_is_refused(home: Path) -> None:
     """ann's turn waits for bob's, bob's for cat's, and cat's would wait for ann's."""
-    rig = await MailRig.open(home)
+    rig = await MailboxFixture.open(home)
     try:
         leases = {}
         for name in ("ann", "bob", "cat"):
@@ -86,12 +88,12 @@ async def a_wait_that_closes_a_cycle_is_refused(home: Path) -> None:
 
 
 def _no_bounds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accept, "_check_bounds", lambda desk, tx, new: None)
-    patch.setattr(InterAgentBus, "_check_path", lambda self, sender, target, path: None)
+    patch.setattr(accept, "check_bounds", lambda ctx, tx, new: None)
+    patch.setattr(InterAgentBus, "check_path", lambda self, sender, target, path: None)
 
 
 def _no_wait_graph(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waits, "_chain", lambda desk, reader, start, goal: [])
+    patch.setattr(waits, "targets", lambda ctx, reader, message_id: [])
 
 
 PROOFS = (

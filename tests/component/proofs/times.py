@@ -1,5 +1,7 @@
 """P1, P2: each time of a schedule comes once or is on record, whatever is killed meanwhile."""
 
+from __future__ import annotations
+
 import asyncio
 from functools import partial
 from pathlib import Path
@@ -8,11 +10,12 @@ from typing import Any
 import pytest
 
 from agentsup.model.principal import OPERATOR
-from agentsup.model.task import NewSchedule, NewTask, Run, RunKind
-from agentsup.store.database import Tx
-from agentsup.tasks import rows, scheduler, schedules, slots
+from agentsup.model.task import NewSchedule, NewTask, Run, RunKind, TaskAction
+from agentsup.store.database import Database
+from agentsup.store.transaction import Tx
+from agentsup.tasks import rows, scheduler, schedules, slot_times
 from agentsup.tasks.starting import Starter
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 lost = Claim("P1")
@@ -22,7 +25,7 @@ PERIOD_S = 120
 SETTLING = "schedule.settle"
 
 
-async def plan(house: House) -> str:
+async def plan(house: ProofDaemon) -> str:
     """Something for every two minutes from now on; the id of the task."""
     new = NewTask("water the garden", schedule=NewSchedule(every_s=PERIOD_S))
     hub = house.daemon.api._deps.tasks
@@ -30,14 +33,14 @@ async def plan(house: House) -> str:
     return (await hub.create(new, caller=OPERATOR)).task_id
 
 
-async def killed_in_time(house: House) -> None:
+async def killed_in_time(house: ProofDaemon) -> None:
     """The next time comes, the store dies once the scheduler has written, and a new life begins."""
     write, runner = house.database.write, house._runner
     assert runner is not None
     killed = asyncio.Event()
 
-    async def write_and_die(fn: Any, *, name: str = "", urgent: bool = False) -> Any:
-        result = await write(fn, name=name, urgent=urgent)
+    async def write_and_die(fn: Any, *args: Any, name: str = "", **how: Any) -> Any:
+        result = await write(fn, *args, name=name, **how)
         if name == SETTLING:
             runner.kill()
             killed.set()
@@ -53,21 +56,23 @@ async def killed_in_time(house: House) -> None:
 
 async def no_time_is_lost(home: Path) -> None:
     """Killed in its time, then down for five more."""
-    async with House(home, [agent("main", DONE)]) as house:
+    async with ProofDaemon(home, [agent("main", DONE)]) as house:
         task_id = await plan(house)
         await killed_in_time(house)
         await house.close()
         await asyncio.sleep(5 * PERIOD_S)
         await house.open()
         await asyncio.sleep(20)
-        kept = await house.sql("SELECT why FROM runs WHERE task_id = ?", task_id)
+        kept = await house.sql("SELECT skip_reason FROM runs WHERE task_id = ?", task_id)
         lost.holds(len(kept) == 6, f"6 times have come and {len(kept)} are on record")
-        lost.holds([why for (why,) in kept].count("") == 2, "one run for those missed is wanted")
+        lost.holds(
+            [reason for (reason,) in kept].count(None) == 2, "one run for those missed is wanted"
+        )
 
 
 async def no_time_comes_twice(home: Path) -> None:
     """Killed in its time, three times."""
-    async with House(home, [agent("main", DONE)]) as house:
+    async with ProofDaemon(home, [agent("main", DONE)]) as house:
         await plan(house)
         for times in (1, 2, 3):
             await killed_in_time(house)
@@ -75,12 +80,38 @@ async def no_time_comes_twice(home: Path) -> None:
             twice.holds(done == times, f"{done} runs for {times} times")
 
 
+async def no_reminder_is_lost_or_told_twice(home: Path) -> None:
+    """Killed in its time, three times."""
+    async with ProofDaemon(home, [agent("main", DONE)]) as house:
+        hub = house.daemon.api._deps.tasks
+        assert hub is not None
+        times = NewSchedule(every_s=PERIOD_S)
+        await hub.create(
+            NewTask("water the garden", schedule=times, does=TaskAction.TELL), caller=OPERATOR
+        )
+        for count in (1, 2, 3):
+            await killed_in_time(house)
+            ((told,),) = await house.sql("SELECT count(*) FROM outbox WHERE kind = 'notice'")
+            (lost if told < count else twice).holds(
+                told == count, f"told {told} times for {count} times"
+            )
+
+
+def _told_apart(patch: pytest.MonkeyPatch) -> None:
+    """The time of a reminder is not recorded with what is told."""
+
+    def start_slot_tx(self: Starter, tx: Tx, task_id: str, slot_at: int) -> None:
+        return None
+
+    patch.setattr(Starter, "start_slot_tx", start_slot_tx)
+
+
 def _moved_on_first(patch: pytest.MonkeyPatch) -> None:
     _settled_in_two(patch, is_moved_first=True)
 
 
 def _moved_on_later(patch: pytest.MonkeyPatch) -> None:
-    def start_slot_tx(self: Starter, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run:
+    def start_slot_tx(self: Starter, tx: Tx, task_id: str, slot_at: int) -> Run:
         task = rows.need_task(tx, task_id)
         return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None)
 
@@ -91,23 +122,29 @@ def _moved_on_later(patch: pytest.MonkeyPatch) -> None:
 def _settled_in_two(patch: pytest.MonkeyPatch, *, is_moved_first: bool) -> None:
     """The run and the next time in transactions of their own."""
 
-    async def settle(self: scheduler.Scheduler, task_id: str, now: int) -> None:
-        kept = await self._database.read(lambda reader: schedules.get(reader, task_id))
+    write = Database.write
+
+    async def in_two(self: Database, fn: Any, *args: Any, **more: Any) -> Any:
+        if not (isinstance(fn, partial) and fn.func is scheduler.settle_tx):
+            return await write(self, fn, *args, **more)
+        task_id, now, starter = (fn.keywords[each] for each in ("task_id", "now", "starter"))
+        kept = await self.read(lambda reader: schedules.get(reader, task_id))
         assert kept is not None
-        due = slots.due(kept, now)
+        due = slot_times.due(kept, now)
         assert due.last_at is not None
 
         def move(tx: Tx, last_at: int) -> None:
             schedules.advance_tx(tx, task_id, next_at=due.next_at, last_at=last_at)
 
         def start(tx: Tx) -> None:
-            self._starter.start_slot_tx(tx, task_id, due.run_at[-1], at=now)
+            starter.start_slot_tx(tx, task_id, due.run_at[-1])
 
         steps = (partial(move, last_at=due.last_at), start)
         for step in steps if is_moved_first else reversed(steps):
-            await self._database.write(step, name=SETTLING)
+            await self.write(step, **more)
+        return None
 
-    patch.setattr(scheduler.Scheduler, "_settle", settle)
+    patch.setattr(Database, "write", in_two)
 
 
 def _forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -118,6 +155,15 @@ def _forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 PROOFS = (
+    Proof(
+        "no reminder is lost or told twice",
+        "P1",
+        no_reminder_is_lost_or_told_twice,
+        (
+            Removal("the next time written before the text", _moved_on_first),
+            Removal("times that tell nothing", _told_apart),
+        ),
+    ),
     Proof(
         "no time of a schedule is lost",
         "P1",

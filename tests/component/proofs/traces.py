@@ -1,4 +1,7 @@
-"""Traces stand beside the work: a store that takes none holds up nobody, and what a kill cut is told."""
+"""Traces stand beside the work: a store that takes none holds up nobody, and what a kill cut is
+told."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
@@ -9,12 +12,12 @@ from unittest import mock
 
 import pytest
 
-from agentsup.agents.turn import TurnHandler
+from agentsup.agents.turn.handler import TurnHandler
 from agentsup.observe.traces import rows
 from agentsup.observe.traces.buffer import SpanBuffer
 from agentsup.observe.traces.span import Span
 from agentsup.store.database import Database
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 alone, told = Claim("P3"), Claim("P9")
@@ -26,10 +29,10 @@ def no_store_for_spans() -> Iterator[None]:
     """The store never answers about spans; for all else it is as ever."""
     write = Database.write
 
-    async def refusing(self: Database, fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def refusing(self: Database, fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         if name == "traces.write":
             await asyncio.Event().wait()
-        return await write(self, fn, name=name, **more)
+        return await write(self, fn, *args, name=name, **more)
 
     with mock.patch.object(Database, "write", refusing):
         yield
@@ -38,7 +41,7 @@ def no_store_for_spans() -> Iterator[None]:
 async def spans_hold_up_nobody(home: Path) -> None:
     """While nothing of a trace can be written, turns go on, and what waits is bounded."""
     with no_store_for_spans():
-        async with House(home, [agent("main")]) as house:
+        async with ProofDaemon(home, [agent("main")]) as house:
             recorder = house.daemon.traces.recorder
             recorder._buffer._most = ROOM
             for number in range(20):
@@ -55,7 +58,7 @@ async def spans_hold_up_nobody(home: Path) -> None:
 async def a_cut_turn_is_told(home: Path) -> None:
     """A turn that was under way at a kill stands in its trace as interrupted, not as running."""
     slow = [{"match": "slow", "steps": [{"sleep": 100}, {"say": "late"}]}]
-    async with House(home, [agent("main", slow)]) as house:
+    async with ProofDaemon(home, [agent("main", slow)]) as house:
         message_id = await house.say("main", "slow")
         await asyncio.sleep(5)
         await house.crash()
@@ -75,11 +78,11 @@ async def a_cut_turn_is_told(home: Path) -> None:
 def _written_by_the_turn(patch: pytest.MonkeyPatch) -> None:
     handle = TurnHandler.handle
 
-    async def attached(self: TurnHandler, work: Any) -> None:
+    async def attached(self: TurnHandler, work: Any, start: Any = None) -> None:
         try:
-            await handle(self, work)
+            await handle(self, work, start)
         finally:
-            recorder = self._services.tracer._put.__self__  # type: ignore[attr-defined]  # the daemon's own
+            recorder = self._services.tracer.put.__self__  # type: ignore[attr-defined]  # the daemon's own
             await recorder._write_all(settle=False)
 
     patch.setattr(TurnHandler, "handle", attached)
@@ -107,7 +110,7 @@ PROOFS = (
         ),
     ),
     Proof(
-        "a cut turn is told",
+        "an interrupted turn is shown as one",
         "P9",
         a_cut_turn_is_told,
         (Removal("spans of earlier boots left running", _not_interrupted),),

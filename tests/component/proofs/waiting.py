@@ -1,4 +1,7 @@
-"""P8, P3, P2: a program that waits for a person keeps nobody else waiting, and outlives whatever comes."""
+"""P8, P3, P2: a program that waits for a person keeps nobody else waiting, and outlives whatever
+comes."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -9,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents import host
-from agentsup.agents.host import TurnHost
+from agentsup.agents.turn import engine_host
+from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.approvals import rules
-from agentsup.mailbox import ending
-from agentsup.mailbox.pump import Pump, Work
-from agentsup.mailbox.slots import TurnSlot
+from agentsup.mailbox.lifecycle import ending
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.pump import Pump
+from agentsup.mailbox.work.slots import TurnSlot
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineHost,
     EngineSpec,
     Permission,
@@ -26,7 +30,7 @@ from agentsup.model.engine import (
     ToolFinished,
 )
 from agentsup.model.errors import Conflict
-from tests.component.proofs.house import EVA, House
+from tests.component.proofs.house import EVA, ProofDaemon
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim, others, once, bounds = Claim("P8"), Claim("P3"), Claim("P2"), Claim("P7")
@@ -51,13 +55,13 @@ class Program:
         self.said: list[Permission] = []
         self._host: EngineHost
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
         self._host = host
         return self
 
     async def run(self, segment: Segment) -> Any:
         if segment.text == "hi":
-            yield Done("ok", text="it said: hi")
+            yield EngineDone("ok", text="it said: hi")
             return
         self.runs += 1
         for request_id, tool, args in self._asks(self.runs):
@@ -67,22 +71,22 @@ class Program:
                 self.done.append(str(args.get("command") or args.get("file_path")))
                 if self._told:
                     yield ToolFinished(tool, True, "done")
-        yield Done("ok", text="it said: done")
+        yield EngineDone("ok", text="it said: done")
 
     async def close(self) -> None:
         return
 
 
 @asynccontextmanager
-async def house_of(home: Path, program: Program, **fields: Any) -> AsyncIterator[House]:
+async def house_of(home: Path, program: Program, **fields: Any) -> AsyncIterator[ProofDaemon]:
     ann = {"name": "ann", "engine": "command", **fields}
     engines = {"command": lambda: program}
     agents = [{"name": "main", "engine": "scripted", "engine_options": {"rules": []}}, ann]
-    async with House(home, agents, config=LONG, engines=engines) as house:
+    async with ProofDaemon(home, agents, config=LONG, engines=engines) as house:
         yield house
 
 
-async def asked(house: House, number: int = 1) -> str:
+async def asked(house: ProofDaemon, number: int = 1) -> str:
     """The open question, the how manieth in all."""
 
     def shown() -> list[str]:
@@ -92,11 +96,11 @@ async def asked(house: House, number: int = 1) -> str:
     return shown()[-1]
 
 
-async def asked_of(house: House) -> int:
+async def asked_of(house: ProofDaemon) -> int:
     return int((await house.sql("SELECT count(*) FROM questions"))[0][0])
 
 
-async def end(house: House, promise: Claim = claim) -> None:
+async def end(house: ProofDaemon, promise: Claim = claim) -> None:
     await promise.comes(lambda: house.heard("it said: done"), 600, "the turn did not end")
 
 
@@ -165,8 +169,8 @@ async def what_is_under_way_is_not_cut_off(home: Path) -> None:
         question = await asked(house)
         stack = house.unit("ann").stack
         assert stack is not None
-        (work,) = stack._pump.in_flight
-        work.slot.let_go()
+        (work,) = stack.in_flight
+        work.slot.suspend()
         await asyncio.sleep(10)
         await house.daemon.mailbox.answer(question, "once", EVA)
         await once.comes(
@@ -219,19 +223,19 @@ def _slot_kept(patch: pytest.MonkeyPatch) -> None:
 
 def _queued_again(patch: pytest.MonkeyPatch) -> None:
     """What left its lease runs again, whether or not somebody is being asked."""
-    patch.setattr(ending, "_is_asked", lambda tx, message: False)
+    patch.setattr(ending, "is_asked", lambda reader, message_id: False)
 
 
 def _known_by_words(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(host, "essence", lambda name, args: args)
+    patch.setattr(engine_host, "essence", lambda name, args: args)
 
 
 def _nobody_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pump, "_leave", lambda self, work: False)
+    patch.setattr(Pump, "suspend", lambda self, work: False)
 
 
 def _whoever_asks_let_go(patch: pytest.MonkeyPatch) -> None:
-    original = Pump._leave
+    original = Pump.suspend
 
     def leave(self: Pump, work: Work) -> bool:
         busy, work.busy = work.busy, 0
@@ -240,7 +244,7 @@ def _whoever_asks_let_go(patch: pytest.MonkeyPatch) -> None:
         finally:
             work.busy = busy
 
-    patch.setattr(Pump, "_leave", leave)
+    patch.setattr(Pump, "suspend", leave)
 
 
 def _known_by_id(patch: pytest.MonkeyPatch) -> None:
@@ -261,10 +265,10 @@ def _each_call_by_itself(patch: pytest.MonkeyPatch) -> None:
 
 PROOFS = (
     Proof(
-        "who waits for leave keeps no slot",
+        "a turn that waits for approval keeps no slot",
         "P3",
         who_waits_for_leave_keeps_no_slot,
-        (Removal("a slot kept by who waits", _slot_kept),),
+        (Removal("a slot kept during the wait", _slot_kept),),
     ),
     Proof(
         "a question outlives its program",

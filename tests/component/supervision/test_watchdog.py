@@ -1,14 +1,16 @@
 """The watchdog in virtual time."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 
 import pytest
 
-from agentsup.kit.clock import LoopClock
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
 from agentsup.supervision.watchdog import Watchdog
+from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual
 

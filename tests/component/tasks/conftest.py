@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.testing.task_rig import TaskRig
+from tests.support.task_fixture import TaskFixture
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[TaskRig]:
-    rig = await TaskRig.open(tmp_path)
+async def rig(tmp_path: Path) -> AsyncIterator[TaskFixture]:
+    rig = await TaskFixture.open(tmp_path)
     yield rig
     await rig.close()

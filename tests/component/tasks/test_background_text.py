@@ -1,10 +1,12 @@
 """Work in the background is not written into the chat while it is done: its result is one message."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.observe.live import LiveHub
-from agentsup.testing.household import agent
 from tests.component.conftest import Open
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
-from agentsup.model.message import DeliverTo, Kind, text_of
+from agentsup.model.message import DeliverTo, MessageKind, text_of
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import DeliveryState, NewSchedule, Task, TaskState
 from agentsup.tasks.scheduler import settle_tx
-from agentsup.testing.mail import BOB
-from agentsup.testing.task_rig import ANN, BEN, TaskRig
+from tests.support.mailbox_fixture import BOB
+from tests.support.task_fixture import ANN, BEN, TaskFixture
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve")
 CHAT = DeliverTo("chat", agent_id="ann", channel="console", conversation="c1")
 
 
-async def test_a_task_is_where_its_run_is(rig: TaskRig) -> None:
+async def test_a_task_is_where_its_run_is(rig: TaskFixture) -> None:
     task = await rig.create(name="sheep")
     assert (task.state, task.runs, task.agent_id) == (TaskState.QUEUED, 1, "ann")
     lease = await rig.mail.one()
-    assert lease.message.kind is Kind.TASK
+    assert lease.message.kind is MessageKind.TASK
     assert (await rig.again(task)).state is TaskState.RUNNING
     await rig.mail.finish(lease, "twelve")
     task = await rig.again(task)
@@ -32,14 +32,14 @@ async def test_a_task_is_where_its_run_is(rig: TaskRig) -> None:
     await rig.mail.check()
 
 
-async def test_a_failed_run_fails_its_task(rig: TaskRig) -> None:
+async def test_a_failed_run_fails_its_task(rig: TaskFixture) -> None:
     task = await rig.create()
     await rig.mail.fail(await rig.mail.one(), "no sheep")
     task = await rig.again(task)
     assert (task.state, task.error_text) == (TaskState.FAILED, "no sheep")
 
 
-async def test_a_key_gives_the_same_task(rig: TaskRig) -> None:
+async def test_a_key_gives_the_same_task(rig: TaskFixture) -> None:
     one = await rig.create(idempotency_key="k")
     two = await rig.create(idempotency_key="k")
     assert one.task_id == two.task_id
@@ -49,13 +49,13 @@ async def test_a_key_gives_the_same_task(rig: TaskRig) -> None:
     assert other.task_id != one.task_id
 
 
-async def test_many_creates_under_one_key_at_once_are_one(rig: TaskRig) -> None:
+async def test_many_creates_under_one_key_at_once_are_one(rig: TaskFixture) -> None:
     made = await asyncio.gather(*(rig.create(idempotency_key="k") for _ in range(20)))
     assert len({task.task_id for task in made}) == 1
     assert len(await rig.mail.claim()) == 1
 
 
-async def test_results_come_back_as_one_turn_of_the_caller(rig: TaskRig) -> None:
+async def test_results_come_back_as_one_turn_of_the_caller(rig: TaskFixture) -> None:
     await rig.mail.put("please count", agent="ann")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -64,26 +64,28 @@ async def test_results_come_back_as_one_turn_of_the_caller(rig: TaskRig) -> None
     assert run.message.message_id == task.current_run
     await rig.mail.finish(run, "twelve")
     task = await rig.again(task)
-    assert await rig.hub.delivery(task) is DeliveryState.PENDING
+    assert (await rig.hub.card(task.task_id, caller=OPERATOR)).delivery is DeliveryState.PENDING
     reply = await rig.mail.one()
-    assert reply.message.kind is Kind.REPLY
+    assert reply.message.kind is MessageKind.REPLY
     assert reply.message.session_id == turn.message.session_id
     assert (reply.message.text, reply.message.deliver_to.kind) == ("twelve", "chat")
     await rig.mail.finish(reply, "twelve sheep")
-    assert await rig.hub.delivery(task) is DeliveryState.PENDING  # not shown to the person yet
+    assert (
+        await rig.hub.card(task.task_id, caller=OPERATOR)
+    ).delivery is DeliveryState.PENDING  # not shown to the person yet
 
 
-async def test_a_cancel_during_delivery_changes_no_result(rig: TaskRig) -> None:
+async def test_a_cancel_during_delivery_changes_no_result(rig: TaskFixture) -> None:
     task = await rig.create(deliver_to=CHAT)
     await rig.mail.finish(await rig.mail.one(), "twelve")
     with pytest.raises(Conflict, match="already done"):
         await rig.hub.cancel(task.task_id, caller=OPERATOR)
     task = await rig.again(task)
     assert (task.state, task.result) == (TaskState.DONE, "twelve")
-    assert await rig.hub.delivery(task) is DeliveryState.PENDING
+    assert (await rig.hub.card(task.task_id, caller=OPERATOR)).delivery is DeliveryState.PENDING
 
 
-async def test_an_ended_task_goes_on_in_its_session(rig: TaskRig) -> None:
+async def test_an_ended_task_goes_on_in_its_session(rig: TaskFixture) -> None:
     task = await rig.create()
     first = await rig.mail.one()
     await rig.mail.finish(first, "twelve")
@@ -93,11 +95,11 @@ async def test_an_ended_task_goes_on_in_its_session(rig: TaskRig) -> None:
     assert second.message.session_id == first.message.session_id
     assert second.message.message_id != first.message.message_id
     await rig.mail.finish(second, "three")
-    runs = await rig.hub.runs(task.task_id, caller=OPERATOR)
+    runs = (await rig.hub.card(task.task_id, caller=OPERATOR)).runs
     assert [(run.run_no, run.result) for run in runs] == [(2, "three"), (1, "twelve")]
 
 
-async def test_a_failed_resume_keeps_the_session(rig: TaskRig) -> None:
+async def test_a_failed_resume_keeps_the_session(rig: TaskFixture) -> None:
     task = await rig.create()
     first = await rig.mail.one()
     await rig.mail.finish(first, "twelve")
@@ -107,7 +109,7 @@ async def test_a_failed_resume_keeps_the_session(rig: TaskRig) -> None:
     assert (await rig.mail.one()).message.session_id == first.message.session_id
 
 
-async def test_what_works_is_not_resumed_and_not_deleted(rig: TaskRig) -> None:
+async def test_what_works_is_not_resumed_and_not_deleted(rig: TaskFixture) -> None:
     async def is_refused() -> None:
         with pytest.raises(Conflict):
             await rig.hub.resume(task.task_id, "x", caller=OPERATOR)
@@ -122,7 +124,7 @@ async def test_what_works_is_not_resumed_and_not_deleted(rig: TaskRig) -> None:
     await rig.hub.delete(task.task_id, caller=OPERATOR)
 
 
-async def test_a_repeated_resume_is_one_run(rig: TaskRig) -> None:
+async def test_a_repeated_resume_is_one_run(rig: TaskFixture) -> None:
     task = await rig.create()
     await rig.mail.finish(await rig.mail.one())
     for _ in range(2):
@@ -133,7 +135,7 @@ async def test_a_repeated_resume_is_one_run(rig: TaskRig) -> None:
     assert (found.runs, found.state) == (2, TaskState.DONE)
 
 
-async def test_a_question_put_from_outside_survives_and_is_told(rig: TaskRig) -> None:
+async def test_a_question_put_from_outside_survives_and_is_told(rig: TaskFixture) -> None:
     task = await rig.create(deliver_to=CHAT)
     await rig.mail.one()
     asked = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
@@ -164,7 +166,7 @@ async def test_a_question_put_from_outside_survives_and_is_told(rig: TaskRig) ->
     ],
 )
 async def test_what_nobody_could_be_shown_is_not_asked(
-    rig: TaskRig, text: str, options: tuple[str, ...]
+    rig: TaskFixture, text: str, options: tuple[str, ...]
 ) -> None:
     task = await rig.create(deliver_to=CHAT)
     await rig.mail.one()
@@ -173,7 +175,7 @@ async def test_what_nobody_could_be_shown_is_not_asked(
     assert (await rig.again(task)).state is TaskState.RUNNING
 
 
-async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskRig) -> None:
+async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -182,19 +184,19 @@ async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskR
     question = await rig.mail.park(run, kind="ask_parent", text="goats too?", options=())
     assert (await rig.again(task)).state is TaskState.WAITING
     asked = await rig.mail.one()
-    assert asked.message.kind is Kind.DIRECTIVE
+    assert asked.message.kind is MessageKind.DIRECTIVE
     assert asked.message.session_id == turn.message.session_id
     assert text_of(asked.message.parts) == "goats too?"
     assert question.put_as == asked.message.message_id
     await rig.mail.finish(asked, "goats too")
     again = await rig.mail.one()
     assert again.message.message_id == task.current_run
-    (told,) = await rig.hub.questions(task.task_id, caller=ANN)
+    (told,) = (await rig.hub.card(task.task_id, caller=ANN)).questions
     assert (told.answer, told.answered_by) == ("goats too", "ann")
     assert not await rig.mail.outbox("kind = 'question'")
 
 
-async def test_an_operators_answer_takes_the_question_back(rig: TaskRig) -> None:
+async def test_an_operators_answer_takes_the_question_back(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -205,7 +207,7 @@ async def test_an_operators_answer_takes_the_question_back(rig: TaskRig) -> None
     assert lease.message.message_id == task.current_run
 
 
-async def test_a_person_is_asked_where_the_caller_waits(rig: TaskRig) -> None:
+async def test_a_person_is_asked_where_the_caller_waits(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -224,7 +226,7 @@ async def test_a_person_is_asked_where_the_caller_waits(rig: TaskRig) -> None:
     assert await rig.mail.claim() == []  # the result is told once
 
 
-async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskRig) -> None:
+async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -234,7 +236,7 @@ async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskRig) -
     assert report.question == "goats too?"
 
 
-async def test_a_result_that_was_waited_for_is_told_once(rig: TaskRig) -> None:
+async def test_a_result_that_was_waited_for_is_told_once(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -243,11 +245,11 @@ async def test_a_result_that_was_waited_for_is_told_once(rig: TaskRig) -> None:
     assert report.run.result == "twelve"
     await rig.mail.finish(turn, "twelve sheep")
     assert await rig.mail.claim() == []
-    assert await rig.hub.delivery(await rig.again(task)) is DeliveryState.DELIVERED
+    assert (await rig.hub.card(task.task_id, caller=OPERATOR)).delivery is DeliveryState.DELIVERED
     await rig.mail.check()
 
 
-async def test_a_wait_out_of_patience_leaves_the_result_for_later(rig: TaskRig) -> None:
+async def test_a_wait_out_of_patience_leaves_the_result_for_later(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -259,7 +261,7 @@ async def test_a_wait_out_of_patience_leaves_the_result_for_later(rig: TaskRig) 
     assert (await rig.mail.one()).message.text == "twelve"
 
 
-async def test_cancel_ends_the_run_and_its_turn(rig: TaskRig) -> None:
+async def test_cancel_ends_the_run_and_its_turn(rig: TaskFixture) -> None:
     task = await rig.create()
     lease = await rig.mail.one()
     task = await rig.hub.cancel(task.task_id, caller=OPERATOR)
@@ -270,7 +272,7 @@ async def test_cancel_ends_the_run_and_its_turn(rig: TaskRig) -> None:
     await rig.hub.delete(task.task_id, caller=OPERATOR)
 
 
-async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskRig) -> None:
+async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskFixture) -> None:
     task = await rig.create(deliver_to=CHAT)
     await rig.mail.park(await rig.mail.one())
     await rig.reboot()
@@ -281,7 +283,7 @@ async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskRig) -> None
         await rig.hub.get(task.task_id, caller=OPERATOR)
 
 
-async def test_a_folder_is_made_kept_and_put_away(rig: TaskRig) -> None:
+async def test_a_folder_is_made_kept_and_put_away(rig: TaskFixture) -> None:
     task = await rig.create(name="sheep")
     folder = rig.hub.folder_of(task.task_id)
     assert list(folder.iterdir()) == [], "there from the start, for whoever has work for it"
@@ -295,7 +297,14 @@ async def test_a_folder_is_made_kept_and_put_away(rig: TaskRig) -> None:
     assert "the fold is empty" in (kept / "TASKMEMORY.md").read_text()
 
 
-async def test_a_link_in_place_of_the_notes_is_not_followed(rig: TaskRig) -> None:
+async def test_an_update_that_is_refused_leaves_no_note(rig: TaskFixture) -> None:
+    task = await rig.create()
+    with pytest.raises(Conflict):
+        await rig.hub.update(task.task_id, caller=OPERATOR, note="half", state=TaskState.DONE)
+    assert list(rig.hub.folder_of(task.task_id).iterdir()) == []
+
+
+async def test_a_link_in_place_of_the_notes_is_not_followed(rig: TaskFixture) -> None:
     task = await rig.create()
     target = rig.home / "precious"
     target.write_text("mine")
@@ -306,7 +315,7 @@ async def test_a_link_in_place_of_the_notes_is_not_followed(rig: TaskRig) -> Non
     assert target.read_text() == "mine"
 
 
-async def test_others_see_and_touch_nothing(rig: TaskRig) -> None:
+async def test_others_see_and_touch_nothing(rig: TaskFixture) -> None:
     task = await rig.create(caller=BOB)
     viewer = Principal(PrincipalKind.PERSON, "bob", "Bob", PersonRole.VIEWER)
     for who in (EVE, BEN):
@@ -324,7 +333,7 @@ async def test_others_see_and_touch_nothing(rig: TaskRig) -> None:
     assert [t.task_id for t in await rig.hub.list(caller=BOB)] == [task.task_id]
 
 
-async def test_progress_is_told(rig: TaskRig) -> None:
+async def test_progress_is_told(rig: TaskFixture) -> None:
     task = await rig.create()
     await rig.hub.update(task.task_id, caller=ANN, progress="half of it", percent=50)
     task = await rig.again(task)
@@ -335,7 +344,7 @@ async def test_progress_is_told(rig: TaskRig) -> None:
         await rig.hub.update(task.task_id, caller=ANN, percent=101)
 
 
-async def test_a_todo_is_set_by_hand_and_a_run_is_not(rig: TaskRig) -> None:
+async def test_a_todo_is_set_by_hand_and_a_run_is_not(rig: TaskFixture) -> None:
     todo = await rig.create(start=False)
     assert todo.state is TaskState.TODO
     assert await rig.mail.claim() == []
@@ -346,33 +355,33 @@ async def test_a_todo_is_set_by_hand_and_a_run_is_not(rig: TaskRig) -> None:
         await rig.hub.update(started.task_id, caller=OPERATOR, state=TaskState.DONE)
 
 
-async def test_a_todo_is_started_with_its_own_prompt(rig: TaskRig) -> None:
+async def test_a_todo_is_started_with_its_own_prompt(rig: TaskFixture) -> None:
     todo = await rig.create(start=False)
     await rig.hub.resume(todo.task_id, caller=OPERATOR)
     assert (await rig.mail.one()).message.text == "count the sheep"
 
 
-async def test_an_id_is_found_by_its_end(rig: TaskRig) -> None:
+async def test_an_id_is_found_by_its_end(rig: TaskFixture) -> None:
     task = await rig.create()
     assert (await rig.hub.get(task.task_id[-6:], caller=OPERATOR)).task_id == task.task_id
     with pytest.raises(NotFound):
         await rig.hub.get("zzzz", caller=OPERATOR)
 
 
-async def test_a_scheduled_task_waits_for_its_time(rig: TaskRig) -> None:
+async def test_a_scheduled_task_waits_for_its_time(rig: TaskFixture) -> None:
     task = await rig.create(schedule=NewSchedule(every_s=60))
     assert task.state is TaskState.TODO
-    schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    schedule = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
     assert schedule is not None
     assert schedule.next_at is not None
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
     await rig.hub.cancel(task.task_id, caller=OPERATOR)
-    schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    schedule = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
     assert schedule is not None
     assert schedule.next_at is None
 
 
-async def test_bad_input_stores_nothing(rig: TaskRig) -> None:
+async def test_bad_input_stores_nothing(rig: TaskFixture) -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {"prompt": "  "},
         {"timeout_s": 0},
@@ -389,7 +398,7 @@ async def test_bad_input_stores_nothing(rig: TaskRig) -> None:
     assert await rig.mail.claim() == []
 
 
-async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskRig) -> None:
+async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskFixture) -> None:
     task = await rig.create(caller=ANN, agent="ben")
     assert (task.agent_id, task.target) == ("ann", "agent:ben")
     lease = await rig.mail.one("ann")
@@ -398,7 +407,7 @@ async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskRig) -> Non
     ]
 
 
-async def test_what_an_agent_begins_for_a_person_is_theirs_too(rig: TaskRig) -> None:
+async def test_what_an_agent_begins_for_a_person_is_theirs_too(rig: TaskFixture) -> None:
     await rig.mail.put("please count")  # Bob's
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -408,7 +417,7 @@ async def test_what_an_agent_begins_for_a_person_is_theirs_too(rig: TaskRig) -> 
     assert (await rig.hub.cancel(task.task_id, caller=BOB)).state is TaskState.CANCELLED
 
 
-async def test_a_removed_agents_task_is_not_started_again(rig: TaskRig) -> None:
+async def test_a_removed_agents_task_is_not_started_again(rig: TaskFixture) -> None:
     task = await rig.create()
     await rig.mail.finish(await rig.mail.one())
     rig.directory.remove("ann")
@@ -417,7 +426,7 @@ async def test_a_removed_agents_task_is_not_started_again(rig: TaskRig) -> None:
     assert (await rig.again(task)).state is TaskState.DONE
 
 
-async def test_a_question_for_people_goes_to_people_whoever_handed_it_on(rig: TaskRig) -> None:
+async def test_a_question_for_people_goes_to_people_whoever_handed_it_on(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -429,7 +438,9 @@ async def test_a_question_for_people_goes_to_people_whoever_handed_it_on(rig: Ta
     ]
 
 
-async def test_an_agent_in_whose_name_a_program_asked_is_not_made_to_answer(rig: TaskRig) -> None:
+async def test_an_agent_in_whose_name_a_program_asked_is_not_made_to_answer(
+    rig: TaskFixture,
+) -> None:
     task = await rig.create(caller=ANN)
     await rig.mail.one()
     await rig.hub.ask_parent(task.task_id, "goats too?", caller=OPERATOR)
@@ -438,7 +449,7 @@ async def test_an_agent_in_whose_name_a_program_asked_is_not_made_to_answer(rig:
     assert (await rig.again(task)).state is TaskState.WAITING
 
 
-async def test_what_was_asked_and_answered_is_told_when_asked_again(rig: TaskRig) -> None:
+async def test_what_was_asked_and_answered_is_told_when_asked_again(rig: TaskFixture) -> None:
     task = await rig.create(deliver_to=CHAT)
     await rig.mail.one()
     asked = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
@@ -447,20 +458,20 @@ async def test_what_was_asked_and_answered_is_told_when_asked_again(rig: TaskRig
     assert (again.question_id, again.answer) == (asked.question_id, "yes")
 
 
-async def test_who_may_only_look_gives_no_task(rig: TaskRig) -> None:
+async def test_who_may_only_look_gives_no_task(rig: TaskFixture) -> None:
     viewer = Principal(PrincipalKind.PERSON, "vic", "Vic", PersonRole.VIEWER)
     with pytest.raises(Forbidden):
         await rig.create(caller=viewer)
 
 
-async def test_a_result_in_a_chat_says_what_it_belongs_to(rig: TaskRig) -> None:
+async def test_a_result_in_a_chat_says_what_it_belongs_to(rig: TaskFixture) -> None:
     task = await rig.create(caller=BOB, name="sheep", deliver_to=CHAT)
     await rig.mail.finish(await rig.mail.one(), "twelve")
     text = f"Result of task {task.task_id[-6:]} “sheep”:\ntwelve"
     assert await rig.mail.outbox() == [("answer", "console", "c1", text)]
 
 
-async def test_tasks_that_ran_at_the_same_times_can_all_be_deleted(rig: TaskRig) -> None:
+async def test_tasks_that_ran_at_the_same_times_can_all_be_deleted(rig: TaskFixture) -> None:
     tasks = [await rig.create(schedule=NewSchedule(cron="* * * * *")) for _ in range(3)]
     for _ in range(2):
         rig.mail.later(60)
@@ -473,13 +484,13 @@ async def test_tasks_that_ran_at_the_same_times_can_all_be_deleted(rig: TaskRig)
     assert await rig.hub.list(caller=OPERATOR) == []
 
 
-async def _settle(rig: TaskRig, task: Task) -> None:
+async def _settle(rig: TaskFixture, task: Task) -> None:
     """Run or skip what has come of the task's times."""
     now = rig.mail.clock.now_ms()
     await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
 
 
-async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskRig) -> None:
+async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskFixture) -> None:
     at_ann = await rig.create(caller=BOB, agent="ann")
     at_ben = await rig.create(caller=BOB, agent="ben")
     own = await rig.create(caller=ANN)  # in ann's own mailbox
@@ -499,7 +510,7 @@ async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskRig) -> 
     assert await listed(OPERATOR, "ben") == [at_ben.task_id]
 
 
-async def test_the_parts_of_a_task_are_found_behind_many_others(rig: TaskRig) -> None:
+async def test_the_parts_of_a_task_are_found_behind_many_others(rig: TaskFixture) -> None:
     whole = await rig.create(start=False)
     part = await rig.create(start=False, parent_task_id=whole.task_id)
     for _ in range(3):

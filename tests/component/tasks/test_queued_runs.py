@@ -10,10 +10,10 @@ from agentsup.model.errors import Conflict
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewSchedule, Overlap, Task, TaskState
 from agentsup.tasks.scheduler import settle_tx
-from agentsup.testing.task_rig import TaskRig
+from tests.support.task_fixture import TaskFixture
 
 
-async def _three_runs(rig: TaskRig) -> Task:
+async def _three_runs(rig: TaskFixture) -> Task:
     """One at work, two behind it."""
     task = await rig.create(schedule=NewSchedule(every_s=60, overlap=Overlap.QUEUE))
     for number in range(3):
@@ -29,9 +29,9 @@ async def _three_runs(rig: TaskRig) -> Task:
     return await rig.again(task)
 
 
-async def test_a_cancel_ends_all_of_its_runs(rig: TaskRig) -> None:
+async def test_a_cancel_ends_all_of_its_runs(rig: TaskFixture) -> None:
     task = await _three_runs(rig)
-    runs = await rig.hub.runs(task.task_id, caller=OPERATOR)
+    runs = (await rig.hub.card(task.task_id, caller=OPERATOR)).runs
     cancelled = await rig.hub.cancel(task.task_id, caller=OPERATOR)
     assert cancelled.state is TaskState.CANCELLED
     assert await rig.mail.sql("SELECT DISTINCT state FROM messages") == [("cancelled",)]
@@ -40,7 +40,7 @@ async def test_a_cancel_ends_all_of_its_runs(rig: TaskRig) -> None:
     await rig.mail.check()
 
 
-async def test_while_any_run_works_it_is_neither_deleted_nor_resumed(rig: TaskRig) -> None:
+async def test_while_any_run_works_it_is_neither_deleted_nor_resumed(rig: TaskFixture) -> None:
     task = await _three_runs(rig)
     await rig.mail.mailbox.cancel(task.current_run, OPERATOR)
     assert (await rig.again(task)).state is TaskState.CANCELLED

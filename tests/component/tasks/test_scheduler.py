@@ -1,5 +1,7 @@
 """The scheduler over a real store and mailbox, in virtual time: each slot once, or its skip."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
@@ -10,24 +12,35 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.mailbox.mailbox import MailboxLimits
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
-from agentsup.model.task import Misfire, NewSchedule, NewTask, Overlap, Run, Schedule
-from agentsup.store.database import Database, StoreOptions, Tx
+from agentsup.model.task import (
+    Misfire,
+    NewSchedule,
+    NewTask,
+    Overlap,
+    Run,
+    Schedule,
+    SkippedSlot,
+    SlotSkipReason,
+)
+from agentsup.store.database import Database
 from agentsup.store.events import EventLog
-from agentsup.store.runner import InlineRunner
-from agentsup.tasks import rows, schedules, slots
-from agentsup.tasks.making import task_from
+from agentsup.store.options import StoreOptions
+from agentsup.store.transaction import Tx
+from agentsup.tasks import rows, schedules, slot_times
+from agentsup.tasks.composing import task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.scheduler import Scheduler
+from agentsup.tasks.skip_reasons import skip_text
 from agentsup.tasks.starting import Starter
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.mailbox_fixture import BOB, MailboxFixture, StillClock
 
 pytestmark = pytest.mark.virtual
 
@@ -55,20 +68,22 @@ class Town:
 
 
 class Hands(Starter):
-    """The real starter; `meddle` runs after it has started a run, inside the transaction."""
+    """The real starter; ``meddle`` runs after it has started a run, inside the transaction."""
 
     meddle: Callable[[Tx, str], None] = staticmethod(lambda tx, task_id: None)
     can_skip = True
 
-    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run | None:
-        run = super().start_slot_tx(tx, task_id, slot_at, at=at)
+    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
+        run = super().start_slot_tx(tx, task_id, slot_at)
         self.meddle(tx, task_id)
         return run
 
-    def skip_slot_tx(self, tx: Tx, task_id: str, slot_at: int, why: str, *, at: int) -> None:
+    def skip_slot_tx(
+        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedSlot, *, at: int
+    ) -> None:
         if not self.can_skip and task_id == "bad":
             raise TypeError("planted")
-        super().skip_slot_tx(tx, task_id, slot_at, why, at=at)
+        super().skip_slot_tx(tx, task_id, slot_at, skipped, at=at)
 
 
 class World:
@@ -76,10 +91,10 @@ class World:
 
     def __init__(self, path: Path, limits: MailboxLimits | None = None) -> None:
         self.path = path
-        self.clock = LoopClock()
+        self.clock = StillClock()
         self.town = Town()
         self.limits = limits or MailboxLimits()
-        self.mail: MailRig
+        self.mail: MailboxFixture
         self.hands: Hands
 
     def step(self, seconds: float) -> None:
@@ -96,7 +111,7 @@ class World:
             runner=runner,
             options=StoreOptions(reserve_bytes=0, slow_ms=10_000),
         )
-        self.mail = MailRig(self.db, self.clock, self.limits)
+        self.mail = MailboxFixture(self.db, self.clock, self.limits)
         mailbox = self.mail.mailbox
         runs = Runs(mailbox, self.db, abort=_abort_nothing)
         self.hands = Hands(mailbox, self.town, runs, self.mail.entropy)
@@ -113,7 +128,7 @@ class World:
 
     async def plan(self, task_id: str = "t1", *, agent: str = "ann", **new: Any) -> Schedule:
         """A task with a schedule."""
-        parsed = slots.parse(NewSchedule(**new), now_ms=self.now, zone="UTC")
+        schedule = slot_times.parse(NewSchedule(**new), task_id, now_ms=self.now, zone="UTC")
         task = task_from(
             NewTask("look after the garden", name=f"name of {task_id}", agent=agent),
             task_id=task_id,
@@ -125,14 +140,16 @@ class World:
 
         def write(tx: Tx) -> Schedule:
             rows.add_task_tx(tx, task)
-            return schedules.add_tx(tx, task_id, parsed)
+            schedules.add_tx(tx, schedule)
+            return schedule
 
         return await self.db.write(write)
 
     async def pause(self, is_paused: bool = True, task_id: str = "t1") -> Schedule:
-        return await self.db.write(
+        await self.db.write(
             lambda tx: schedules.pause_tx(tx, task_id, self.hands, is_paused=is_paused, at=self.now)
         )
+        return await self.schedule(task_id)
 
     async def schedule(self, task_id: str = "t1") -> Schedule:
         found = await self.db.read(lambda reader: schedules.get(reader, task_id))
@@ -141,10 +158,10 @@ class World:
 
     async def slots(self, task_id: str = "t1") -> list[tuple[int, str]]:
         """Each slot on record, with why it was let pass."""
-        found = await self.mail.sql(
-            "SELECT slot_at, why FROM runs WHERE task_id = ? ORDER BY slot_at", task_id
+        runs = await self.db.read(lambda reader: rows.runs_of(reader, task_id, limit=10_000))
+        return sorted(
+            (run.slot_at or 0, skip_text(run.skipped) if run.skipped else "") for run in runs
         )
-        return [(slot, why) for slot, why in found]
 
     async def ran(self, task_id: str = "t1") -> list[int]:
         return [slot for slot, why in await self.slots(task_id) if not why]
@@ -202,7 +219,7 @@ async def test_each_slot_is_run_at_its_time(world: World) -> None:
             await world.clock.sleep(0.02)
             await world.finish_all()
     found = await world.mail.sql(
-        "SELECT slot_at, created_at - slot_at, run_no FROM runs WHERE why = ''"
+        "SELECT slot_at, created_at - slot_at, run_no FROM runs WHERE skip_reason IS NULL"
     )
     assert [slot for slot, _, _ in found] == [plan.anchor_at + n * 90 * S for n in (1, 2, 3, 4)]
     assert all(0 <= late < 10 for _, late, _ in found)
@@ -215,7 +232,7 @@ async def test_a_new_schedule_wakes_the_sleeper(world: World) -> None:
     await world.plan("far", every_s=20_000)
     async with world.scheduler():
         await world.clock.sleep(1)
-        at = slots.local_time(world.now + 5 * S, "UTC")
+        at = slot_times.local_time(world.now + 5 * S, "UTC")
         plan = await world.plan(at=at)
         await world.clock.sleep(5.01)
         assert await world.ran() == [plan.anchor_at]
@@ -247,7 +264,7 @@ async def test_a_slot_is_skipped_while_the_run_before_it_goes_on(world: World) -
         await world.finish_all()
         await world.clock.sleep(60)
         assert await world.ran() == [first, first + 3 * M]
-    told = await EventLog(world.db).read(0, types=[EventType.SLOT_SKIPPED])
+    told = (await EventLog(world.db).page(0, types=[EventType.SLOT_SKIPPED])).events
     assert [(event.agent_id, event.data) for event in told] == [
         (
             "ann",
@@ -334,8 +351,8 @@ async def test_very_many_passed_times_are_told_as_a_range(world: World) -> None:
     assert len(found) == 101
     first, why = found[0]
     assert first == plan.next_at
-    assert why.endswith(f"so were all times before {slots.local_time(found[1][0], 'UTC')}")
-    told = await EventLog(world.db).read(0, types=[EventType.SLOT_SKIPPED])
+    assert why.endswith(f"so were all times before {slot_times.local_time(found[1][0], 'UTC')}")
+    told = (await EventLog(world.db).page(0, types=[EventType.SLOT_SKIPPED])).events
     assert told[0].data["until_at"] == found[1][0]
     assert found[-1][1] == "", "the latest one is run"
 
@@ -523,17 +540,18 @@ async def test_what_had_come_before_a_pause_or_an_end_is_recorded(world: World) 
         await world.plan(task_id, every_s=60)
     await world.clock.sleep(60)
     await world.pause()
+    cancelled = SkippedSlot(SlotSkipReason.CANCELLED, {"who": "Ann"})
     await world.db.write(
-        lambda tx: schedules.end_tx(tx, "t2", world.hands, "it was cancelled", at=world.now)
+        lambda tx: schedules.end_tx(tx, "t2", world.hands, cancelled, at=world.now)
     )
     assert [why for _, why in await world.slots("t1")] == ["the schedule was paused"]
-    assert [why for _, why in await world.slots("t2")] == ["it was cancelled"]
+    assert [why for _, why in await world.slots("t2")] == ["cancelled by Ann"]
     async with world.scheduler():
         await world.clock.sleep(600)
     assert not await world.ran("t1")
     assert not await world.ran("t2")
     assert not await world.db.write(
-        lambda tx: schedules.end_tx(tx, "t2", world.hands, "again", at=world.now)
+        lambda tx: schedules.end_tx(tx, "t2", world.hands, cancelled, at=world.now)
     )
 
 
@@ -546,14 +564,16 @@ async def test_a_pause_of_nothing_is_refused(world: World) -> None:
 
 
 async def test_a_thousand_at_once(world: World) -> None:
-    at = slots.local_time(world.now + 10 * S, "UTC")
+    at = slot_times.local_time(world.now + 10 * S, "UTC")
     for number in range(1000):
         await world.plan(f"t{number}", agent=f"agent{number % 20}", at=at)
     async with world.scheduler():
         await world.clock.sleep(9)
         commits = world.db.stats.commits
         await world.clock.sleep(2)
-        assert await world.mail.sql("SELECT count(*), sum(why = '') FROM runs") == [(1000, 1000)]
+        assert await world.mail.sql("SELECT count(*), sum(skip_reason IS NULL) FROM runs") == [
+            (1000, 1000)
+        ]
         assert world.db.stats.commits - commits <= 40
     ((latest,),) = await world.mail.sql("SELECT max(created_at - slot_at) FROM runs")
     assert latest < 1000
@@ -600,14 +620,22 @@ async def test_whatever_happens_each_slot_is_run_or_recorded(world: World, seed:
     end = (await world.schedule()).last_at
     assert end is not None
     decided = dict(await world.slots())
-    told = await EventLog(world.db).read(0, types=[EventType.SLOT_SKIPPED], limit=1000)
+    told = (await EventLog(world.db).page(0, types=[EventType.SLOT_SKIPPED], limit=1000)).events
     assert {event.data["slot_at"] for event in told} == {at for at, why in decided.items() if why}
     spans = [(event.data["slot_at"], event.data.get("until_at", 0)) for event in told] + resting
-    slot = slots.next_after(plan, plan.anchor_at)
+    slot = slot_times.next_after(plan, plan.anchor_at)
     while slot is not None and slot <= end:
         is_told = any(begin < slot < until for begin, until in spans)
         assert is_told or slot in decided, (slot, spans)
-        slot = slots.next_after(plan, slot)
+        slot = slot_times.next_after(plan, slot)
     assert max(decided) == end
     holds, sums = await world.mail.mailbox.conservation()
     assert holds, sums
+
+
+async def test_a_single_time_that_passed_in_a_pause_is_on_record(world: World) -> None:
+    plan = await world.plan(at=slot_times.local_time(world.now + M, "UTC"))
+    await world.pause()
+    await world.clock.sleep(120)
+    assert (await world.pause(is_paused=False)).next_at is None
+    assert await world.slots() == [(plan.anchor_at, "the schedule was paused")]

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.model.message import Lane, Lease
+from agentsup.mailbox.mail.bus import to_asker
+from agentsup.model.message import LaneName, Lease
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Run, RunKind, TaskState
-from agentsup.tasks.runs import NewRun, to_asker
-from agentsup.testing.mail import BOB
-from agentsup.testing.task_rig import ANN, BEN, TaskRig
+from agentsup.tasks.runs import NewRun
+from tests.support.mailbox_fixture import BOB
+from tests.support.task_fixture import ANN, BEN, TaskFixture
 
 
 async def handed_on(
-    rig: TaskRig, turn: Lease, agent: str = "ben", *, waits: bool = True, **changes: object
+    rig: TaskFixture, turn: Lease, agent: str = "ben", *, waits: bool = True, **changes: object
 ) -> Run:
     """A run that the turn has started, and waits for or not."""
     new = NewRun(
@@ -26,9 +27,9 @@ async def handed_on(
         ANN,
         to_asker(turn.message, waited=waits),
         parent=turn.message,
-        lane=Lane.PEER,
+        lane=LaneName.PEER,
     )
-    return await rig.runs.start(new, waiter=turn if waits else None)
+    return await rig.start_run(new, waiter=turn if waits else None)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ async def handed_on(
     ],
 )
 async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
-    rig: TaskRig, how: str, waits: bool
+    rig: TaskFixture, how: str, waits: bool
 ) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
@@ -70,13 +71,13 @@ async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
 
 
 @pytest.fixture
-async def four(tmp_path: Path) -> AsyncIterator[TaskRig]:
-    rig = await TaskRig.open(tmp_path, "ann", "ben", "cid", "eve")
+async def four(tmp_path: Path) -> AsyncIterator[TaskFixture]:
+    rig = await TaskFixture.open(tmp_path, "ann", "ben", "cid", "eve")
     yield rig
     await rig.close()
 
 
-async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskRig) -> None:
+async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskFixture) -> None:
     """Also below one that has ended already, and what had come back to it."""
     rig = four
     await rig.mail.put("please count")
@@ -97,7 +98,7 @@ async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskRig
     await rig.mail.check()
 
 
-async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskRig) -> None:
+async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskFixture) -> None:
     """Also where the turn that has begun them is over."""
     await rig.mail.put("please count")
     turn = await rig.mail.one()
@@ -109,7 +110,7 @@ async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskRig) 
     await rig.mail.check()
 
 
-async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskRig) -> None:
+async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     run = await handed_on(rig, turn, waits=False)
@@ -122,7 +123,7 @@ async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskRig) -> Non
 
 
 @pytest.mark.parametrize("how", ["interrupt", "stop"])
-async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskRig, how: str) -> None:
+async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskFixture, how: str) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     child = await handed_on(rig, turn, waits=False)
@@ -137,7 +138,9 @@ async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskRig, how: 
     assert (await rig.mail.one()).message.text == "three"
 
 
-async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(rig: TaskRig) -> None:
+async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(
+    rig: TaskFixture,
+) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.hub.create(
@@ -154,7 +157,7 @@ async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(rig
     ]
 
 
-async def test_a_stop_of_everything_stops_tasks_too(rig: TaskRig) -> None:
+async def test_a_stop_of_everything_stops_tasks_too(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.hub.create(NewTask("count"), caller=ANN, asker=rig.asker(turn))

@@ -1,4 +1,5 @@
-"""An agent that was to be asked is not asked any more once the question is closed, however that came."""
+"""An agent that was to be asked is not asked any more once the question is closed, however that
+came."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentsup.model.message import Kind, Lease, State
+from agentsup.model.message import Lease, MessageKind, MessageState
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import Question
 from agentsup.model.task import Task, TaskState
-from agentsup.testing.task_rig import ANN, TaskRig
+from tests.support.task_fixture import ANN, TaskFixture
 
-Closing = Callable[[TaskRig, Task, Question], Awaitable[object]]
+Closing = Callable[[TaskFixture, Task, Question], Awaitable[object]]
 
 
-async def _expires(rig: TaskRig, task: Task, asked: Question) -> None:
+async def _expires(rig: TaskFixture, task: Task, asked: Question) -> None:
     rig.mail.later(61)
     await rig.mail.mailbox.expire()
 
@@ -39,7 +40,7 @@ WAYS: dict[str, Closing] = {
 }
 
 
-async def _asked(rig: TaskRig) -> tuple[Task, Question]:
+async def _asked(rig: TaskFixture) -> tuple[Task, Question]:
     """A task that a turn has given, and the question that its run has for that agent."""
     await rig.mail.put("please count")
     turn = await rig.mail.one()
@@ -52,17 +53,17 @@ async def _asked(rig: TaskRig) -> tuple[Task, Question]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
+async def test_nobody_is_asked_what_is_closed(rig: TaskFixture, way: str) -> None:
     task, asked = await _asked(rig)
     assert await rig.mail.state_of(asked.put_as) == "queued"
     await WAYS[way](rig, task, asked)
     assert await rig.mail.state_of(asked.put_as) == "cancelled"
     claimed = [lease.message for lease in await rig.mail.claim()]
-    assert Kind.DIRECTIVE not in [message.kind for message in claimed]
+    assert MessageKind.DIRECTIVE not in [message.kind for message in claimed]
     await rig.mail.check()
 
 
-async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskRig) -> None:
+async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskFixture) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -72,15 +73,15 @@ async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskRig
     )
     await rig.mail.mailbox.cancel(asked.put_as, OPERATOR)
     run = await rig.mail.one()
-    assert (run.message.message_id, run.message.state) == (task.current_run, State.LEASED)
-    (told,) = await rig.hub.questions(task.task_id, caller=OPERATOR)
+    assert (run.message.message_id, run.message.state) == (task.current_run, MessageState.LEASED)
+    (told,) = (await rig.hub.card(task.task_id, caller=OPERATOR)).questions
     assert "There is no answer" in str(told.answer)
     events = "SELECT count(*) FROM events WHERE type = 'message.cancelled' AND message_id = ?"
     assert await rig.mail.sql(events, asked.put_as) == [(1,)]
 
 
 @pytest.mark.parametrize("way", ["cancel", "stop"])
-async def test_work_that_asks_twice_waits_for_both(rig: TaskRig, way: str) -> None:
+async def test_work_that_asks_twice_waits_for_both(rig: TaskFixture, way: str) -> None:
     """Else a question stays open for ever once its message is cancelled in the queue."""
     task = await rig.create()
     asked = await rig.mail.park(await rig.mail.one())
@@ -96,7 +97,7 @@ async def test_work_that_asks_twice_waits_for_both(rig: TaskRig, way: str) -> No
     assert (await rig.mail.mailbox.question(aside.question_id)).state == "cancelled"
 
 
-async def test_work_that_asked_twice_goes_on_after_both(rig: TaskRig) -> None:
+async def test_work_that_asked_twice_goes_on_after_both(rig: TaskFixture) -> None:
     task = await rig.create()
     asked = await rig.mail.park(await rig.mail.one())
     aside = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
@@ -109,7 +110,7 @@ async def test_work_that_asked_twice_goes_on_after_both(rig: TaskRig) -> None:
 # -- while the agent is at it ----------------------------------------------------------------------
 
 
-async def _at_work(rig: TaskRig) -> tuple[Task, Question, Lease]:
+async def _at_work(rig: TaskFixture) -> tuple[Task, Question, Lease]:
     """A task whose question the agent that gave it is at."""
     task, asked = await _asked(rig)
     at_it = await rig.mail.one()
@@ -117,15 +118,17 @@ async def _at_work(rig: TaskRig) -> tuple[Task, Question, Lease]:
     return task, asked, at_it
 
 
-async def _is_killed(rig: TaskRig, at_it: Lease) -> None:
+async def _is_killed(rig: TaskFixture, at_it: Lease) -> None:
     await rig.reboot()
     await rig.mail.claim()
 
 
-CUTS: dict[str, Callable[[TaskRig, Lease], Awaitable[object]]] = {
+CUTS: dict[str, Callable[[TaskFixture, Lease], Awaitable[object]]] = {
     "it fails for now": lambda rig, at_it: rig.mail.mailbox.retry(at_it, code="x", text="busy"),
     "it is given back": lambda rig, at_it: rig.mail.mailbox.release(at_it),
-    "its agent crashes": lambda rig, at_it: rig.mail.mailbox.crashed("i1", "crashed"),
+    "its agent crashes": lambda rig, at_it: rig.mail.mailbox.release_all(
+        "i1", culprits=None, text="crashed"
+    ),
     "the daemon is killed": _is_killed,
     "it asks people": lambda rig, at_it: rig.mail.park(at_it),
 }
@@ -134,7 +137,7 @@ CUTS: dict[str, Callable[[TaskRig, Lease], Awaitable[object]]] = {
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_turn_that_is_cut_off_does_not_begin_anew_once_its_question_is_closed(
-    rig: TaskRig, way: str, cut: str
+    rig: TaskFixture, way: str, cut: str
 ) -> None:
     task, asked, at_it = await _at_work(rig)
     await WAYS[way](rig, task, asked)
@@ -145,7 +148,7 @@ async def test_a_turn_that_is_cut_off_does_not_begin_anew_once_its_question_is_c
     assert not await rig.mail.outbox("state = 'pending' AND kind = 'question'")
     rig.mail.later(300)
     claimed = [lease.message.kind for lease in await rig.mail.claim()]
-    assert Kind.DIRECTIVE not in claimed
+    assert MessageKind.DIRECTIVE not in claimed
     events = "SELECT count(*) FROM events WHERE type = 'message.cancelled' AND message_id = ?"
     assert await rig.mail.sql(events, asked.put_as) == [(1,)]
     assert await rig.mail.sql("SELECT * FROM waits") == []
@@ -154,7 +157,7 @@ async def test_a_turn_that_is_cut_off_does_not_begin_anew_once_its_question_is_c
 
 @pytest.mark.parametrize("way", [*WAYS, "everything is stopped"])
 async def test_a_person_who_was_asked_for_it_need_not_answer_any_more(
-    rig: TaskRig, way: str
+    rig: TaskFixture, way: str
 ) -> None:
     task, asked, at_it = await _at_work(rig)
     onward = await rig.mail.park(at_it)
@@ -169,7 +172,9 @@ async def test_a_person_who_was_asked_for_it_need_not_answer_any_more(
     await rig.mail.check()
 
 
-async def test_a_turn_that_ends_after_its_question_is_closed_ends_as_it_does(rig: TaskRig) -> None:
+async def test_a_turn_that_ends_after_its_question_is_closed_ends_as_it_does(
+    rig: TaskFixture,
+) -> None:
     _, asked, at_it = await _at_work(rig)
     await rig.mail.mailbox.answer(asked.question_id, "no", OPERATOR)
     await rig.mail.finish(at_it, "yes")
@@ -177,7 +182,7 @@ async def test_a_turn_that_ends_after_its_question_is_closed_ends_as_it_does(rig
     assert (await rig.mail.mailbox.question(asked.question_id)).answer == "no"
 
 
-async def test_a_turn_whose_question_is_open_is_tried_again(rig: TaskRig) -> None:
+async def test_a_turn_whose_question_is_open_is_tried_again(rig: TaskFixture) -> None:
     _, asked, at_it = await _at_work(rig)
     await rig.mail.mailbox.retry(at_it, code="x", text="busy")
     rig.mail.later(10)

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.clock import LoopClock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.trace import SpanKind
-from agentsup.observe.traces import reading, rows
-from agentsup.observe.traces.findings import Finding, examine
-from agentsup.observe.traces.reading import SpanNode
+from agentsup.observe.traces import rows, views
+from agentsup.observe.traces.findings import TraceFinding, examine
+from agentsup.observe.traces.views import SpanNode
 from agentsup.store.retention import prune
-from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
+from tests.support.loop_clock import LoopClock
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
@@ -28,12 +28,12 @@ ASK = [
 ]
 
 
-async def spans_of(house: Household, wanted: str) -> list[SpanNode]:
+async def spans_of(house: VirtualDaemon, wanted: str) -> list[SpanNode]:
     await house.daemon.traces.flush()
 
     def read(reader: Any) -> list[SpanNode]:
-        trace = reading.find(reader, wanted)
-        found = reading.tree(reader, trace) if trace else None
+        trace = views.find(reader, wanted)
+        found = views.tree(reader, trace) if trace else None
         return list(found.spans) if found else []
 
     return await house.db.read(read)
@@ -197,9 +197,9 @@ async def test_traces_are_found_by_their_last_their_message_and_their_beginning(
     trace = first.traceparent[3:35]
     assert (await spans_of(house, trace[:10]))[0].message_id == first.message_id
     assert await spans_of(house, "msg_nothing") == await spans_of(house, "f" * 32) == []
-    page = await house.db.read(lambda r: reading.newest(r, limit=1))
+    page = await house.db.read(lambda r: views.newest(r, limit=1))
     assert [row.message_id for row in page] == [last.message_id]
-    rest = await house.db.read(lambda r: reading.newest(r, before=page[0].cursor))
+    rest = await house.db.read(lambda r: views.newest(r, before=page[0].cursor))
     assert [row.message_id for row in rest] == [first.message_id]
 
 
@@ -247,19 +247,19 @@ async def test_old_spans_and_too_many_go_and_open_ones_stay(household: Open) -> 
 class Refusing:
     """Has the store take no spans, or never answer about them."""
 
-    def __init__(self, house: Household, *, hangs: bool = False) -> None:
+    def __init__(self, house: VirtualDaemon, *, hangs: bool = False) -> None:
         self._write = house.db.write
         self._hangs = hangs
         self.is_on = True
         self.count = 0
 
-    async def __call__(self, fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def __call__(self, fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         if self.is_on and name == "traces.write":
             self.count += 1
             if self._hangs:
                 await asyncio.Event().wait()
             raise StoreUnavailable("the disk is full", reason="disk_full")
-        return await self._write(fn, name=name, **more)
+        return await self._write(fn, *args, name=name, **more)
 
 
 async def test_a_store_that_takes_no_spans_fails_no_turn_and_loses_what_there_is_no_room_for(
@@ -324,7 +324,9 @@ async def test_the_recorder_writes_by_itself_and_comes_back_to_a_store_that_reco
 # -- the doctor --------------------------------------------------------------------------------------
 
 
-async def found(house: Household, *, later_ms: int = 0, boot_id: str | None = "") -> list[Finding]:
+async def found(
+    house: VirtualDaemon, *, later_ms: int = 0, boot_id: str | None = ""
+) -> list[TraceFinding]:
     await house.daemon.traces.flush()
     boot = house.boot.boot_id if boot_id == "" else boot_id
     now = house.clock.now_ms() + later_ms

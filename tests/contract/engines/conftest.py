@@ -1,5 +1,7 @@
 """One scenario language, played by every engine."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess
@@ -13,15 +15,16 @@ from typing import Any, Protocol
 import pytest
 
 from agentsup.engines.acp.engine import AcpEngine
-from agentsup.engines.child import ChildManager
 from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.command import CommandEngine
-from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
+from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.guard.rules import RunLimits
 from agentsup.engines.llm import LlmEngine
-from agentsup.engines.scripted import ScriptedEngine
+from agentsup.engines.process import ProcessLauncher
+from agentsup.engines.scripted.engine import ScriptedEngine
 from agentsup.kit.clock import SystemClock
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineHost,
     EngineSpec,
@@ -29,8 +32,8 @@ from agentsup.model.engine import (
     Suspended,
     TextDelta,
 )
-from agentsup.testing import acp_agent, program_stub
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from tests.support import acp_agent, scripted_program
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Hang:
 Scene = Say | Use | Ask | Fail | Hang
 
 
-class Rig(Protocol):
+class EngineFixture(Protocol):
     """An engine with its surroundings, ready to play scenes."""
 
     name: str
@@ -89,7 +92,6 @@ class ScriptedRig:
         self._engine = ScriptedEngine(SystemClock())
         self._workspace = workspace
         self._rules: list[dict[str, Any]] = []
-        self.abandoned: list[str] = []
 
     def play(self, *scenes: Scene) -> None:
         steps: list[dict[str, Any]] = []
@@ -113,9 +115,7 @@ class ScriptedRig:
         spec = EngineSpec(
             "scripted", options={"rules": self._rules}, workspace=str(self._workspace)
         )
-        return await open_guarded(
-            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
-        )
+        return await open_guarded(self._engine, spec, host, limits=limits)
 
     async def close(self) -> None:
         await self._engine.close()
@@ -131,7 +131,6 @@ class LlmRig:
         self.server = server
         self._engine = LlmEngine(env={})
         self._replies: list[Reply] = []
-        self.abandoned: list[str] = []
 
     def play(self, *scenes: Scene) -> None:
         for scene in scenes:
@@ -159,9 +158,7 @@ class LlmRig:
         url = self.server.base_url if self._dialect == "openai" else self.server.anthropic_url
         options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
         spec = EngineSpec("llm", model="test-model", options=options)
-        return await open_guarded(
-            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
-        )
+        return await open_guarded(self._engine, spec, host, limits=limits)
 
     async def close(self) -> None:
         await self._engine.close()
@@ -178,11 +175,10 @@ class ProgramRig:
     def __init__(self, name: str, place: Path, **manager: Any) -> None:
         self.name = name
         self.can_ask = name == "command"
-        self.children = ChildManager(SystemClock(), **manager)
+        self.children = ProcessLauncher(SystemClock(), **manager)
         self.env: dict[str, str] = {}
         self.options: dict[str, Any] = {}
         self.spec: dict[str, Any] = {}
-        self.abandoned: list[str] = []
         self.workspace = place / "agents" / "ada" / "workspace"
         self.workspace.mkdir(parents=True)
         self.scenes = place / "scenes.json"
@@ -205,7 +201,7 @@ class ProgramRig:
         self.scenes.write_text(json.dumps(self._steps))
 
     async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
-        stub = [sys.executable, "-S", "-E", program_stub.__file__, self.name, str(self.scenes)]
+        stub = [sys.executable, "-S", "-E", scripted_program.__file__, self.name, str(self.scenes)]
         spec = EngineSpec(
             self.name,
             options={"command": stub, "env": self.env, **self.options},
@@ -213,9 +209,7 @@ class ProgramRig:
             agent="ada",
             **{"env": {"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"}, **self.spec},
         )
-        return await open_guarded(
-            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
-        )
+        return await open_guarded(self._engine, spec, host, limits=limits)
 
     async def close(self) -> None:
         await self._engine.close()
@@ -232,11 +226,10 @@ class AcpRig:
     can_ask = False
 
     def __init__(self, place: Path) -> None:
-        self.children = ChildManager(SystemClock())
+        self.children = ProcessLauncher(SystemClock())
         self.workspace = place / "agents" / "ada" / "workspace"
         self.workspace.mkdir(parents=True)
         self.script = place / "script.json"
-        self.abandoned: list[str] = []
         self._turns: list[list[dict[str, Any]]] = [[]]
         self._engine = AcpEngine(self.children, {})
 
@@ -252,7 +245,7 @@ class AcpRig:
                     steps.append({"usage": used})
                     steps.append({"say": pieces, "every_s": every_s})
                 case Use(tool, args):
-                    ok, result = program_stub.use_tool(tool, args)
+                    ok, result = scripted_program.use_tool(tool, args)
                     steps.append({"tool": {"name": tool, "args": args, "ok": ok, "result": result}})
                     continue
                 case Fail(text):
@@ -271,9 +264,7 @@ class AcpRig:
             agent="ada",
             env={"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"},
         )
-        return await open_guarded(
-            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
-        )
+        return await open_guarded(self._engine, spec, host, limits=limits)
 
     async def close(self) -> None:
         await self.children.close()
@@ -304,21 +295,21 @@ PROGRAMS = ("command", "claude")
 
 
 @pytest.fixture(params=["scripted", "openai", "anthropic", *PROGRAMS, "acp"])
-async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineFixture]:
     """Each engine in turn."""
     async for each in _rig(request.param, tmp_path):
         yield each
 
 
 @pytest.fixture(params=["scripted", "openai", "anthropic"])
-async def tooled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+async def tooled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineFixture]:
     """Each engine that uses the tools of the stack."""
     async for each in _rig(request.param, tmp_path):
         yield each
 
 
 @pytest.fixture(params=["scripted", "openai", "anthropic", "command"])
-async def asking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+async def asking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineFixture]:
     """Each engine whose segment may end with a question."""
     async for each in _rig(request.param, tmp_path):
         yield each
@@ -348,7 +339,7 @@ async def command(tmp_path: Path) -> AsyncIterator[ProgramRig]:
     await made.close()
 
 
-async def _rig(name: str, place: Path) -> AsyncIterator[Rig]:
+async def _rig(name: str, place: Path) -> AsyncIterator[EngineFixture]:
     if name == "scripted":
         yield ScriptedRig(place)
         return
@@ -379,7 +370,7 @@ async def _llm(dialect: str) -> AsyncIterator[LlmRig]:
         assert not server.violations
 
 
-async def allowing_for_start(rig: Rig, limit_s: float) -> float:
+async def allowing_for_start(rig: EngineFixture, limit_s: float) -> float:
     """``limit_s`` of silence, and as much more as the start of a program may take on this machine
     now: nothing is heard of it until it runs."""
     if rig.name == "scripted" or rig.name.startswith("llm"):
@@ -398,15 +389,15 @@ async def collect(session: GuardedSession, segment: Segment) -> list[EngineEvent
     events: list[EngineEvent] = []
     async with aclosing(session.run(segment)) as run:
         events.extend([event async for event in run])
-    ends = [event for event in events if isinstance(event, Done | Suspended)]
+    ends = [event for event in events if isinstance(event, EngineDone | Suspended)]
     assert len(ends) == 1
     assert events[-1] is ends[0]
     return events
 
 
-def done(events: list[EngineEvent]) -> Done:
+def done(events: list[EngineEvent]) -> EngineDone:
     end = events[-1]
-    assert isinstance(end, Done), end
+    assert isinstance(end, EngineDone), end
     return end
 
 

@@ -1,5 +1,7 @@
 """What the engine acp keeps, played against a strict agent in a process of its own."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -13,17 +15,19 @@ from typing import Any
 import pytest
 
 from agentsup.engines.acp.engine import AcpEngine
-from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, NotConfigured, NotInstalled
-from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
-from agentsup.engines.programs import PRESETS, Preset
+from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.process import ProcessLauncher
+from agentsup.engines.programs.presets import PRESETS, Preset
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.procgroup import child_env, members
+from agentsup.kit.proctable import members
 from agentsup.model.engine import (
     EngineEvent,
+    EngineNotice,
     EngineSpec,
     HistoryItem,
-    Notice,
     Permission,
     PermissionRequest,
     Resume,
@@ -35,9 +39,9 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import LeaseLost
-from agentsup.testing import acp_agent
-from agentsup.testing.engine_host import MemoryHost, segment
 from tests.contract.engines.conftest import collect, done, spoken
+from tests.support import acp_agent
+from tests.support.engine_host import MemoryHost, segment
 
 KEY = "sk-not-to-be-seen-0123456789"
 
@@ -49,7 +53,7 @@ class Rig:
         self.script = root / "script.json"
         self.workspace = root / "agent" / "workspace"
         self.workspace.mkdir(parents=True)
-        self.manager = ChildManager(SystemClock())
+        self.manager = ProcessLauncher(SystemClock())
         self.preset: Preset | None = None
         self.env: dict[str, str] = {}
 
@@ -186,7 +190,9 @@ async def test_a_plan_is_told_once_and_money_by_turn(rig: Rig) -> None:
         load=True,
     )
     first = await rig.run()
-    assert [e for e in first if isinstance(e, Notice)] == [Notice("Plan:\n1. look\n2. leap")]
+    assert [e for e in first if isinstance(e, EngineNotice)] == [
+        EngineNotice("Plan:\n1. look\n2. leap")
+    ]
     assert Usage(usd=0.25) in first
     second = await rig.run(segment(engine_state=done(first).engine_state))
     assert Usage(usd=0.5) in second
@@ -288,12 +294,26 @@ async def test_a_model_that_the_agent_does_not_offer_is_refused(rig: Rig) -> Non
     assert "does not let its model be chosen" in end.error
 
 
-async def test_an_effort_that_the_agent_does_not_know_is_told(rig: Rig) -> None:
+async def test_an_effort_that_the_agent_does_not_know_is_refused(rig: Rig) -> None:
     rig.plays([{"say": "x"}])
-    events = await rig.run(spec=EngineSpec("acp", reasoning_effort="high"))
-    told = [event.text for event in events if isinstance(event, Notice)]
-    assert [each for each in told if "reasoning_effort" in each]
-    assert done(events).outcome == "ok"
+    end = done(await rig.run(spec=EngineSpec("acp", reasoning_effort="high")))
+    assert (end.outcome, end.code) == ("failed", NotConfigured.code)
+    assert "does not let its reasoning_effort be chosen" in end.error
+    rig.plays([{"say": "x"}], config_options=[_option("thought_level", "low", "low", "middle")])
+    end = done(await rig.run(spec=EngineSpec("acp", reasoning_effort="high")))
+    assert "no reasoning_effort 'high'; it offers low, middle" in end.error
+
+
+@pytest.mark.parametrize("name", ["claude-acp", "goose"])
+async def test_a_replaced_command_is_not_trusted_to_hear_a_variable(rig: Rig, name: str) -> None:
+    """Another program may not know the variable by which the preset's own is told its model."""
+    rig.preset = PRESETS[name]
+    rig.plays([{"say": "x"}])
+    end = done(await rig.run(spec=EngineSpec(name, model="large")))
+    assert "does not let its model be chosen" in end.error
+    rig.preset = replace(PRESETS[name], command=("acp_agent.py",))  # the same one, by its path
+    rig.plays([{"say": "x"}])
+    assert done(await rig.run(spec=EngineSpec(name, model="large"))).outcome == "ok"
 
 
 async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: Rig) -> None:
@@ -303,7 +323,7 @@ async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: Rig
     }
     rig.plays([{"say": "x"}])
     events = await rig.run(spec=EngineSpec("acp", mcp_servers=servers))
-    assert [e for e in events if isinstance(e, Notice) and "bus" in e.text]
+    assert [e for e in events if isinstance(e, EngineNotice) and "bus" in e.text]
     rig.plays([{"say": "x"}], mcp_http=True)
     await rig.run(spec=EngineSpec("acp", mcp_servers=servers))
     first, second = (each["mcpServers"] for each in rig.requests("session/new"))

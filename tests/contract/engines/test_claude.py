@@ -1,5 +1,7 @@
 """What the engine claude keeps beyond the contract of all engines."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from contextlib import aclosing
@@ -8,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.guard import RunLimits
+from agentsup.engines.guard.rules import RunLimits
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
+    EngineNotice,
     HistoryItem,
-    Notice,
     Permission,
     PermissionRequest,
     Resume,
@@ -21,7 +23,6 @@ from agentsup.model.engine import (
     TextDelta,
     Usage,
 )
-from agentsup.testing.engine_host import MemoryHost, segment
 from tests.contract.engines.conftest import (
     Hang,
     ProgramRig,
@@ -31,6 +32,7 @@ from tests.contract.engines.conftest import (
     collect,
     done,
 )
+from tests.support.engine_host import MemoryHost, segment
 
 
 def wants(**args: Any) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def message(**fields: Any) -> dict[str, Any]:
     return {"do": "message", "message": fields}
 
 
-async def answered(rig: ProgramRig, host: MemoryHost, given: Segment | None = None) -> Done:
+async def answered(rig: ProgramRig, host: MemoryHost, given: Segment | None = None) -> EngineDone:
     session = await rig.open(host)
     end = done(await collect(session, given or segment()))
     await session.close()
@@ -59,7 +61,7 @@ async def events_of(rig: ProgramRig, given: Segment | None = None) -> list[Engin
     return events
 
 
-# -- leave -----------------------------------------------------------------------------------------------
+# -- leave -----------------------------------------------------------------------------------------
 
 
 async def test_an_allowed_call_is_made_as_asked(claude: ProgramRig, tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ async def test_a_denied_call_is_not_made_and_the_model_reads_why(
     await session.close()
     assert done(events).text == "I hear: not on a Sunday"
     assert not (tmp_path / "trace").exists()
-    assert not any(isinstance(event, Notice) for event in events)
+    assert not any(isinstance(event, EngineNotice) for event in events)
 
 
 async def test_without_a_word_nothing_is_allowed(claude: ProgramRig, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramRig) -> N
     )
     events = await events_of(claude)
     assert done(events).text == "done, I say"
-    assert [event.text for event in events if isinstance(event, Notice)] == [
+    assert [event.text for event in events if isinstance(event, EngineNotice)] == [
         "Claude was not allowed to use Write, by its own settings."
     ]
 
@@ -128,14 +130,14 @@ async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramRig) -> N
 async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_the_turn(
     claude: ProgramRig,
 ) -> None:
-    berths = claude.children.berths
+    berths = claude.children.process_slots
 
     async def permit(request: PermissionRequest) -> Permission:
         assert berths.running == 1
         async with asyncio.timeout(10):
-            while not berths.held:
+            while not berths.paused:
                 await asyncio.sleep(0.02)
-        assert (berths.running, berths.held) == (0, 1)
+        assert (berths.running, berths.paused) == (0, 1)
         await asyncio.sleep(hard_s)
         return Permission(True)
 
@@ -145,7 +147,7 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
     session = await claude.open(MemoryHost(permit=permit), limits)
     assert done(await collect(session, segment())).text == "thanks"
     await session.close()
-    assert (berths.running, berths.held) == (0, 0)
+    assert (berths.running, berths.paused) == (0, 0)
 
 
 async def test_a_cancelled_wait_for_leave_ends_at_once(claude: ProgramRig) -> None:
@@ -169,7 +171,7 @@ async def test_a_cancelled_wait_for_leave_ends_at_once(claude: ProgramRig) -> No
     await session.close()
 
 
-# -- its session -----------------------------------------------------------------------------------------
+# -- its session -----------------------------------------------------------------------------------
 
 
 async def test_the_session_goes_on_in_the_next_turn(claude: ProgramRig) -> None:
@@ -221,7 +223,7 @@ async def test_a_foreign_state_begins_a_session(claude: ProgramRig, state: bytes
     assert "--session-id" in received["flags"]
 
 
-# -- how it is called --------------------------------------------------------------------------------------
+# -- how it is called ------------------------------------------------------------------------------
 
 
 async def test_limits_and_choices_become_flags(claude: ProgramRig) -> None:
@@ -300,7 +302,7 @@ async def test_an_old_version_is_called_so(claude: ProgramRig) -> None:
     assert "npm install" in end.error
 
 
-# -- its provider --------------------------------------------------------------------------------------------
+# -- its provider ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ async def test_a_provider_that_comes_back_is_told_once(claude: ProgramRig) -> No
     claude.play(retry(1, 529), retry(2, 529), Say(("there",)))
     events = await events_of(claude)
     assert done(events).text == "there"
-    assert len([event for event in events if isinstance(event, Notice)]) == 1
+    assert len([event for event in events if isinstance(event, EngineNotice)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -393,7 +395,7 @@ async def test_a_limit_of_the_turn_is_named(
     assert [event.usd for event in events if isinstance(event, Usage)] == [0.5]
 
 
-# -- what is told ----------------------------------------------------------------------------------------------
+# -- what is told ----------------------------------------------------------------------------------
 
 
 async def test_cost_is_told_and_tokens_are_counted_once(claude: ProgramRig) -> None:

@@ -1,5 +1,7 @@
 """What the engine command keeps beyond the contract of all engines."""
 
+from __future__ import annotations
+
 import json
 import sys
 from typing import Any
@@ -8,10 +10,10 @@ import pytest
 
 from agentsup.engines.failures import NotConfigured
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
+    EngineNotice,
     FileOut,
     HistoryItem,
-    Notice,
     Resume,
     Segment,
     Suspended,
@@ -20,15 +22,15 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.message import Part
-from agentsup.testing.engine_host import MemoryHost, segment
 from tests.contract.engines.conftest import Ask, ProgramRig, Say, collect, done
+from tests.support.engine_host import MemoryHost, segment
 
 
 def line(**event: Any) -> dict[str, Any]:
     return {"do": "raw", "text": json.dumps(event) + "\n"}
 
 
-async def answered(rig: ProgramRig, given: Segment | None = None) -> Done:
+async def answered(rig: ProgramRig, given: Segment | None = None) -> EngineDone:
     session = await rig.open(MemoryHost())
     end = done(await collect(session, given or segment()))
     await session.close()
@@ -96,8 +98,13 @@ async def test_the_small_events_are_told(command: ProgramRig) -> None:
     session = await command.open(MemoryHost())
     *told, end = await collect(session, segment())
     await session.close()
-    assert told == [ThinkingDelta("hm"), Notice("look"), FileOut("out/a.txt"), Usage(1, 2, 0.5)]
-    assert isinstance(end, Done)
+    assert told == [
+        ThinkingDelta("hm"),
+        EngineNotice("look"),
+        FileOut("out/a.txt"),
+        Usage(1, 2, 0.5),
+    ]
+    assert isinstance(end, EngineDone)
     assert end.text == "all"
 
 

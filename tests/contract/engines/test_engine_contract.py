@@ -1,5 +1,7 @@
 """What every engine behind the guard keeps, whatever thinks inside it."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
@@ -7,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.guard import RunLimits
+from agentsup.engines.guard.rules import RunLimits
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     HistoryItem,
     Resume,
     Suspended,
@@ -19,14 +21,12 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import LeaseLost
-from agentsup.testing.engine_host import MemoryHost, segment
-from agentsup.testing.model_server import Call, Reply
 from tests.contract.engines.conftest import (
     Ask,
+    EngineFixture,
     Fail,
     Hang,
     LlmRig,
-    Rig,
     Say,
     Use,
     allowing_for_start,
@@ -34,6 +34,8 @@ from tests.contract.engines.conftest import (
     done,
     spoken,
 )
+from tests.support.engine_host import MemoryHost, segment
+from tests.support.model_server import Call, Reply
 
 
 async def add(args: dict[str, Any]) -> str:
@@ -44,7 +46,7 @@ async def broken(args: dict[str, Any]) -> str:
     raise ValueError("the shelf is empty")
 
 
-async def test_text_streams_in_order_and_ends_once(rig: Rig) -> None:
+async def test_text_streams_in_order_and_ends_once(rig: EngineFixture) -> None:
     rig.play(Say(("one ", "two ", "three"), every_s=0.01))
     session = await rig.open(MemoryHost())
     events = await collect(session, segment())
@@ -55,7 +57,7 @@ async def test_text_streams_in_order_and_ends_once(rig: Rig) -> None:
     await session.close()
 
 
-async def test_text_arrives_before_the_run_is_over(rig: Rig) -> None:
+async def test_text_arrives_before_the_run_is_over(rig: EngineFixture) -> None:
     rig.play(Say(("first", "second"), every_s=30.0))
     session = await rig.open(MemoryHost())
     async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
@@ -65,7 +67,7 @@ async def test_text_arrives_before_the_run_is_over(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_tool_is_called_and_its_result_reaches_the_engine(rig: Rig) -> None:
+async def test_a_tool_is_called_and_its_result_reaches_the_engine(rig: EngineFixture) -> None:
     rig.play(Use("add", {"a": 2, "b": 3}), Say(("the sum is $result",)))
     host = MemoryHost({"add": add})
     session = await rig.open(host)
@@ -78,7 +80,9 @@ async def test_a_tool_is_called_and_its_result_reaches_the_engine(rig: Rig) -> N
     await session.close()
 
 
-async def test_the_text_of_a_failed_tool_reaches_the_engine_and_the_turn_goes_on(rig: Rig) -> None:
+async def test_the_text_of_a_failed_tool_reaches_the_engine_and_the_turn_goes_on(
+    rig: EngineFixture,
+) -> None:
     rig.play(Use("broken"), Say(("it said: $result",)))
     session = await rig.open(MemoryHost({"broken": broken}))
     events = await collect(session, segment())
@@ -89,14 +93,14 @@ async def test_the_text_of_a_failed_tool_reaches_the_engine_and_the_turn_goes_on
     await session.close()
 
 
-async def test_an_unknown_tool_does_not_end_the_turn(rig: Rig) -> None:
+async def test_an_unknown_tool_does_not_end_the_turn(rig: EngineFixture) -> None:
     rig.play(Use("nonsense"), Say(("never mind",)))
     session = await rig.open(MemoryHost({"add": add}))
     assert done(await collect(session, segment())).text.endswith("never mind")
     await session.close()
 
 
-async def test_usage_is_told(rig: Rig) -> None:
+async def test_usage_is_told(rig: EngineFixture) -> None:
     rig.play(Use("add", {"a": 1, "b": 1}), Say(("done",)))
     session = await rig.open(MemoryHost({"add": add}))
     used = [e for e in await collect(session, segment()) if isinstance(e, Usage)]
@@ -104,7 +108,7 @@ async def test_usage_is_told(rig: Rig) -> None:
     await session.close()
 
 
-async def test_usage_is_told_also_when_the_turn_fails(rig: Rig) -> None:
+async def test_usage_is_told_also_when_the_turn_fails(rig: EngineFixture) -> None:
     if rig.name == "acp":
         pytest.skip("over acp usage comes with an answer alone: see test_acp.py for failed answers")
     rig.play(Use("add", {"a": 1, "b": 1}), Fail())
@@ -115,7 +119,7 @@ async def test_usage_is_told_also_when_the_turn_fails(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_failure_is_permanent_and_has_a_sentence(rig: Rig) -> None:
+async def test_a_failure_is_permanent_and_has_a_sentence(rig: EngineFixture) -> None:
     rig.play(Fail("the ink is dry"))
     session = await rig.open(MemoryHost())
     end = done(await collect(session, segment()))
@@ -126,7 +130,9 @@ async def test_a_failure_is_permanent_and_has_a_sentence(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(asking: Rig) -> None:
+async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(
+    asking: EngineFixture,
+) -> None:
     asking.play(
         Use("add", {"a": 1, "b": 1}),
         Ask("red or blue?", ("red", "blue")),
@@ -146,7 +152,7 @@ async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(askin
     await resumed.close()
 
 
-async def test_a_damaged_checkpoint_is_a_clear_failure(asking: Rig) -> None:
+async def test_a_damaged_checkpoint_is_a_clear_failure(asking: EngineFixture) -> None:
     asking.play(Say(("x",)))
     session = await asking.open(MemoryHost())
     events = await collect(session, segment(resume=Resume(checkpoint=b"{}", answer="yes")))
@@ -154,7 +160,7 @@ async def test_a_damaged_checkpoint_is_a_clear_failure(asking: Rig) -> None:
     await session.close()
 
 
-async def test_a_turn_run_again_after_a_crash_meets_its_journal(tooled: Rig) -> None:
+async def test_a_turn_run_again_after_a_crash_meets_its_journal(tooled: EngineFixture) -> None:
     for _ in range(2):
         tooled.play(Use("add", {"a": 2, "b": 2}), Say(("$result",)))
     host = MemoryHost({"add": add})
@@ -169,7 +175,7 @@ async def test_a_turn_run_again_after_a_crash_meets_its_journal(tooled: Rig) -> 
     await again.close()
 
 
-async def test_cancelling_the_consumer_ends_the_run_at_once(rig: Rig) -> None:
+async def test_cancelling_the_consumer_ends_the_run_at_once(rig: EngineFixture) -> None:
     rig.play(Say(("first", "second"), every_s=30.0))
     session = await rig.open(MemoryHost())
     heard = asyncio.Event()
@@ -188,7 +194,7 @@ async def test_cancelling_the_consumer_ends_the_run_at_once(rig: Rig) -> None:
     await session.close()
 
 
-async def test_cancel_ends_with_the_text_so_far(rig: Rig) -> None:
+async def test_cancel_ends_with_the_text_so_far(rig: EngineFixture) -> None:
     rig.play(Say(("first", "second"), every_s=30.0))
     session = await rig.open(MemoryHost())
     events = []
@@ -198,12 +204,12 @@ async def test_cancel_ends_with_the_text_so_far(rig: Rig) -> None:
             if isinstance(event, TextDelta):
                 session.cancel(within_s=0.5)
     end = events[-1]
-    assert isinstance(end, Done)
+    assert isinstance(end, EngineDone)
     assert (end.outcome, end.code, end.text) == ("cancelled", "cancelled", "first")
     await session.close()
 
 
-async def test_silence_over_the_idle_deadline_ends_the_turn(rig: Rig) -> None:
+async def test_silence_over_the_idle_deadline_ends_the_turn(rig: EngineFixture) -> None:
     rig.play(Hang())
     session = await rig.open(MemoryHost(), RunLimits(idle_s=0.3))
     end = done(await collect(session, segment()))
@@ -212,7 +218,7 @@ async def test_silence_over_the_idle_deadline_ends_the_turn(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: Rig) -> None:
+async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: EngineFixture) -> None:
     hard_s = await allowing_for_start(rig, 1.0)
     rig.play(Say(("tick",) * 100 * round(1 + hard_s), every_s=0.05))
     session = await rig.open(MemoryHost(), RunLimits(hard_s=hard_s))
@@ -222,7 +228,7 @@ async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: Rig)
     await session.close()
 
 
-async def test_a_long_tool_call_is_not_idleness(rig: Rig) -> None:
+async def test_a_long_tool_call_is_not_idleness(rig: EngineFixture) -> None:
     async def slow(args: dict[str, Any]) -> str:
         await asyncio.sleep(args["seconds"])
         return "at last"
@@ -234,7 +240,9 @@ async def test_a_long_tool_call_is_not_idleness(rig: Rig) -> None:
     await session.close()
 
 
-async def test_five_equal_calls_in_a_row_end_the_turn_before_the_fifth_runs(rig: Rig) -> None:
+async def test_five_equal_calls_in_a_row_end_the_turn_before_the_fifth_runs(
+    rig: EngineFixture,
+) -> None:
     rig.play(*[Use("add", {"a": 1, "b": 1})] * 8, Say(("never",)))
     host = MemoryHost({"add": add})
     session = await rig.open(host)
@@ -244,14 +252,14 @@ async def test_five_equal_calls_in_a_row_end_the_turn_before_the_fifth_runs(rig:
     await session.close()
 
 
-async def test_different_calls_are_no_loop(rig: Rig) -> None:
+async def test_different_calls_are_no_loop(rig: EngineFixture) -> None:
     rig.play(*[Use("add", {"a": n % 2, "b": 1}) for n in range(8)], Say(("fine",)))
     session = await rig.open(MemoryHost({"add": add}))
     assert done(await collect(session, segment())).text == "fine"
     await session.close()
 
 
-async def test_a_lost_lease_inside_a_tool_reaches_the_stack(tooled: Rig) -> None:
+async def test_a_lost_lease_inside_a_tool_reaches_the_stack(tooled: EngineFixture) -> None:
     async def lost(args: dict[str, Any]) -> str:
         raise LeaseLost("another owner has it")
 
@@ -262,7 +270,7 @@ async def test_a_lost_lease_inside_a_tool_reaches_the_stack(tooled: Rig) -> None
     await session.close()
 
 
-async def test_unicode_survives(rig: Rig) -> None:
+async def test_unicode_survives(rig: EngineFixture) -> None:
     text = "añ 日本 👩‍👩‍👧 \u202eright\u202c \x1b[31m \u0000".replace("\x00", "")
     rig.play(Use("echo", {"text": text}), Say((text[:5], text[5:])))
     heard: list[str] = []
@@ -277,7 +285,7 @@ async def test_unicode_survives(rig: Rig) -> None:
     await session.close()
 
 
-async def test_lone_surrogates_are_replaced(rig: Rig) -> None:
+async def test_lone_surrogates_are_replaced(rig: EngineFixture) -> None:
     rig.play(Say(("ok \ud83d end",)))
     session = await rig.open(MemoryHost())
     end = done(await collect(session, segment()))
@@ -286,7 +294,7 @@ async def test_lone_surrogates_are_replaced(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_huge_answer_is_cut_and_says_so(rig: Rig) -> None:
+async def test_a_huge_answer_is_cut_and_says_so(rig: EngineFixture) -> None:
     rig.play(Say(("é" * 1000,) * 40))
     session = await rig.open(MemoryHost(), RunLimits(max_answer_bytes=50_000))
     events = await collect(session, segment())
@@ -298,14 +306,14 @@ async def test_a_huge_answer_is_cut_and_says_so(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_huge_input_is_taken(rig: Rig) -> None:
+async def test_a_huge_input_is_taken(rig: EngineFixture) -> None:
     rig.play(Say(("read it",)))
     session = await rig.open(MemoryHost())
     assert done(await collect(session, segment("x" * 2_000_000))).text == "read it"
     await session.close()
 
 
-async def test_many_runs_cancelled_leave_nothing_behind(rig: Rig) -> None:
+async def test_many_runs_cancelled_leave_nothing_behind(rig: EngineFixture) -> None:
     for _ in range(10):
         rig.play(Say(("first", "second"), every_s=30.0))
         session = await rig.open(MemoryHost())
@@ -452,7 +460,9 @@ async def test_state_keeps_whole_recent_turns_within_its_bound(llm: LlmRig) -> N
     await session.close()
 
 
-async def test_an_engine_that_used_a_tool_and_said_nothing_is_asked_once_more(rig: Rig) -> None:
+async def test_an_engine_that_used_a_tool_and_said_nothing_is_asked_once_more(
+    rig: EngineFixture,
+) -> None:
     used, silence, answer = Use("add", {"a": 2, "b": 3}), Say(("",)), Say(("five",))
     host = MemoryHost({"add": add})
     does_it_itself = rig.name.startswith("llm")
@@ -472,7 +482,7 @@ async def test_an_engine_that_used_a_tool_and_said_nothing_is_asked_once_more(ri
     assert (end.outcome, end.text) == ("ok", "five")
 
 
-async def test_the_last_request_of_a_turn_is_answered_without_tools(rig: Rig) -> None:
+async def test_the_last_request_of_a_turn_is_answered_without_tools(rig: EngineFixture) -> None:
     rig.play(Say(("that is all",)))
     host = MemoryHost({"add": add})
     session = await rig.open(host)

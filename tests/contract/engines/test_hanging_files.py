@@ -1,6 +1,9 @@
 """P3, P5: what an agent's files cost or withhold when its program is started is its own affair."""
 
+from __future__ import annotations
+
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,15 +15,22 @@ from typing import Any, Final
 
 import pytest
 
-from agentsup.engines.agent_settings import CLAUDE, KINDS, AgentSettings
-from agentsup.engines.child import ChildManager, EngineHome, ProgramHome, fencing, homes, preparing
-from agentsup.engines.child.fencing import Fencing
-from agentsup.engines.failures import EnginesBusy
+from agentsup.engines.failures import EnginesBusy, NotConfigured
+from agentsup.engines.process import (
+    EngineHome,
+    ProcessLauncher,
+    ProgramHome,
+    fencing,
+    homes,
+    preparing,
+)
+from agentsup.engines.process.fencing import Fencing
+from agentsup.engines.programs.agent_settings import CLAUDE, KINDS, AgentSettings
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence
-from agentsup.kit.planted import Folder
+from agentsup.kit.planted import GuardedFolder
 from agentsup.model.engine import EngineSpec
-from agentsup.testing.engine_host import MemoryHost
+from tests.support.engine_host import MemoryHost
 
 MANY: Final = 60_000 if os.environ.get("AGENTSUP_PLANTED") == "all" else 500
 ENV: Final = {"PATH": "/usr/bin:/bin"}
@@ -35,25 +45,29 @@ class NoExecutor(ThreadPoolExecutor):
 
 
 @pytest.fixture
-async def children(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ChildManager]:
+async def children(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[ProcessLauncher]:
     asyncio.get_running_loop().set_default_executor(NoExecutor())
     closed = tmp_path / "closed"
     closed.mkdir()
     has_fence = getattr(request, "param", True)
-    made = ChildManager(SystemClock(), fencing=lambda: Fencing((str(closed),) if has_fence else ()))
+    made = ProcessLauncher(
+        SystemClock(), fencing=lambda: Fencing((str(closed),) if has_fence else ())
+    )
     yield made
     await made.close()
     await settled(made)
 
 
-async def settled(children: ChildManager) -> None:
+async def settled(children: ProcessLauncher) -> None:
     """No step of its pool is left."""
     async with asyncio.timeout(QUICK_S):
         while children.files._keys:
             await asyncio.sleep(0.01)
 
 
-async def ended(children: ChildManager, agent: str, workspace: Path) -> int:
+async def ended(children: ProcessLauncher, agent: str, workspace: Path) -> int:
     """The exit code of an agent's program, which has nothing to do."""
     spec = EngineSpec("command", workspace=str(workspace), agent=agent)
     home = ProgramHome(workspace.parent / "home")
@@ -98,7 +112,7 @@ def hanging(
 
 
 async def others_go_on(
-    children: ChildManager, tmp_path: Path, bad: Path, begun: threading.Event
+    children: ProcessLauncher, tmp_path: Path, bad: Path, begun: threading.Event
 ) -> None:
     """A program of another agent starts meanwhile, and a stop ends the turn that waits."""
     good = workspace_of(tmp_path, "ben")
@@ -115,7 +129,7 @@ async def others_go_on(
 
 @pytest.mark.parametrize("children", [True, False], indirect=True, ids=["fence", "no fence"])
 async def test_a_workspace_on_a_dead_disk_keeps_no_other_agents_program(
-    children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: ProcessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = workspace_of(tmp_path, "ada")
 
@@ -127,7 +141,7 @@ async def test_a_workspace_on_a_dead_disk_keeps_no_other_agents_program(
 
 
 async def test_a_disk_that_dies_before_the_fence_is_made_keeps_no_other_agents_program(
-    children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: ProcessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = workspace_of(tmp_path, "ada")
 
@@ -164,7 +178,7 @@ def fill(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize("settings", list(KINDS.values()), ids=lambda each: each.kind)
 async def test_very_many_files_in_place_of_settings_delay_nobody(
-    children: ChildManager,
+    children: ProcessLauncher,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     settings: AgentSettings,
@@ -197,7 +211,7 @@ async def test_very_many_files_in_place_of_settings_delay_nobody(
 
 
 async def test_what_was_not_removed_any_more_is_removed_after_the_next_turn(
-    children: ChildManager, tmp_path: Path
+    children: ProcessLauncher, tmp_path: Path
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     fill(home.removed.path / "1", 10)
@@ -208,7 +222,7 @@ async def test_what_was_not_removed_any_more_is_removed_after_the_next_turn(
 
 
 async def test_a_home_on_another_disk_keeps_what_is_taken_away_under_another_name(
-    children: ChildManager, tmp_path: Path
+    children: ProcessLauncher, tmp_path: Path
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     with TemporaryDirectory(dir="/dev/shm") as elsewhere:
@@ -221,14 +235,14 @@ async def test_a_home_on_another_disk_keeps_what_is_taken_away_under_another_nam
 
 
 async def test_turns_that_begin_at_once_do_not_take_each_others_files(
-    children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: ProcessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     for name in CLAUDE.unwanted:
         fill(home.path / name, 10)
     taken = homes._taken
 
-    def slowly(folder: Folder, name: str) -> str:
+    def slowly(folder: GuardedFolder, name: str) -> str:
         found = taken(folder, name)
         threading.Event().wait(0.005)  # what is seen there is taken a moment later
         return found
@@ -239,7 +253,7 @@ async def test_turns_that_begin_at_once_do_not_take_each_others_files(
 
 
 async def test_a_home_that_does_not_answer_is_its_own_agents_trouble(
-    children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: ProcessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     with hanging(monkeypatch, EngineHome, ("lay",), lambda each: each == home) as begun:
@@ -256,10 +270,21 @@ async def test_a_home_that_does_not_answer_is_its_own_agents_trouble(
 
 
 async def test_settings_that_can_not_be_taken_away_keep_the_program_from_running(
-    children: ChildManager, tmp_path: Path
+    children: ProcessLauncher, tmp_path: Path
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     (home.path / CLAUDE.unwanted[0]).mkdir(parents=True)
     home.removed.path.touch()  # it is no folder
-    with pytest.raises(EnginesBusy, match="can't be put in order"):
+    with pytest.raises(NotConfigured, match=r"can't be put in order: .* remove that"):
         await children.homes.prepare(home, "It")
+
+
+async def test_a_disk_that_takes_nothing_is_tried_again(
+    children: ProcessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(home: EngineHome) -> list[str]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(EngineHome, "lay", full)
+    with pytest.raises(EnginesBusy, match="can't be put in order"):
+        await children.homes.prepare(home_of(tmp_path, CLAUDE), "It")

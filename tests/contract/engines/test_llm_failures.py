@@ -1,5 +1,7 @@
 """Every way a provider fails has its own code, a class, and a sentence that helps."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -8,13 +10,13 @@ from typing import Any
 import pytest
 
 from agentsup.engines.failures import AuthFailed, ExtraMissing, NotConfigured
-from agentsup.engines.guard import GuardedSession, open_guarded
+from agentsup.engines.guard.guard import GuardedSession, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.llm import engine as llm_engine
-from agentsup.model.engine import Done, EngineSpec, TextDelta, Usage
-from agentsup.testing.engine_host import MemoryHost, segment
-from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+from agentsup.model.engine import EngineDone, EngineSpec, TextDelta, Usage
 from tests.contract.engines.conftest import LlmRig, Say, collect, done
+from tests.support.engine_host import MemoryHost, segment
+from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 KEY = "sk-very-secret-0123456789"
 
@@ -195,7 +197,7 @@ async def test_twenty_streams_share_one_client_and_all_are_cancelled(
             async for event in session.run(segment()):
                 if isinstance(event, TextDelta):
                     session.cancel()
-                if isinstance(event, Done):
+                if isinstance(event, EngineDone):
                     assert event.outcome == "cancelled"
 
         async with asyncio.timeout(15), asyncio.TaskGroup() as group:

@@ -1,5 +1,7 @@
 """What every engine keeps whose thinking is done by a child process."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -9,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.child import ChildLimits, ChildManager, ProgramHome
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
-from agentsup.engines.guard import GuardedSession, RunLimits
+from agentsup.engines.guard.guard import GuardedSession
+from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.process import ProcessLauncher, ProcessLimits, ProgramHome
 from agentsup.kit import proctable
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.procgroup import child_env
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineSpec,
     Segment,
@@ -25,9 +28,9 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import StoreUnavailable
-from agentsup.testing import escapee
-from agentsup.testing.engine_host import MemoryHost, segment
 from tests.contract.engines.conftest import Fail, Hang, ProgramRig, Say, Use, collect, done
+from tests.support import escapee
+from tests.support.engine_host import MemoryHost, segment
 
 SECRET = "sk-very-secret-value"
 
@@ -37,7 +40,7 @@ def living() -> set[int]:
     return {row.pid for row in proctable.descendants([os.getpid()]) if row.is_alive}
 
 
-async def cancelled_at_text(session: GuardedSession, given: Segment) -> tuple[Done, float]:
+async def cancelled_at_text(session: GuardedSession, given: Segment) -> tuple[EngineDone, float]:
     """Cancel at the first text; the end, and how long it took."""
     loop = asyncio.get_running_loop()
     events: list[EngineEvent] = []
@@ -110,7 +113,9 @@ async def test_a_crash_in_the_middle_keeps_what_was_said(program: ProgramRig) ->
     await session.close()
 
 
-async def test_cancel_ends_the_whole_family(program: ProgramRig) -> None:
+async def test_cancel_ends_the_whole_family(
+    program: ProgramRig, caplog: pytest.LogCaptureFixture
+) -> None:
     before = living()
     program.play({"do": "family"}, Say(("first", "second"), every_s=30))
     host = MemoryHost()
@@ -120,7 +125,7 @@ async def test_cancel_ends_the_whole_family(program: ProgramRig) -> None:
     assert took_s < 1.5
     assert living() <= before
     assert host.groups == {}
-    assert program.abandoned == []
+    assert "left behind" not in caplog.text
     await session.close()
 
 
@@ -144,7 +149,7 @@ async def test_silence_ends_the_program_too(program: ProgramRig) -> None:
     assert living() <= before
 
 
-# -- what it writes --------------------------------------------------------------------------------------
+# -- what it writes --------------------------------------------------------------------------------
 
 
 async def test_a_line_over_the_limit_ends_the_turn(program: ProgramRig) -> None:
@@ -199,7 +204,7 @@ async def test_quoted_errors_are_clean_short_and_without_secrets(program: Progra
     assert len(error) < 2200
 
 
-# -- where it runs ---------------------------------------------------------------------------------------
+# -- where it runs ---------------------------------------------------------------------------------
 
 
 async def test_the_environment_is_the_allowed_one(
@@ -301,7 +306,7 @@ async def test_wrong_options_are_named(
         await program.open(MemoryHost())
 
 
-# -- bounds ----------------------------------------------------------------------------------------------
+# -- bounds ----------------------------------------------------------------------------------------
 
 
 async def test_a_program_over_its_memory_is_ended(tmp_path: Path) -> None:
@@ -319,13 +324,12 @@ async def test_a_program_over_its_memory_is_ended(tmp_path: Path) -> None:
 async def test_memory_of_who_left_the_group_counts(tmp_path: Path) -> None:
     tag = str(tmp_path)
     argv = [*escapee.PROGRAM, tag, "linked-eat"]
-    manager = ChildManager(SystemClock(), look_s=0.05)
+    manager = ProcessLauncher(SystemClock(), look_s=0.05)
     spec = EngineSpec("command", workspace=str(tmp_path))
     surroundings: dict[str, Any] = {"env": child_env(), "home": ProgramHome(tmp_path / "home")}
-    limits = ChildLimits(memory_mb=64)
+    limits = ProcessLimits(memory_mb=64)
     async with manager.open(argv, spec, MemoryHost(), **surroundings, limits=limits) as child:
         assert await child.read() == b"they are away\n"
-        assert escapee.escaped(tag)
         with pytest.raises(OutOfMemory):
             await child.read()
     assert escapee.escaped(tag) == []
@@ -351,14 +355,14 @@ async def test_a_closing_daemon_ends_its_programs(tmp_path: Path) -> None:
 
 async def test_a_start_waits_for_its_berth_in_bounds(tmp_path: Path) -> None:
     rig = ProgramRig("command", tmp_path, wait_s=0.2)
-    taken = [await rig.children.berths.take("ada") for _ in range(4)]
+    taken = [await rig.children.process_slots.take("ada") for _ in range(4)]
     rig.play(Say(("fine",)))
     session = await rig.open(MemoryHost())
     end = done(await collect(session, segment()))
     assert (end.code, end.permanent) == (EnginesBusy.code, False)
-    taken[0].leave()
+    taken[0].release()
     assert done(await collect(session, segment())).text == "fine"
-    assert rig.children.berths.running == 3
+    assert rig.children.process_slots.running == 3
     await session.close()
     await rig.close()
 

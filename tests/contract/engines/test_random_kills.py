@@ -1,8 +1,10 @@
 """Programs of engines killed at any instant, with a family that holds their output open: each run ends
 once, in words, and nothing of it is left.
 
-`AGENTSUP_KILL_SEED` replays a schedule; `AGENTSUP_ENGINE_KILLS` says how many kills of each (5).
+``AGENTSUP_KILL_SEED`` replays a schedule; ``AGENTSUP_ENGINE_KILLS`` says how many kills of each (5).
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -15,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit import proctable
-from agentsup.model.engine import Done, EngineEvent, Suspended
-from agentsup.testing.engine_host import MemoryHost, segment
+from agentsup.model.engine import EngineDone, EngineEvent, Suspended
 from tests.contract.engines.conftest import AcpRig, ProgramRig, Say
+from tests.support.engine_host import MemoryHost, segment
 
 KILLS = int(os.environ.get("AGENTSUP_ENGINE_KILLS", "5"))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -76,15 +78,15 @@ async def test_a_kill_at_any_instant_is_one_end_and_leaves_nothing(
         await session.close()
         killing.cancel()
         await asyncio.wait({killing})
-        ends = [event for event in events if isinstance(event, Done | Suspended)]
+        ends = [event for event in events if isinstance(event, EngineDone | Suspended)]
         assert ends == events[-1:], "one end, and it comes last"
         (end,) = ends
-        assert isinstance(end, Done)
+        assert isinstance(end, EngineDone)
         assert end.outcome in ("ok", "failed")
         assert end.outcome == "ok" or (end.error and end.code), end
         outcomes.add(end.outcome)
         assert host.groups == {}, "a group is still on record"
-        assert rig.children.berths.running == rig.children.berths.held == 0
+        assert rig.children.process_slots.running == rig.children.process_slots.paused == 0
         assert living() <= before, "a process of the run lives on"
     assert "failed" in outcomes, "no kill hit a program at work"
     await rig.close()

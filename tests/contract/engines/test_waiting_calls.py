@@ -1,21 +1,23 @@
 """Calls that wait for a person: the segment ends, and the same call is made again."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from agentsup.model.engine import Resume, Suspended
 from agentsup.model.hook import CallSuspended, Suspend
 from agentsup.model.tool import ToolResult
 from agentsup.model.wire_names import wire_name
-from agentsup.testing.engine_host import MemoryHost, segment
-from agentsup.testing.model_server import Call, Reply
-from tests.contract.engines.conftest import LlmRig, Rig, Say, Use, collect, done
+from tests.contract.engines.conftest import EngineFixture, LlmRig, Say, Use, collect, done
+from tests.support.engine_host import MemoryHost, segment
+from tests.support.model_server import Call, Reply
 
 
 async def add(args: dict[str, Any]) -> str:
     return str(args["a"] + args["b"])
 
 
-async def test_a_call_that_waits_ends_the_segment_and_is_made_again(tooled: Rig) -> None:
+async def test_a_call_that_waits_ends_the_segment_and_is_made_again(tooled: EngineFixture) -> None:
     """The host decides when it is made again; calls that were made stay made, in their order."""
     tooled.play(
         Use("add", {"a": 1, "b": 1}), Use("drop", {"table": "x"}), Say(("it said: $result",))
@@ -78,7 +80,7 @@ async def test_several_waiting_calls_of_one_step_are_asked_about_one_by_one(llm:
 
 
 async def test_a_call_that_waited_reaches_the_host_also_when_its_tool_is_not_offered_any_more(
-    tooled: Rig,
+    tooled: EngineFixture,
 ) -> None:
     """Its server may be away when the answer comes: the model must read so, not that it erred."""
     name = "mcp:shop/drop"

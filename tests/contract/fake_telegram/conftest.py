@@ -1,5 +1,7 @@
 """A running fake with one bot, one person and their private chat."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
+from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What most tests need; `call` is a bot method over raw HTTP."""
+    """What most tests need; ``call`` is a bot method over raw HTTP."""
 
     fake: FakeTelegram
     people: TelegramDriver

@@ -1,13 +1,15 @@
 """Properties of the parsers: what is escaped comes back, entities cover what they marked."""
 
+from __future__ import annotations
+
 import html
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.testing.telegram.checks import checked_entities, checked_text
-from agentsup.testing.telegram.markup import parse, units
+from agentsup.fakes.telegram.checks import checked_entities, checked_text
+from agentsup.fakes.telegram.markup import parse, units
 
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("_*[]()~`>#+-=|{}.!\\\n🚀"))

@@ -1,5 +1,7 @@
 """People through the control plane: who hears what, buttons, groups, topics, files."""
 
+from __future__ import annotations
+
 import struct
 import zlib
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.testing.telegram import ControlRefused
+from agentsup.fakes.telegram import ControlRefused
 from tests.contract.fake_telegram.conftest import Place
 
 

@@ -1,5 +1,7 @@
 """getUpdates: the long poll, offsets, conflicts, what is remembered and for how long."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """The fake with the real python-telegram-bot: its objects parse, its errors are what it expects."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from typing import Any
 

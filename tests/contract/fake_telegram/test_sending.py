@@ -1,5 +1,7 @@
 """Sending and editing by the rules: lengths in UTF-16 units, entities, markup, keyboards."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import aiohttp

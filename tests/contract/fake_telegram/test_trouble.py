@@ -1,5 +1,7 @@
 """Faults on demand, rate limits, and a state that outlives kills."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -14,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agentsup.fakes.telegram import FakeTelegram, TelegramDriver, server
 from agentsup.kit.files import HomeLocked
-from agentsup.testing.telegram import FakeTelegram, TelegramDriver, server
 from tests.contract.fake_telegram.conftest import Place
 
 
@@ -284,7 +286,7 @@ def starting(tmp_path: Path) -> Iterator[Any]:
     running: list[subprocess.Popen[str]] = []
 
     def start(*more: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-        argv = [sys.executable, "-m", "agentsup.testing.telegram", "--folder", str(tmp_path / "f")]
+        argv = [sys.executable, "-m", "agentsup.fakes.telegram", "--folder", str(tmp_path / "f")]
         process = subprocess.Popen([*argv, *more], stdout=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stdout is not None

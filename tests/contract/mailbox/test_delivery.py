@@ -1,28 +1,30 @@
 """Where results go: to people, to the asking agent's mailbox, or nowhere but the row."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.messages.values import Completion
 from agentsup.model.message import (
     IN_STORE,
     DeliverTo,
-    Kind,
     Lease,
-    Outcome,
+    MessageKind,
+    MessageOutcome,
+    MessageState,
     Part,
-    State,
 )
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 HERE = DeliverTo("chat", agent_id="ann", channel="console", conversation="c1")
 
 
-async def asked(rig: MailRig, **to: Any) -> tuple[Lease, Lease]:
+async def asked(rig: MailboxFixture, **to: Any) -> tuple[Lease, Lease]:
     """Ann's turn, and Ben's turn on what it asked without waiting."""
     await rig.put("plan my week")
     ann = await rig.one("ann")
@@ -42,10 +44,10 @@ async def asked(rig: MailRig, **to: Any) -> tuple[Lease, Lease]:
     return ann, await rig.one("ben")
 
 
-async def test_answers_files_and_failures_reach_the_chat(rig: MailRig) -> None:
+async def test_answers_files_and_failures_reach_the_chat(rig: MailboxFixture) -> None:
     await rig.put()
     files = (Part("file", path="out/plan.pdf", name="plan.pdf"),)
-    await rig.mailbox.complete(await rig.one(), Completion(Outcome.OK, "here", parts=files))
+    await rig.mailbox.complete(await rig.one(), Completion(MessageOutcome.OK, "here", parts=files))
     await rig.put()
     await rig.fail(await rig.one(), "the model is gone")
     rows = await rig.sql("SELECT kind, body, part_no FROM outbox ORDER BY outbox_id")
@@ -63,7 +65,9 @@ async def test_answers_files_and_failures_reach_the_chat(rig: MailRig) -> None:
     }
 
 
-async def test_each_part_carries_the_language_of_whose_message_it_concerns(rig: MailRig) -> None:
+async def test_each_part_carries_the_language_of_whose_message_it_concerns(
+    rig: MailboxFixture,
+) -> None:
     uli = Principal(PrincipalKind.PERSON, "uli", "Uli", language="de-AT")
     await rig.put(principal=uli)
     question = await rig.park(await rig.one())
@@ -78,27 +82,29 @@ async def test_each_part_carries_the_language_of_whose_message_it_concerns(rig: 
     assert (await rig.mailbox.get(accepted.message_id)).principal == uli
 
 
-async def test_the_engine_state_of_the_session_moves_with_the_completion(rig: MailRig) -> None:
+async def test_the_engine_state_of_the_session_moves_with_the_completion(
+    rig: MailboxFixture,
+) -> None:
     await rig.put()
-    completion = Completion(Outcome.OK, "hi", engine="llm", engine_state=b"state")
+    completion = Completion(MessageOutcome.OK, "hi", engine="llm", engine_state=b"state")
     await rig.mailbox.complete(await rig.one(), completion)
     await rig.put()
     await rig.finish(await rig.one())
     assert await rig.sql("SELECT engine, engine_state FROM sessions") == [("llm", b"state")]
 
 
-async def test_an_answer_to_an_agent_is_a_reply_in_its_session(rig: MailRig) -> None:
+async def test_an_answer_to_an_agent_is_a_reply_in_its_session(rig: MailboxFixture) -> None:
     ann, ben = await asked(rig)
     await rig.finish(ann)
     await rig.finish(ben, "monday is free")
     reply = (await rig.one("ann")).message
-    assert (reply.kind, reply.session_id) == (Kind.REPLY, ann.message.session_id)
+    assert (reply.kind, reply.session_id) == (MessageKind.REPLY, ann.message.session_id)
     assert (reply.text, reply.principal.name) == ("monday is free", "ben")
     assert (reply.in_reply_to, reply.root_id) == (ben.message.message_id, ann.message.root_id)
     assert (reply.path, reply.deliver_to) == ((), HERE)
 
 
-async def test_a_failure_is_said_to_be_one(rig: MailRig) -> None:
+async def test_a_failure_is_said_to_be_one(rig: MailboxFixture) -> None:
     ann, ben = await asked(rig)
     await rig.finish(ann)
     await rig.fail(ben, "no model")
@@ -109,7 +115,7 @@ async def test_a_failure_is_said_to_be_one(rig: MailRig) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_stop_of_the_askers_session_leaves_the_answer_to_come(
-    rig: MailRig, restart: bool
+    rig: MailboxFixture, restart: bool
 ) -> None:
     ann, ben = await asked(rig)
     await rig.mailbox.stop(f"session:{ann.message.session_id}", BOB)
@@ -123,7 +129,7 @@ async def test_a_stop_of_the_askers_session_leaves_the_answer_to_come(
 @pytest.mark.parametrize("scope", ["all", "agent:ann"])
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_reply_to_an_asker_that_was_stopped_is_refused_and_said_to_be(
-    rig: MailRig, scope: str, restart: bool
+    rig: MailboxFixture, scope: str, restart: bool
 ) -> None:
     _, ben = await asked(rig)
     if scope == "all":
@@ -141,14 +147,14 @@ async def test_a_reply_to_an_asker_that_was_stopped_is_refused_and_said_to_be(
     assert len(notes) == 1
 
 
-async def test_a_request_after_the_stop_gets_its_reply(rig: MailRig) -> None:
+async def test_a_request_after_the_stop_gets_its_reply(rig: MailboxFixture) -> None:
     await rig.mailbox.stop("agent:ann", BOB)
     _, ben = await asked(rig)
     await rig.finish(ben, "in time")
     assert await rig.sql("SELECT state FROM messages WHERE kind = 'reply'") == [("queued",)]
 
 
-async def test_a_waited_answer_stays_in_the_row(rig: MailRig) -> None:
+async def test_a_waited_answer_stays_in_the_row(rig: MailboxFixture) -> None:
     _, ben = await asked(rig, waited=True)
     await rig.finish(ben, "42")
     assert await rig.sql("SELECT 1 FROM messages WHERE kind = 'reply'") == []
@@ -156,7 +162,7 @@ async def test_a_waited_answer_stays_in_the_row(rig: MailRig) -> None:
 
 
 async def test_a_reply_to_an_agent_that_asked_outside_a_turn_reaches_its_people(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     await rig.put("hi", "ann", conversation="home")
     await rig.finish(await rig.one("ann"))
@@ -177,34 +183,35 @@ async def test_a_reply_to_an_agent_that_asked_outside_a_turn_reaches_its_people(
     )
 
 
-async def test_results_for_programs_and_silent_chats_stay_in_the_row(rig: MailRig) -> None:
+async def test_results_for_programs_and_silent_chats_stay_in_the_row(rig: MailboxFixture) -> None:
     await rig.put(deliver_to=IN_STORE, silent=True)
     await rig.finish(await rig.one(), "42")
     await rig.put(deliver_to=DeliverTo("chat", channel="console", conversation="c1", silent=True))
     await rig.finish(await rig.one(), "43")
     assert await rig.outbox() == []
-    results = [message.result_text for message in await rig.mailbox.list(state=State.DONE)]
+    results = [message.result_text for message in await rig.mailbox.list(state=MessageState.DONE)]
     assert results == ["43", "42"]
 
 
-async def test_a_dropped_letter_tells_nobody_twice(rig: MailRig) -> None:
+async def test_a_dropped_letter_tells_nobody_twice(rig: MailboxFixture) -> None:
     accepted = await rig.put()
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
     assert len(await rig.outbox()) == 1
     await rig.mailbox.drop(accepted.message_id, OPERATOR)
     assert len(await rig.outbox()) == 1
     message = await rig.mailbox.get(accepted.message_id)
-    assert (message.state, message.error_code) == (State.CANCELLED, "dropped")
+    assert (message.state, message.error_code) == (MessageState.CANCELLED, "dropped")
 
 
-async def test_an_answer_without_words_is_told_as_one(rig: MailRig) -> None:
+async def test_an_answer_without_words_is_told_as_one(rig: MailboxFixture) -> None:
     await rig.put(principal=replace(BOB, language="de"))
     await rig.finish(await rig.one(), " \n")
     await rig.put()
     await rig.mailbox.complete(
-        await rig.one(), Completion(Outcome.OK, "", parts=(Part("file", path="a", name="a"),))
+        await rig.one(),
+        Completion(MessageOutcome.OK, "", parts=(Part("file", path="a", name="a"),)),
     )
     assert [(kind, text) for kind, _, _, text in await rig.outbox()] == [
         ("answer", "(Der Agent hat ohne einen Text geendet. Frag ihn, was daraus wurde.)"),
@@ -213,9 +220,11 @@ async def test_an_answer_without_words_is_told_as_one(rig: MailRig) -> None:
 
 
 @pytest.mark.parametrize("kind, told", [("slot", 0), ("task", 1)])
-async def test_a_schedule_with_nothing_new_is_silent(rig: MailRig, kind: str, told: int) -> None:
+async def test_a_schedule_with_nothing_new_is_silent(
+    rig: MailboxFixture, kind: str, told: int
+) -> None:
     """And a task that somebody has just asked for is not."""
-    accepted = await rig.put("look around", kind=Kind.TASK, summary="the look around")
+    accepted = await rig.put("look around", kind=MessageKind.TASK, summary="the look around")
     await rig.db.write(
         lambda tx: tx.execute(
             "INSERT INTO runs (run_id, task_id, kind, agent_id, created_at)"

@@ -1,20 +1,22 @@
 """Correcting a message that waits: before a turn reads it, and never after."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.errors import BadRequest, TooLarge
-from agentsup.model.message import Accepted, Part, State, text_parts
-from agentsup.store.database import Tx
-from agentsup.testing.mail import BOB, MailRig
+from agentsup.model.message import Accepted, MessageState, Part, text_parts
+from agentsup.store.transaction import Tx
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 
-async def edit(rig: MailRig, message_id: str, text: str) -> bool:
+async def edit(rig: MailboxFixture, message_id: str, text: str) -> bool:
     mailbox: Mailbox = rig.mailbox
     return await rig.db.write(lambda tx: mailbox.edit_tx(tx, message_id, text))
 
 
-async def test_a_queued_text_is_replaced_and_its_files_stay(rig: MailRig) -> None:
+async def test_a_queued_text_is_replaced_and_its_files_stay(rig: MailboxFixture) -> None:
     parts = (*text_parts("helo"), Part("file", path="inbox/a.txt", name="a.txt"))
     accepted = await rig.put(parts=parts)
     assert await edit(rig, accepted.message_id, "hello")
@@ -27,12 +29,12 @@ async def test_a_queued_text_is_replaced_and_its_files_stay(rig: MailRig) -> Non
     assert told == [("hello", "console:c1")]
 
 
-async def test_what_a_turn_has_begun_stays_as_it_was_read(rig: MailRig) -> None:
+async def test_what_a_turn_has_begun_stays_as_it_was_read(rig: MailboxFixture) -> None:
     accepted = await rig.put("first")
     lease = await rig.one()
     assert not await edit(rig, accepted.message_id, "other")
     await rig.mailbox.release(lease)
-    assert await rig.state_of(accepted.message_id) == State.QUEUED
+    assert await rig.state_of(accepted.message_id) == MessageState.QUEUED
     assert not await edit(rig, accepted.message_id, "other")
     lease = await rig.one()
     assert lease.message.text == "first"
@@ -40,14 +42,14 @@ async def test_what_a_turn_has_begun_stays_as_it_was_read(rig: MailRig) -> None:
     assert not await edit(rig, accepted.message_id, "other")
 
 
-async def test_nothing_else_can_be_edited(rig: MailRig) -> None:
+async def test_nothing_else_can_be_edited(rig: MailboxFixture) -> None:
     assert not await edit(rig, "msg_unknown", "x")
     accepted = await rig.put("to be cancelled")
     await rig.mailbox.cancel(accepted.message_id, BOB)
     assert not await edit(rig, accepted.message_id, "x")
 
 
-async def test_a_text_that_can_not_be_stored_changes_nothing(rig: MailRig) -> None:
+async def test_a_text_that_can_not_be_stored_changes_nothing(rig: MailboxFixture) -> None:
     accepted = await rig.put("short")
     with pytest.raises(TooLarge):
         await edit(rig, accepted.message_id, "x" * (rig.mailbox.limits.max_body_bytes + 1))
@@ -56,7 +58,7 @@ async def test_a_text_that_can_not_be_stored_changes_nothing(rig: MailRig) -> No
     assert (await rig.one()).message.text == "short"
 
 
-async def test_more_can_be_written_with_an_acceptance_and_goes_with_it(rig: MailRig) -> None:
+async def test_more_can_be_written_with_an_acceptance_and_goes_with_it(rig: MailboxFixture) -> None:
     def also(tx: Tx, accepted: Accepted) -> None:
         tx.execute("INSERT INTO facts VALUES ('also', ?)", (accepted.message_id,))
 

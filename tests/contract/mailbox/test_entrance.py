@@ -1,5 +1,7 @@
 """Many at once: accepted by a few statements, and with the same result as one after another."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import Sequence
@@ -11,34 +13,44 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsup.mailbox import accept
-from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox.queue import accept
 from agentsup.model.errors import AgentsupError, Conflict, Overloaded
-from agentsup.model.message import IN_STORE, Accepted, Kind, NewMessage, Part, Priority
+from agentsup.model.ids import AgentId
+from agentsup.model.message import (
+    IN_STORE,
+    Accepted,
+    DeliverTo,
+    MessageKind,
+    NewMessage,
+    Part,
+    Priority,
+)
 from agentsup.store import Tx
-from agentsup.testing.mail import MailRig
+from tests.support.mailbox_fixture import MailboxFixture
 
 PLACES = (("ann", "c1"), ("ann", "c2"), ("ben", "c1"))
 
 
-def limit_queues(rig: MailRig, limit: int) -> None:
+def limit_queues(rig: MailboxFixture, limit: int) -> None:
     rig.limits = MailboxLimits(queue_limit=limit)
     rig.mailbox = Mailbox(rig.db, rig.clock, rig.entropy, boot_id="boot-1", limits=rig.limits)
 
 
-async def begin_sessions(rig: MailRig) -> None:
+async def begin_sessions(rig: MailboxFixture) -> None:
     for agent, conversation in PLACES:
         await rig.put("first", agent, conversation=conversation)
 
 
-async def accept_all(rig: MailRig, messages: Sequence[NewMessage]) -> list[Any]:
+async def accept_all(rig: MailboxFixture, messages: Sequence[NewMessage]) -> list[Any]:
     return await asyncio.gather(
         *(rig.mailbox.accept(new) for new in messages), return_exceptions=True
     )
 
 
 async def test_texts_of_a_crowd_take_few_statements(
-    rig: MailRig, monkeypatch: pytest.MonkeyPatch
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin_sessions(rig)
 
@@ -65,7 +77,35 @@ async def test_texts_of_a_crowd_take_few_statements(
     assert entered == [(16,)]
 
 
-async def test_who_waits_for_work_or_events_is_woken_once(rig: MailRig) -> None:
+async def test_requests_over_http_that_nobody_is_shown_take_few_statements(
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin_sessions(rig)
+    monkeypatch.delattr(accept, "accept_tx")
+    quiet = [
+        rig.new(f"{n}", deliver_to=IN_STORE, silent=True, person="person:eve") for n in range(16)
+    ]
+    results = await accept_all(rig, quiet)
+    assert [result.position for result in results] == list(range(1, 17))
+    rows = await rig.sql("SELECT message_id, person FROM messages WHERE seq > 3 ORDER BY seq")
+    assert rows == [(result.message_id, "person:eve") for result in results]
+    told = await rig.sql(
+        "SELECT message_id, conversation FROM events WHERE type = 'message.accepted' ORDER BY seq"
+    )
+    assert told == [(result.message_id, "") for result in results]
+
+
+async def test_accepting_counts_no_long_queue(rig: MailboxFixture) -> None:
+    limit_queues(rig, 10_000)
+    await begin_sessions(rig)
+    await accept_all(rig, [rig.new(f"{n}", conversation="c1") for n in range(299)])
+    short = await rig.put("two", conversation="c2")
+    assert short.position == 1
+    long = await rig.put("many", conversation="c1")
+    assert long.position == 302, "that of the agent, which is kept"
+
+
+async def test_who_waits_for_work_or_events_is_woken_once(rig: MailboxFixture) -> None:
     await begin_sessions(rig)
     woken: list[str] = []
     for topic in ("agent:ann", "agent:ben", "events"):
@@ -74,7 +114,7 @@ async def test_who_waits_for_work_or_events_is_woken_once(rig: MailRig) -> None:
     assert sorted(woken) == ["agent:ann", "agent:ben", "events"]
 
 
-async def test_one_that_is_refused_takes_nobody_with_it(rig: MailRig) -> None:
+async def test_one_that_is_refused_takes_nobody_with_it(rig: MailboxFixture) -> None:
     await begin_sessions(rig)
     before = await rig.put("a", idempotency_key="k")
     messages = [
@@ -91,7 +131,7 @@ async def test_one_that_is_refused_takes_nobody_with_it(rig: MailRig) -> None:
     assert await rig.sql("SELECT COUNT(*) FROM messages WHERE agent_id = 'ann'") == [(5,)]
 
 
-async def test_a_queue_takes_what_it_has_room_for(rig: MailRig) -> None:
+async def test_a_queue_takes_what_it_has_room_for(rig: MailboxFixture) -> None:
     limit_queues(rig, 10)
     await begin_sessions(rig)
     results = await accept_all(rig, [rig.new(f"{n}") for n in range(16)])
@@ -99,7 +139,7 @@ async def test_a_queue_takes_what_it_has_room_for(rig: MailRig) -> None:
     assert refused == [False] * 8 + [True] * 8
 
 
-async def test_what_is_written_along_is_in_the_same_transaction(rig: MailRig) -> None:
+async def test_what_is_written_along_is_in_the_same_transaction(rig: MailboxFixture) -> None:
     await begin_sessions(rig)
 
     def also(tx: Tx, accepted: Accepted) -> None:
@@ -143,8 +183,12 @@ CHANGES: list[dict[str, Any]] = [
     {"new_session": True},
     {"session_key": ""},
     {"session_key": "chat:console:new"},
-    {"kind": Kind.TASK, "silent": True},
+    {"kind": MessageKind.TASK, "silent": True},
     {"deliver_to": IN_STORE},
+    {"deliver_to": IN_STORE, "silent": True},
+    {"deliver_to": DeliverTo("http"), "silent": True, "person": "person:eve"},
+    {"deliver_to": DeliverTo("mailbox", agent_id=AgentId("ben")), "silent": True},
+    {"in_reply_to": "msg_other", "silent": True},
     {"sender_agent_id": "ann"},
     {"path": ("ann",)},
     {"root_id": "msg_other"},
@@ -163,7 +207,8 @@ TABLES = tuple(
     for columns in (
         """seq, message_id, agent_id, session_id, kind, lane, priority, state, parts, principal,
            deliver_to, root_id, path, traceparent = '00-1-2-01', sender_agent_id, capability,
-           summary, silent, not_before, expires_at, replay_of, epochs FROM messages ORDER BY seq""",
+           summary, silent, not_before, expires_at, replay_of, epochs, person FROM messages
+           ORDER BY seq""",
         """seq, type, agent_id, session_id, message_id, conversation, data FROM events
            ORDER BY seq""",
         "agent_id, key, session_id FROM pointers ORDER BY 1, 2",
@@ -174,7 +219,7 @@ TABLES = tuple(
 )
 
 
-async def told(rig: MailRig) -> list[Any]:
+async def told(rig: MailboxFixture) -> list[Any]:
     """All that acceptance writes, with ids replaced by the order of their first mention."""
     names: dict[str, str] = {}
 
@@ -201,10 +246,10 @@ async def test_many_at_once_are_accepted_like_one_after_another(
     outcomes: list[list[Any]] = [[], []]
     tables = []
     for at_once in (False, True):
-        rig = await MailRig.open(tmp_path_factory.mktemp("mail"))
+        rig = await MailboxFixture.open(tmp_path_factory.mktemp("mail"))
         try:
             limit_queues(rig, limit)
-            rig.mailbox.desk.pace.seed("ann", 3.0)
+            rig.mailbox.context.pace.seed("ann", 3.0)
             for crowd in crowds:
                 messages = [
                     replace(rig.new("", agent, conversation=place, parts=parts), **changes)
@@ -223,7 +268,7 @@ async def test_many_at_once_are_accepted_like_one_after_another(
         assert one_by_one == all_at_once
 
 
-async def test_facts_of_an_acceptance_are_plain_json(rig: MailRig) -> None:
+async def test_facts_of_an_acceptance_are_plain_json(rig: MailboxFixture) -> None:
     await begin_sessions(rig)
     text = 'a "b"\n\\ ü \u2028'
     several = (Part("text", text="see"), Part("file", path="a/b.txt"), Part("text", text="it"))
@@ -246,7 +291,7 @@ async def test_facts_of_an_acceptance_are_plain_json(rig: MailRig) -> None:
     assert [json.loads(row[0]) for row in parts] == expected
 
 
-async def test_a_conversation_is_noted_as_alive(rig: MailRig) -> None:
+async def test_a_conversation_is_noted_as_alive(rig: MailboxFixture) -> None:
     await begin_sessions(rig)
     rig.later(5)
     now = rig.clock.now_ms()

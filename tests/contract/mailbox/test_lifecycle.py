@@ -1,43 +1,48 @@
 """The table of states: every move from every state, and what each end leaves behind."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentsup.mailbox.mailbox import Completion, MailboxLimits
+from agentsup.mailbox.lifecycle import ending
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
 from agentsup.model.errors import AgentsupError, Conflict, IllegalTransition, LeaseLost
-from agentsup.model.message import Lease, Outcome, State
+from agentsup.model.message import Lease, MessageOutcome, MessageState
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.mail import BOB, WIDE, MailRig
+from tests.support.mailbox_fixture import BOB, WIDE, MailboxFixture
 
 
 class Subject:
     """A message brought into one state, with what is needed to move it."""
 
-    def __init__(self, rig: MailRig, message_id: str, lease: Lease, question_id: str) -> None:
+    def __init__(
+        self, rig: MailboxFixture, message_id: str, lease: Lease, question_id: str
+    ) -> None:
         self.rig = rig
         self.message_id = message_id
         self.lease = lease
         self.question_id = question_id
 
 
-async def bring(rig: MailRig, state: State) -> Subject:
+async def bring(rig: MailboxFixture, state: MessageState) -> Subject:
     rig.mailbox.limits = MailboxLimits()
     message_id = (await rig.put(expires_at=rig.clock.now_ms() + 3_600_000)).message_id
     lease = await rig.one()
     question_id = (await rig.park(lease)).question_id
-    if state is not State.PARKED:
+    if state is not MessageState.PARKED:
         await rig.mailbox.answer(question_id, "yes", BOB)
-    if state in (State.LEASED, State.DONE):
+    if state in (MessageState.LEASED, MessageState.DONE):
         lease = await rig.one()
-    if state is State.DONE:
+    if state is MessageState.DONE:
         await rig.finish(lease)
-    if state is State.CANCELLED:
+    if state is MessageState.CANCELLED:
         await rig.mailbox.cancel(message_id, BOB)
-    if state is State.DEAD:
+    if state is MessageState.DEAD:
         for _ in range(2):
             lease = await rig.one()
-            await rig.mailbox.crashed("i1", "boom")
+            await rig.mailbox.release_all("i1", culprits=None, text="boom")
     assert await rig.state_of(message_id) == state
     return Subject(rig, message_id, lease, question_id)
 
@@ -53,7 +58,7 @@ MOVES: dict[str, Callable[[Subject], Awaitable[object]]] = {
     "retry": lambda s: s.rig.mailbox.retry(s.lease, code="net", text="timeout"),
     "release": lambda s: s.rig.mailbox.release(s.lease),
     "park": lambda s: s.rig.park(s.lease),
-    "crash": lambda s: s.rig.mailbox.crashed("i1", "boom"),
+    "crash": lambda s: s.rig.mailbox.release_all("i1", culprits=None, text="boom"),
     "answer": lambda s: s.rig.mailbox.answer(s.question_id, "yes", BOB),
     "cancel": lambda s: s.rig.mailbox.cancel(s.message_id, BOB),
     "interrupt": lambda s: s.rig.mailbox.interrupt(s.lease.message.session_id, BOB),
@@ -64,11 +69,11 @@ MOVES: dict[str, Callable[[Subject], Awaitable[object]]] = {
 }
 
 
-Q, L, P, D, X, C = State
+Q, L, P, D, X, C = MessageState
 LOST, NO, LATE = LeaseLost, IllegalTransition, Conflict
 
 #            queued  leased  parked  done  dead  cancelled
-TABLE: dict[str, tuple[State | type[AgentsupError], ...]] = {
+TABLE: dict[str, tuple[MessageState | type[AgentsupError], ...]] = {
     "claim": (L, L, P, D, X, C),
     "complete": (LOST, D, LOST, LOST, LOST, LOST),
     "retry": (LOST, Q, LOST, LOST, LOST, LOST),
@@ -85,12 +90,14 @@ TABLE: dict[str, tuple[State | type[AgentsupError], ...]] = {
 }
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", list(MessageState))
 @pytest.mark.parametrize("move", list(MOVES))
-async def test_every_move_from_every_state(rig: MailRig, move: str, state: State) -> None:
+async def test_every_move_from_every_state(
+    rig: MailboxFixture, move: str, state: MessageState
+) -> None:
     subject = await bring(rig, state)
-    expected = TABLE[move][list(State).index(state)]
-    if isinstance(expected, State):
+    expected = TABLE[move][list(MessageState).index(state)]
+    if isinstance(expected, MessageState):
         await MOVES[move](subject)
         assert await rig.state_of(subject.message_id) == expected
     else:
@@ -100,12 +107,12 @@ async def test_every_move_from_every_state(rig: MailRig, move: str, state: State
         assert await rig.sql("SELECT * FROM messages") == before
 
 
-async def test_a_completion_is_one_transaction_and_counts_once(rig: MailRig) -> None:
+async def test_a_completion_is_one_transaction_and_counts_once(rig: MailboxFixture) -> None:
     await rig.put()
     lease = await rig.one()
 
     def fail_afterwards(tx: object) -> None:
-        rig.mailbox.complete_tx(tx, lease, Completion(Outcome.OK, "42"))  # type: ignore[arg-type]  # the fixture's Tx
+        ending.complete_tx(rig.mailbox.context, tx, lease, Completion(MessageOutcome.OK, "42"))  # type: ignore[arg-type]  # the fixture's Tx
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -119,7 +126,7 @@ async def test_a_completion_is_one_transaction_and_counts_once(rig: MailRig) -> 
     assert len(await rig.outbox()) == 1
 
 
-async def test_a_late_completion_of_an_earlier_boot_is_refused(rig: MailRig) -> None:
+async def test_a_late_completion_of_an_earlier_boot_is_refused(rig: MailboxFixture) -> None:
     await rig.put()
     old = await rig.one()
     await rig.reboot()
@@ -131,7 +138,9 @@ async def test_a_late_completion_of_an_earlier_boot_is_refused(rig: MailRig) -> 
     assert [row[3] for row in await rig.outbox()] == ["in time"]
 
 
-async def test_an_expired_lease_is_renewed_by_its_owner_and_lost_to_another(rig: MailRig) -> None:
+async def test_an_expired_lease_is_renewed_by_its_owner_and_lost_to_another(
+    rig: MailboxFixture,
+) -> None:
     await rig.put()
     lease = await rig.one(instance="i1")
     rig.later(3600)
@@ -145,25 +154,25 @@ async def test_an_expired_lease_is_renewed_by_its_owner_and_lost_to_another(rig:
 
 
 async def test_an_instance_takes_up_its_own_expired_lease_that_nobody_works_on(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     await rig.put()
     lease = await rig.one()
     rig.later(31)
     busy = await rig.mailbox.claim(
-        "ann", "i1", WIDE, held={lease.message.message_id: lease.message.session_id}
+        "ann", "i1", WIDE, own={lease.message.message_id: lease.message.session_id}
     )
     assert busy.leases == ()
-    (again,) = (await rig.mailbox.claim("ann", "i1", WIDE, held={})).leases
+    (again,) = (await rig.mailbox.claim("ann", "i1", WIDE, own={})).leases
     assert again.fence == lease.fence + 1
 
 
-async def test_transient_failures_back_off_and_end_as_a_dead_letter(rig: MailRig) -> None:
+async def test_transient_failures_back_off_and_end_as_a_dead_letter(rig: MailboxFixture) -> None:
     await rig.put()
     delays = []
     for _ in range(3):
         lease = await rig.one()
-        assert await rig.mailbox.retry(lease, code="net", text="timeout") is State.QUEUED
+        assert await rig.mailbox.retry(lease, code="net", text="timeout") is MessageState.QUEUED
         assert await rig.claim() == []
         assert rig.due_at is not None
         delays.append((rig.due_at - rig.clock.now_ms()) / 1000)
@@ -171,26 +180,26 @@ async def test_transient_failures_back_off_and_end_as_a_dead_letter(rig: MailRig
     assert 1 <= delays[0] <= 3
     assert 2 <= delays[1] <= 6
     assert 4 <= delays[2] <= 12
-    assert await rig.mailbox.retry(await rig.one(), code="net", text="timeout") is State.DEAD
+    assert await rig.mailbox.retry(await rig.one(), code="net", text="timeout") is MessageState.DEAD
     ((kind, _, _, text),) = await rig.outbox()
     assert kind == "notice"
     assert "4 attempts failed, the last one: timeout" in text
-    assert [letter.error_code for letter in await rig.mailbox.dead_list()] == ["net"]
+    assert [letter.error_code for letter in await rig.mailbox.failed_messages()] == ["net"]
 
 
-async def test_a_daemon_that_dies_of_a_message_stops_taking_it_up(rig: MailRig) -> None:
+async def test_a_daemon_that_dies_of_a_message_stops_taking_it_up(rig: MailboxFixture) -> None:
     await rig.put()
     for _ in range(4):
         await rig.one()
         await rig.reboot()
     assert await rig.claim() == []
-    (letter,) = await rig.mailbox.dead_list()
+    (letter,) = await rig.mailbox.failed_messages()
     assert letter.error_code == "interrupted"
 
 
 @pytest.mark.parametrize("minutes,state", [(14, "leased"), (16, "dead")])
 async def test_only_a_young_interrupted_turn_goes_on_by_itself(
-    rig: MailRig, minutes: int, state: str
+    rig: MailboxFixture, minutes: int, state: str
 ) -> None:
     accepted = await rig.put()
     await rig.one()
@@ -200,7 +209,7 @@ async def test_only_a_young_interrupted_turn_goes_on_by_itself(
     assert await rig.state_of(accepted.message_id) == state
 
 
-async def test_release_and_park_do_not_count_as_attempts(rig: MailRig) -> None:
+async def test_release_and_park_do_not_count_as_attempts(rig: MailboxFixture) -> None:
     await rig.put()
     for _ in range(6):
         await rig.mailbox.release(await rig.one())
@@ -210,23 +219,25 @@ async def test_release_and_park_do_not_count_as_attempts(rig: MailRig) -> None:
 
 
 async def test_a_dead_letter_is_requeued_at_its_old_place_with_fresh_attempts(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     first = await rig.put("first")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
     await rig.put("second")
     await rig.mailbox.requeue(first.message_id, OPERATOR)
     lease = await rig.one()
     assert (lease.message.text, lease.message.attempts, lease.message.crashes) == ("first", 1, 0)
 
 
-async def test_a_requeued_letter_waits_for_the_turn_that_holds_its_session(rig: MailRig) -> None:
+async def test_a_requeued_letter_waits_for_the_turn_that_holds_its_session(
+    rig: MailboxFixture,
+) -> None:
     first = await rig.put("first")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
     await rig.put("second")
     running = await rig.one()
     await rig.mailbox.requeue(first.message_id, OPERATOR)
@@ -235,7 +246,7 @@ async def test_a_requeued_letter_waits_for_the_turn_that_holds_its_session(rig: 
     assert (await rig.one()).message.text == "first"
 
 
-async def test_replay_is_a_new_message_that_names_the_old_one(rig: MailRig) -> None:
+async def test_replay_is_a_new_message_that_names_the_old_one(rig: MailboxFixture) -> None:
     old = await rig.put("again, please", source="telegram", external_id="7", idempotency_key="k")
     with pytest.raises(Conflict):
         await rig.mailbox.replay(old.message_id, OPERATOR)

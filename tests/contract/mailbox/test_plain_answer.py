@@ -1,27 +1,29 @@
 """A plain text in a private conversation answers the one open question that takes any words: once,
 over crashes and repeats, and never one that was a message before."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox import answering
-from agentsup.mailbox.plain_answer import Said
+from agentsup.mailbox.lifecycle import answering
+from agentsup.mailbox.questions.plain_answer import PlainAnswer
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import Lease
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.question import APPROVAL, Question, QuestionState, Who
-from agentsup.testing.mail import BOB, MailRig
+from agentsup.model.question import APPROVAL, AnswerableBy, Question, QuestionState
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve")
 
 
-def said(text: str, number: str = "1", by: Principal = BOB) -> Said:
-    return Said("ann", "console", "c1", text, by, "console:ann:c1", number)
+def said(text: str, number: str = "1", by: Principal = BOB) -> PlainAnswer:
+    return PlainAnswer("ann", "console", "c1", text, by, "console:ann:c1", number)
 
 
-async def asked(rig: MailRig, text: str = "What is your name?", **changes: Any) -> Question:
+async def asked(rig: MailboxFixture, text: str = "What is your name?", **changes: Any) -> Question:
     """A turn in the conversation that has asked, and people have seen it."""
     await rig.put(f"about {text}", session_key=f"session of {text}")
     question = await rig.park(await rig.one(), **{"text": text, "options": (), **changes})
@@ -33,16 +35,18 @@ async def asked(rig: MailRig, text: str = "What is your name?", **changes: Any) 
     return question
 
 
-async def skip(rig: MailRig, question_id: str, by: Principal) -> Question:
-    return await rig.db.write(lambda tx: answering.skip_tx(rig.mailbox.desk, tx, question_id, by))
+async def skip(rig: MailboxFixture, question_id: str, by: Principal) -> Question:
+    return await rig.db.write(
+        lambda tx: answering.skip_tx(rig.mailbox.context, tx, question_id, by)
+    )
 
 
-async def state_of(rig: MailRig, question: Question) -> tuple[QuestionState, str]:
+async def state_of(rig: MailboxFixture, question: Question) -> tuple[QuestionState, str]:
     found = await rig.mailbox.question(question.question_id)
     return found.state, found.answer
 
 
-async def test_the_next_text_is_the_answer_and_counts_once(rig: MailRig) -> None:
+async def test_the_next_text_is_the_answer_and_counts_once(rig: MailboxFixture) -> None:
     question = await asked(rig)
     taken = await rig.mailbox.answer_plain(said("Anna"))
     assert taken is not None
@@ -57,7 +61,7 @@ async def test_the_next_text_is_the_answer_and_counts_once(rig: MailRig) -> None
     assert (again.duplicate, again.message_id) == (True, question.message_id)
 
 
-async def test_a_text_that_was_a_message_before_is_no_answer(rig: MailRig) -> None:
+async def test_a_text_that_was_a_message_before_is_no_answer(rig: MailboxFixture) -> None:
     first = await rig.put("hello", source="console:ann:c1", external_id="1", session_key="other")
     question = await asked_behind(rig)
     assert await rig.mailbox.answer_plain(said("hello")) is None
@@ -66,12 +70,12 @@ async def test_a_text_that_was_a_message_before_is_no_answer(rig: MailRig) -> No
     assert (again.duplicate, again.message_id) == (True, first.message_id)
 
 
-async def asked_behind(rig: MailRig) -> Question:
+async def asked_behind(rig: MailboxFixture) -> Question:
     await rig.finish(await rig.one())
     return await asked(rig)
 
 
-async def test_of_several_none_is_guessed(rig: MailRig) -> None:
+async def test_of_several_none_is_guessed(rig: MailboxFixture) -> None:
     one, two = await asked(rig), await asked(rig, "And your age?")
     assert await rig.mailbox.answer_plain(said("Anna")) is None
     await rig.mailbox.answer(two.question_id, "7", BOB)
@@ -80,7 +84,7 @@ async def test_of_several_none_is_guessed(rig: MailRig) -> None:
 
 
 @pytest.mark.parametrize("text, taken", [("Anna", True), ("once", False), ("1", False)])
-async def test_leave_is_never_given_by_chance(rig: MailRig, text: str, taken: bool) -> None:
+async def test_leave_is_never_given_by_chance(rig: MailboxFixture, text: str, taken: bool) -> None:
     """With a call that waits for leave beside it, the free question gets what is no word of that."""
     leave = await asked(
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
@@ -93,7 +97,7 @@ async def test_leave_is_never_given_by_chance(rig: MailRig, text: str, taken: bo
     )
 
 
-async def test_leave_alone_takes_its_own_words_only(rig: MailRig) -> None:
+async def test_leave_alone_takes_its_own_words_only(rig: MailboxFixture) -> None:
     leave = await asked(
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
     )
@@ -101,14 +105,16 @@ async def test_leave_alone_takes_its_own_words_only(rig: MailRig) -> None:
     assert (await state_of(rig, leave))[0] is QuestionState.OPEN
 
 
-async def test_only_who_may_answer_answers(rig: MailRig) -> None:
-    question = await asked(rig, who=Who.ASKER)
+async def test_only_who_may_answer_answers(rig: MailboxFixture) -> None:
+    question = await asked(rig, who=AnswerableBy.ASKER)
     assert await rig.mailbox.answer_plain(said("Eve", by=EVE)) is None
     assert (await state_of(rig, question))[0] is QuestionState.OPEN
     assert (await rig.put("Eve", source="console:ann:c1", external_id="1")).duplicate is False
 
 
-async def test_a_question_may_be_left_unanswered_and_a_late_answer_is_told_so(rig: MailRig) -> None:
+async def test_a_question_may_be_left_unanswered_and_a_late_answer_is_told_so(
+    rig: MailboxFixture,
+) -> None:
     question = await asked(rig, options=("yes", "no"))
     with pytest.raises(Forbidden):
         await skip(rig, question.question_id, replace(EVE, role=EVE.role.__class__(0)))
@@ -126,7 +132,7 @@ async def test_a_question_may_be_left_unanswered_and_a_late_answer_is_told_so(ri
             await late
 
 
-async def test_leave_for_a_call_is_not_skipped(rig: MailRig) -> None:
+async def test_leave_for_a_call_is_not_skipped(rig: MailboxFixture) -> None:
     leave = await asked(
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
     )
@@ -134,7 +140,9 @@ async def test_leave_for_a_call_is_not_skipped(rig: MailRig) -> None:
         await skip(rig, leave.question_id, BOB)
 
 
-async def test_a_place_counts_its_own_session_and_names_whom_it_waits_for(rig: MailRig) -> None:
+async def test_a_place_counts_its_own_session_and_names_whom_it_waits_for(
+    rig: MailboxFixture,
+) -> None:
     question = await asked(rig)
     ahead = await rig.put("first", session_key="session of What is your name?")
     assert (ahead.position, ahead.eta_s) == (0, None)

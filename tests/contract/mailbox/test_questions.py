@@ -1,15 +1,17 @@
 """Questions: durable, single use, with an honest word for those who come late."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.model.errors import BadRequest, Conflict, NotFound
 from agentsup.model.message import IN_STORE
 from agentsup.model.question import QuestionState
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 
 async def test_a_question_parks_its_turn_and_is_shown_where_the_message_came_from(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     await rig.put(conversation="c7")
     question = await rig.park(await rig.one(), timeout_s=60.0)
@@ -21,7 +23,7 @@ async def test_a_question_parks_its_turn_and_is_shown_where_the_message_came_fro
 
 
 async def test_a_question_of_work_without_a_chat_goes_to_the_latest_conversation(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     await rig.put("hi", conversation="c3")
     await rig.finish(await rig.one())
@@ -30,7 +32,7 @@ async def test_a_question_of_work_without_a_chat_goes_to_the_latest_conversation
     assert (await rig.outbox("kind = 'question'"))[0][:3] == ("question", "console", "c3")
 
 
-async def test_an_answer_resumes_the_turn_once_also_after_a_restart(rig: MailRig) -> None:
+async def test_an_answer_resumes_the_turn_once_also_after_a_restart(rig: MailboxFixture) -> None:
     await rig.put()
     question = await rig.park(await rig.one())
     await rig.reboot()
@@ -49,7 +51,7 @@ async def test_an_answer_resumes_the_turn_once_also_after_a_restart(rig: MailRig
     assert await rig.mailbox.questions() == []
 
 
-async def test_a_deadline_resumes_without_an_answer(rig: MailRig) -> None:
+async def test_a_deadline_resumes_without_an_answer(rig: MailboxFixture) -> None:
     await rig.put()
     question = await rig.park(await rig.one(), timeout_s=60.0)
     assert await rig.mailbox.next_deadline() == question.deadline_at
@@ -63,7 +65,7 @@ async def test_a_deadline_resumes_without_an_answer(rig: MailRig) -> None:
     assert (await rig.one()).resumed
 
 
-async def test_stopping_withdraws_the_question_shown_or_not(rig: MailRig) -> None:
+async def test_stopping_withdraws_the_question_shown_or_not(rig: MailboxFixture) -> None:
     await rig.put()
     question = await rig.park(await rig.one())
     await rig.mailbox.stop("agent:ann", BOB)
@@ -73,7 +75,7 @@ async def test_stopping_withdraws_the_question_shown_or_not(rig: MailRig) -> Non
     assert await rig.claim() == []
 
 
-async def test_free_text_and_unknown_questions(rig: MailRig) -> None:
+async def test_free_text_and_unknown_questions(rig: MailboxFixture) -> None:
     await rig.put()
     question = await rig.park(await rig.one(), options=())
     assert (await rig.mailbox.answer(question.question_id, "anything", BOB)).answer == "anything"

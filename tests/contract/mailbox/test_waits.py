@@ -1,17 +1,19 @@
 """Waiting: answers wake, patience ends, and a wait that would never end is refused."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
 import pytest
 
 from agentsup.model.errors import LeaseLost, NotFound, TimedOut, WouldDeadlock
-from agentsup.model.message import DeliverTo, Lease, NewMessage, State
+from agentsup.model.message import DeliverTo, Lease, MessageState, NewMessage
 from agentsup.model.principal import OPERATOR
-from agentsup.testing.mail import BOB, MailRig
+from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 
-def ask(rig: MailRig, lease: Lease, to: str, **changes: Any) -> NewMessage:
+def ask(rig: MailboxFixture, lease: Lease, to: str, **changes: Any) -> NewMessage:
     """What a turn asks another agent while it waits."""
     asker = lease.message
     changes.setdefault("session_key", f"ia-{asker.agent_id}")
@@ -30,7 +32,7 @@ def ask(rig: MailRig, lease: Lease, to: str, **changes: Any) -> NewMessage:
     )
 
 
-async def chat_with(rig: MailRig, *agents: str) -> list[Lease]:
+async def chat_with(rig: MailboxFixture, *agents: str) -> list[Lease]:
     leases = []
     for agent in agents:
         await rig.put(agent=agent)
@@ -38,15 +40,15 @@ async def chat_with(rig: MailRig, *agents: str) -> list[Lease]:
     return leases
 
 
-async def test_a_waiter_is_woken_by_the_end(rig: MailRig) -> None:
+async def test_a_waiter_is_woken_by_the_end(rig: MailboxFixture) -> None:
     accepted = await rig.put()
     waiting = asyncio.gather(*(rig.mailbox.wait_done(accepted.message_id, 10) for _ in range(3)))
     await rig.finish(await rig.one(), "42")
     assert [message.result_text for message in await waiting] == ["42"] * 3
-    assert (await rig.mailbox.wait_done(accepted.message_id, 10)).state is State.DONE
+    assert (await rig.mailbox.wait_done(accepted.message_id, 10)).state is MessageState.DONE
 
 
-async def test_patience_ends_and_the_message_goes_on(rig: MailRig) -> None:
+async def test_patience_ends_and_the_message_goes_on(rig: MailboxFixture) -> None:
     accepted = await rig.put()
     with pytest.raises(TimedOut) as ended:
         await rig.mailbox.wait_done(accepted.message_id, 0.01)
@@ -56,7 +58,7 @@ async def test_patience_ends_and_the_message_goes_on(rig: MailRig) -> None:
         await rig.mailbox.wait_done("msg_none", 1)
 
 
-async def test_two_turns_that_wait_for_each_other(rig: MailRig) -> None:
+async def test_two_turns_that_wait_for_each_other(rig: MailboxFixture) -> None:
     await rig.db.write(
         lambda tx: (
             tx.execute(
@@ -77,7 +79,7 @@ async def test_two_turns_that_wait_for_each_other(rig: MailRig) -> None:
     await rig.finish(ann)
 
 
-async def test_the_triangle_is_refused_at_its_last_edge(rig: MailRig) -> None:
+async def test_the_triangle_is_refused_at_its_last_edge(rig: MailboxFixture) -> None:
     ann, ben, cid = await chat_with(rig, "ann", "ben", "cid")
     own = "chat:console:c1"
     await rig.mailbox.accept(ask(rig, ann, "ben", session_key=own), waiter=ann)
@@ -89,7 +91,7 @@ async def test_the_triangle_is_refused_at_its_last_edge(rig: MailRig) -> None:
     await rig.finish(await rig.one("cid"))
 
 
-async def test_a_triangle_over_peer_sessions_has_no_cycle(rig: MailRig) -> None:
+async def test_a_triangle_over_peer_sessions_has_no_cycle(rig: MailboxFixture) -> None:
     turns = await chat_with(rig, "ann", "ben", "cid")
     for turn, to in zip(turns, ("ben", "cid", "ann"), strict=True):
         await rig.mailbox.accept(ask(rig, turn, to), waiter=turn)
@@ -100,7 +102,7 @@ async def test_a_triangle_over_peer_sessions_has_no_cycle(rig: MailRig) -> None:
     assert await rig.sql("SELECT * FROM waits") == []
 
 
-async def test_a_cycle_through_a_message_that_started_later(rig: MailRig) -> None:
+async def test_a_cycle_through_a_message_that_started_later(rig: MailboxFixture) -> None:
     ann, ben = await chat_with(rig, "ann", "ben")
     await rig.put("ahead", "ben", session_key="ia-ann")
     asked = await rig.mailbox.accept(ask(rig, ann, "ben"), waiter=ann)
@@ -115,7 +117,7 @@ async def test_a_cycle_through_a_message_that_started_later(rig: MailRig) -> Non
     await rig.finish(await rig.one("ben"))
 
 
-async def test_waiting_for_oneself_and_for_what_has_ended(rig: MailRig) -> None:
+async def test_waiting_for_oneself_and_for_what_has_ended(rig: MailboxFixture) -> None:
     (ann,) = await chat_with(rig, "ann")
     with pytest.raises(WouldDeadlock):
         await rig.wait_for(ann, ann.message.message_id)
@@ -130,7 +132,7 @@ async def test_waiting_for_oneself_and_for_what_has_ended(rig: MailRig) -> None:
 
 
 @pytest.mark.parametrize("how", ["finish", "retry", "release", "park", "crash", "stop", "boot"])
-async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailRig, how: str) -> None:
+async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailboxFixture, how: str) -> None:
     ann, ben = await chat_with(rig, "ann", "ben")
     await rig.wait_for(ann, ben.message.message_id)
     if how == "finish":
@@ -142,7 +144,7 @@ async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailRig, how: str)
     elif how == "park":
         await rig.park(ann)
     elif how == "crash":
-        await rig.mailbox.crashed("i1", "boom")
+        await rig.mailbox.release_all("i1", culprits=None, text="boom")
         ben = await rig.one("ben")
     elif how == "stop":
         await rig.mailbox.stop("agent:ann", OPERATOR)
@@ -154,7 +156,7 @@ async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailRig, how: str)
         await rig.wait_for(ben, ann.message.message_id)
 
 
-async def test_a_lost_turn_can_neither_wait_nor_ask(rig: MailRig) -> None:
+async def test_a_lost_turn_can_neither_wait_nor_ask(rig: MailboxFixture) -> None:
     ann, ben = await chat_with(rig, "ann", "ben")
     await rig.mailbox.stop("agent:ann", BOB)
     with pytest.raises(LeaseLost):
@@ -166,7 +168,7 @@ async def test_a_lost_turn_can_neither_wait_nor_ask(rig: MailRig) -> None:
     assert await rig.claim("cid") == []
 
 
-async def test_a_repeated_request_waits_for_the_message_there_is(rig: MailRig) -> None:
+async def test_a_repeated_request_waits_for_the_message_there_is(rig: MailboxFixture) -> None:
     (ann,) = await chat_with(rig, "ann")
     new = ask(rig, ann, "ben", idempotency_key="k")
     first = await rig.mailbox.accept(new)

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -5,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.store import Database, InlineRunner, Runner, StoreOptions, ThreadRunner
+from agentsup.store import Database, Runner, StoreOptions, ThreadRunner
+from tests.support.inline_runner import InlineRunner
 
 SCHEMA = """
 CREATE TABLE items (
@@ -40,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["thread", "inline"])
 def make_runner(request: pytest.FixtureRequest, path: Path) -> Callable[[], Runner]:
-    """Both adapters of the port `Runner`: every test here runs over each."""
+    """Both adapters of the port ``Runner``: every test here runs over each."""
     clock = SystemClock()
     if request.param == "thread":
         return ThreadRunner
@@ -52,7 +55,7 @@ def make_runner(request: pytest.FixtureRequest, path: Path) -> Callable[[], Runn
 async def open_store(
     path: Path, migrations: Path, make_runner: Callable[[], Runner]
 ) -> AsyncIterator[Callable[..., Awaitable[Database]]]:
-    """Opens the store at `path`; what is still open at the end is closed."""
+    """Opens the store at ``path``; what is still open at the end is closed."""
     path.parent.mkdir(exist_ok=True)
     async with AsyncExitStack() as stack:
 

@@ -1,7 +1,10 @@
-"""What `Database.write` and `read` promise, over both runners."""
+"""What ``Database.write`` and ``read`` promise, over both runners."""
+
+from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
@@ -78,11 +81,11 @@ def gated(make_runner: Callable[[], Runner]) -> GatedRunner:
     return GatedRunner(make_runner())
 
 
-def start(database: Database, fn: Callable[[Tx], Any], **how: Any) -> "asyncio.Task[Any]":
+def start(database: Database, fn: Callable[[Tx], Any], **how: Any) -> asyncio.Task[Any]:
     return asyncio.get_running_loop().create_task(database.write(fn, **how))
 
 
-async def queue_behind(database: Database, gated: GatedRunner) -> "asyncio.Task[Any]":
+async def queue_behind(database: Database, gated: GatedRunner) -> asyncio.Task[Any]:
     """Shut the gate with one write in front of it, so that what follows waits in the queue."""
     gated.shut()
     first = start(database, insert("first"))
@@ -123,7 +126,7 @@ async def test_a_batch_takes_no_more_functions_than_its_cap(
 
 
 async def crowd(store: Database, gated: GatedRunner, size: int) -> None:
-    """Let the store see `size` callers at once: one in a batch, the others waiting behind it."""
+    """Let the store see ``size`` callers at once: one in a batch, the others waiting behind it."""
     first = await queue_behind(store, gated)
     rest = [start(store, insert(f"crowd{n}")) for n in range(size - 1)]
     await asyncio.sleep(0)
@@ -411,8 +414,7 @@ async def test_a_callback_that_fails_is_logged_and_the_caller_still_hears_of_the
         return insert("a")(tx)
 
     assert await store.write(fn, name="accept") == "a"
-    assert "callback after the commit of accept" in caplog.text
-    assert store.stats.callback_errors == 1
+    assert caplog.text.count("callback after the commit of accept") == 1
 
 
 async def test_a_tx_is_dead_after_its_function(store: Database) -> None:
@@ -433,13 +435,17 @@ async def test_a_slow_function_is_logged_by_name(
     with caplog.at_level(logging.WARNING):
         await store.write(insert("a"), name="mailbox.accept")
         await store.read(lambda r: r.scalar("SELECT 1"), name="agents.list")
-    assert [slow.name for slow in store.stats.slow] == ["mailbox.accept", "agents.list"]
-    assert "mailbox.accept held a database connection" in caplog.text
+    assert store.stats.slow_functions == 2
+    for name in ("mailbox.accept", "agents.list"):
+        assert caplog.text.count(f"{name} held a database connection") == 1
 
 
-async def test_a_quick_function_is_not_logged(store: Database) -> None:
+async def test_a_quick_function_is_not_logged(
+    store: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     await store.write(insert("a"))
-    assert not [slow for slow in store.stats.slow if slow.elapsed_ms < 50]
+    logged = re.findall(r"held a database connection for (\d+) ms", caplog.text)
+    assert not [ms for ms in logged if int(ms) < 50]
 
 
 async def test_closing_writes_what_is_queued_and_refuses_what_comes_later(

@@ -1,5 +1,7 @@
 """Work done jointly: cheaper, and to every caller as if each function had run by itself."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,5 +1,7 @@
 """Backups, retention and probe over both runners."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -8,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.kit.clock import LoopClock, SystemClock
+from agentsup.kit.clock import SystemClock
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, Pruned, Retention, Tx, probe, prune
 from agentsup.store.backup import backups, latest, taken_at
 from agentsup.store.retention import CATCH_UP, PruningClock
+from tests.support.loop_clock import LoopClock
 
 Opener = Callable[..., Awaitable[Database]]
 
@@ -63,9 +66,9 @@ async def test_a_backup_is_whole_and_private_and_taken_beside_writes(store: Data
 async def test_only_the_newest_backups_are_kept(
     open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_store(backups_kept=3)
+    store = await open_store()
     monkeypatch.setattr(store, "_clock", FixedWall())
-    made = [await store.back_up() for _ in range(5)]
+    made = [await store.back_up(keep=3) for _ in range(5)]
     assert backups(store.backups) == made[2:]
     days = [taken_at(path) for path in made]
     assert days == sorted(day for day in days if day is not None)
@@ -74,14 +77,14 @@ async def test_only_the_newest_backups_are_kept(
 async def test_a_clock_far_off_neither_removes_nor_reorders_backups(
     open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_store(backups_kept=3)
+    store = await open_store()
     wall = FixedWall()
     monkeypatch.setattr(store, "_clock", wall)
-    made = [await store.back_up() for _ in range(3)]
+    made = [await store.back_up(keep=3) for _ in range(3)]
     (store.backups / "hand-20200101T000000.000Z.db").touch()
     for years in (1, -2):
         wall.at += years * 365 * 86_400_000
-        made.append(await store.back_up())
+        made.append(await store.back_up(keep=3))
         assert latest(store.backups) == made[-1]
     assert [path for path in backups(store.backups) if path.name.startswith("state")] == made[2:]
     assert (store.backups / "hand-20200101T000000.000Z.db").exists()

@@ -1,5 +1,7 @@
 """What only one of the runners does: the private call it leans on, the simulated death."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 import threading
@@ -11,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
+from agentsup.fakes.entropy import SeededEntropy
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store import Database, InlineRunner, RunnerDead, StoreOptions, ThreadRunner, Tx
-from agentsup.testing.simloop import run_virtual
+from agentsup.store import Database, RunnerDead, StoreOptions, ThreadRunner, Tx
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
+from tests.support.simloop import run_virtual
 
 
 def insert(item_id: str) -> Callable[[Tx], None]:
@@ -34,7 +37,7 @@ def stored(path: Path) -> set[str]:
 
 
 async def test_aiosqlite_runs_a_function_in_one_hop_in_its_own_thread() -> None:
-    """Pins what `ThreadRunner` uses of aiosqlite beside its public calls."""
+    """Pins what ``ThreadRunner`` uses of aiosqlite beside its public calls."""
     connection = aiosqlite.Connection(lambda: sqlite3.connect(":memory:"), iter_chunk_size=64)
     assert isinstance(connection._thread, threading.Thread)
     connection._thread.daemon = True

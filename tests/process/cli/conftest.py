@@ -1,22 +1,15 @@
 """A home of its own for each test, and nothing of it running afterwards."""
 
-import contextlib
-import os
-import signal
-import socket
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentsup.testing.bound import BOUND_S
 from tests.process.cli.process_cli import RULES, Cli
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.support.bound import BOUND_S
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -27,10 +20,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     (made.home / "demo-rules.yaml").write_text(RULES)
     made.home.joinpath("config.toml").write_text(f"[api]\nport = {made.port}\n")
     yield made
-    written = made.written()
-    if written is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(written["pid"], signal.SIGKILL)  # started by `up`, so not our child
+    made.end_all()
     for daemon in made.daemons:
         daemon.kill()
         daemon.wait()

@@ -1,9 +1,11 @@
-"""Real `agentsup` processes over a home, for the tests of this folder."""
+"""Real ``agentsup`` processes over a home, for the tests of this folder."""
+
+from __future__ import annotations
 
 import contextlib
 import json
 import os
-import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentsup.testing.bound import BOUND_S
-from agentsup.testing.fork_server import Cage
-from agentsup.testing.loaded_process import DAEMON, LoadedProcess, Process
+from tests.support.bound import BOUND_S
+from tests.support.fork_server import Cage
+from tests.support.preloaded_process import DAEMON, LoadedProcess, Process
 
 WAIT_S = BOUND_S
-UNCAGED = Cage(resource.RLIM_INFINITY, 1024)
 ENV = {
     name: value
     for name, value in os.environ.items()
@@ -54,7 +55,7 @@ class Cli:
 
     home: Path
     port: int
-    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
     daemons: list[Process] = field(default_factory=list)
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Lets go of what daemons are forked from."""
@@ -69,7 +70,7 @@ class Cli:
 
     def run(
         self, *words: str, stdin: str = "", timeout_s: float = WAIT_S, **env: str
-    ) -> "subprocess.CompletedProcess[str]":
+    ) -> subprocess.CompletedProcess[str]:
         """One command to its end: a fork of a process that has loaded what commands load."""
         reading, writing = os.pipe()
         with (
@@ -94,7 +95,7 @@ class Cli:
                 self.argv(*words), code, output.read().decode(), errors.read().decode()
             )
 
-    def run_alone(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    def run_alone(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """One command in an interpreter of its own, which loads all it needs."""
         return subprocess.run(
             self.argv(*words),
@@ -113,8 +114,8 @@ class Cli:
         env: Mapping[str, str],
         files: tuple[int, int, int] | None = None,
     ) -> Iterator[Process]:
-        """One command that has begun; with `files` as its standard input, output and error."""
-        parent = LoadedProcess(DAEMON, ("-m", "agentsup"), env, self.output, UNCAGED, files)
+        """One command that has begun; with ``files`` as its standard input, output and error."""
+        parent = LoadedProcess(DAEMON, ("-m", "agentsup"), env, self.output, Cage(), files)
         try:
             yield parent.launch(["--home", str(self.home), *words], env, self.output)
         finally:
@@ -125,7 +126,7 @@ class Cli:
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str) -> subprocess.Popen[str]:
         """A command that goes on, with pipes to it."""
         made = subprocess.Popen(
             self.argv(*words),
@@ -140,7 +141,7 @@ class Cli:
         return made
 
     def daemon(self) -> Process:
-        """`agentsup run`, ready."""
+        """``agentsup run``, ready."""
         words = ("run", "--port", str(self.port))
         made = self.ends.enter_context(self.forked(words, ENV))
         self.daemons.append(made)
@@ -169,6 +170,23 @@ class Cli:
             return json.loads((self.home / "daemon.json").read_text())
         except (FileNotFoundError, ValueError):
             return None
+
+    def keeper(self) -> list[int]:
+        """The keeper that ``up`` left, and its daemon (0: none); empty without a status."""
+        try:
+            words = (self.home / "agentsup.keeper").read_text().split()
+        except FileNotFoundError:
+            return []
+        return [int(word) for word in words[:2]]
+
+    def end_all(self) -> None:
+        """End what ``up`` started: it is no child of ours. First what would start it again."""
+        pids = self.keeper()
+        if (written := self.written()) is not None:
+            pids.append(written["pid"])
+        for pid in filter(None, pids):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def kill(self, daemon: Process) -> None:
         daemon.kill()

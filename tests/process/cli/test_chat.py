@@ -1,5 +1,7 @@
 """The chat: in a pipe, in a terminal, and over the death of the daemon."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -11,7 +13,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -94,17 +96,25 @@ def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(cli: Cli) -> None:
     assert {one["state"] for one in messages} == {"done"}
 
 
+MARKED = r"""
+- {match: 'mark', steps: [{stream: {chunks: ["**bold** and `co", "de`\n- o", "ne"]}}]}
+- {match: '(?s)say (\w)\n(\w)\n(\w)', steps: [{say: 'heard $1|$2|$3|'}]}
+- {match: '(?s)say (\w)\n(\w)', steps: [{say: 'heard $1|$2|'}]}
+- {match: '(?s).*\[file: (.+?) .*', steps: [{say: 'got $1'}]}
+"""
+
+
 class Terminal:
     """A chat behind a pseudo-terminal, and what it has shown so far."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self._descriptor = descriptor
-        self._raw = ""
+        self.raw = ""
 
     @property
     def shown(self) -> str:
-        return ESCAPES.sub("", self._raw).replace("\r", "")
+        return ESCAPES.sub("", self.raw).replace("\r", "")
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
@@ -129,11 +139,13 @@ class Terminal:
                 chunk = os.read(self._descriptor, 65536).decode("utf-8", "replace")
             except OSError:  # the other side has closed
                 return
-            self._raw += chunk
+            self.raw += chunk
 
 
 @contextmanager
-def terminal(cli: Cli, *words: str, columns: int = 80) -> Iterator[Terminal]:
+def terminal(
+    cli: Cli, *words: str, columns: int = 80, env: Mapping[str, str] | None = None
+) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     process = subprocess.Popen(
@@ -141,7 +153,7 @@ def terminal(cli: Cli, *words: str, columns: int = 80) -> Iterator[Terminal]:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**ENV, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        env={**ENV, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})},
         start_new_session=True,
     )
     os.close(theirs)
@@ -178,6 +190,47 @@ def test_a_terminal_streams_completes_and_leaves(cli: Cli) -> None:
     history = (cli.home / "chat.history").read_text()
     assert "+ask writer hello" in history
     assert (cli.home / "chat.history").stat().st_mode & 0o077 == 0
+
+
+def test_a_terminal_takes_several_lines_and_files_and_renders_answers(cli: Cli) -> None:
+    (cli.home / "demo-rules.yaml").write_text(MARKED)
+    note = cli.home.with_name("my note.txt")
+    note.write_text("hello")
+    cli.daemon()
+    with terminal(cli, "chat") as chat:
+        chat.read_until("›")
+        chat.type("mark\r")
+        chat.read_until("• one")
+        assert "main: bold and code" in chat.shown
+        assert "**" not in chat.shown
+        assert "\x1b[1mbold\x1b[0m" in chat.raw
+        chat.type("say a\x1b\rb\\\rc\r")  # Alt+Enter, then a backslash at the end of the line
+        chat.read_until("heard a|b|c|")
+        chat.type("\x1b[200~say d\ne\x1b[201~\r")  # pasted
+        chat.read_until("heard d|e|")
+        chat.type(f"/file {note}\r")
+        chat.read_until("main: got inbox/")
+        chat.type("/file nowhere.txt\r")
+        chat.read_until("not sent: nowhere.txt can't be read")
+        chat.type("/help\r")
+        chat.read_until("Alt+Enter")
+        chat.type("\x04")
+        assert chat.wait() == 0
+    assert cli.good("chat", stdin="mark\n").startswith("main: **bold** and `code`\n- one\n")
+    assert "main: got inbox/" in cli.good("chat", stdin=f"/file {note}\n")
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert "say a\nb\nc" in {one["text"] for one in messages}
+
+
+def test_no_colour_means_no_rendering(cli: Cli) -> None:
+    (cli.home / "demo-rules.yaml").write_text(MARKED)
+    cli.daemon()
+    with terminal(cli, "chat", env={"NO_COLOR": "1"}) as chat:
+        chat.read_until("›")
+        chat.type("mark\r")
+        chat.read_until("main: **bold** and `code`")
+        chat.type("\x04")
+        assert chat.wait() == 0
 
 
 def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
@@ -309,7 +362,7 @@ def test_up_in_a_terminal_chats(cli: Cli) -> None:
         assert chat.shown.count("no model is configured") == 1, "told twice"
 
 
-def _in_shell(cli: Cli, word: str, given: str) -> "subprocess.CompletedProcess[str]":
+def _in_shell(cli: Cli, word: str, given: str) -> subprocess.CompletedProcess[str]:
     command = f"exec {shlex.join(cli.argv(word))} {given}"
     return subprocess.run(
         ["/bin/sh", "-c", command],

@@ -1,15 +1,19 @@
 """The commands as people and scripts use them, against a real daemon."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.cli.locate import is_alive
+from agentsup.cli.connect.locate import is_alive
 from tests.process.cli.process_cli import ENV, Cli, until
 
 # Each of them starts several programs.
@@ -90,8 +94,43 @@ def test_reads_of_a_running_daemon(cli: Cli) -> None:
         assert message_id in cli.good("messages", "thread", thread)
 
 
+def test_status_tells_what_waits_for_a_person(cli: Cli) -> None:
+    rules = cli.home / "demo-rules.yaml"
+    rules.write_text("- {match: 'break', steps: [{crash: boom}]}\n" + rules.read_text())
+    config = cli.home / "config.toml"
+    config.write_text(config.read_text() + "[limits]\ncrashes = 1\n")
+    cli.daemon()
+    quiet = json.loads(cli.good("status", "--json"))
+    assert (quiet["questions"], quiet["failed_messages"]) == (0, 0)
+    assert "questions" not in cli.good("status")
+    cli.good("send", "writer", "choose", "--no-wait")
+    cli.good("send", "researcher", "break", "--no-wait")
+
+    def waiting() -> bool:
+        found = json.loads(cli.good("status", "--json"))
+        return (found["questions"], found["failed_messages"]) == (1, 1)
+
+    until("a question and a failed message", waiting)
+    text = cli.good("status")
+    assert "1 open: `agentsup questions list`" in text
+    assert "1 in all: `agentsup failed list`" in text
+
+
+def test_send_tells_when_another_engine_has_answered(cli: Cli) -> None:
+    agents = cli.home / "agents.json"
+    text = agents.read_text().replace(
+        '"name": "writer",', '"name": "writer", "model": "gpt-5-mini",'
+    )
+    agents.write_text(text)
+    cli.daemon()
+    done = cli.run("send", "writer", "hello")
+    assert done.stdout == "you said hello\n"
+    assert "* writer: model gpt-5-mini is named but the daemon has no key for it" in done.stderr
+    assert cli.run("send", "researcher", "hello").stderr == ""
+
+
 def test_plain_reads_load_nothing_heavy(cli: Cli) -> None:
-    """A command is waited for; `make bench` says how long, this why it stays that short."""
+    """A command is waited for; ``make bench`` says how long, this why it stays that short."""
     cli.daemon()
     for words in (
         ("agents", "list", "--json"),
@@ -263,6 +302,33 @@ def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
     assert shown["result_text"] == "you said before"
 
 
+def test_restart_keeps_the_port_and_stops_nothing_for_one_that_is_taken(cli: Cli) -> None:
+    with socket.socket() as other, socket.socket() as own:
+        other.bind(("127.0.0.1", cli.port))  # that of config.toml: another home's daemon has it
+        other.listen()
+        own.bind(("127.0.0.1", 0))
+        port = own.getsockname()[1]
+        own.close()
+        cli.good("up", "--no-chat", "--port", str(port))
+        pid = cli.written()["pid"]
+        again = cli.good("up", "--port", "0")
+        assert f"The daemon runs already, at http://127.0.0.1:{port}." in again
+        assert "--port 0 has no effect on it" in again
+        assert "link` prints a link to it." in again
+        taken = cli.run("restart", "--port", str(cli.port))
+        assert taken.returncode == 1
+        assert f"port {cli.port} on 127.0.0.1 can't be had" in taken.stderr
+        assert "the daemon was not stopped" in taken.stderr
+        assert json.loads(cli.good("status", "--json"))["pid"] == pid
+        cli.good("restart")
+        assert cli.written()["url"] == f"http://127.0.0.1:{port}"
+        assert cli.written()["pid"] != pid
+        os.kill(cli.written()["pid"], signal.SIGKILL)
+    found = json.loads(cli.run("doctor", "--json").stdout)["checks"]
+    (daemon,) = [one for one in found if one["name"] == "daemon"]
+    assert (daemon["result"], "did not end normally" in daemon["text"]) == ("warn", True)
+
+
 @pytest.mark.timeout(60)  # it starts a dozen programs
 def test_the_true_reason_for_offline_is_told_everywhere(cli: Cli) -> None:
     """A model is named and the daemon has no key; the shell that asks may have one."""
@@ -281,11 +347,17 @@ def test_the_true_reason_for_offline_is_told_everywhere(cli: Cli) -> None:
     engines = [one for one in json.loads(told)["checks"] if one["name"] == "engine"]
     assert [one["result"] for one in engines] == ["warn", "warn"]
     assert "main thinks with scripted: model gpt-5-mini is named but" in engines[0]["text"]
-    assert "from this shell would let main think with llm" in engines[1]["text"]
+    assert "from this shell would let it think with llm" in engines[1]["text"]
+    assert reason in cli.good("status")
     again = cli.run("restart", OPENAI_API_KEY="k", **model)
     assert "The engine llm answers with gpt-5-mini." in again.stdout
     worse = cli.run("restart", **model)
+    assert "WORSE THAN BEFORE: main thought with llm and gpt-5-mini before" in worse.stdout
     assert reason in worse.stdout, "an engine that got worse is told"
+    cli.home.joinpath("environment").write_text("OPENAI_API_KEY=k\n")
+    lasting = cli.run("restart", **model)
+    assert "The engine llm answers with gpt-5-mini." in lasting.stdout, "the key lasts"
+    assert "WORSE" not in lasting.stdout
 
 
 def test_a_send_says_what_it_waits_for(cli: Cli) -> None:
@@ -293,20 +365,26 @@ def test_a_send_says_what_it_waits_for(cli: Cli) -> None:
     done = cli.run("send", "main", "choose", "--timeout", "3")
     assert done.returncode == 1
     assert "* main asks: Which one?\n  1. tea\n  2. coffee\n" in done.stderr
-    assert "it waits for the answer to its question" in done.stderr
+    assert "it waits for the answer to a question" in done.stderr
     (asked,) = json.loads(cli.good("questions", "list", "--json"))["questions"]
+    behind = cli.start("send", "main", "thanks")
+    assert behind.stderr is not None
+    line = behind.stderr.readline()
+    assert line == "* this waits until an earlier question is answered: Which one?\n"
+    assert [behind.stderr.readline() for _ in range(2)] == ["  1. tea\n", "  2. coffee\n"]
+    assert f"questions answer {asked['id']} TEXT" in behind.stderr.readline()
     waiting = cli.start("send", "main", "choose", "--new-session")
     assert waiting.stderr is not None
     line = waiting.stderr.readline()
     assert line == "* main asks: Which one?\n"
     newest = json.loads(cli.good("questions", "list", "--json"))["questions"][-1]["id"]
     assert newest != asked["id"]
-    cli.good("questions", "answer", newest, "tea")
+    cli.good("questions", "answer", newest[-12:], "tea")
     assert waiting.wait(10) == 0
     assert waiting.stdout is not None
     assert waiting.stdout.read() == "Then tea.\n"
     messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
-    assert len(messages) == 2, "asked again and again, it is one message"
+    assert len(messages) == 3, "asked again and again, it is one message"
 
 
 def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
@@ -315,6 +393,9 @@ def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "wirter" in wrong.stderr
     assert "writer" in wrong.stderr
+    assert cli.run("logs", "writer").returncode == 0
+    cli.home.joinpath("agents.json").write_text("[")  # as the daemon, it goes by what was applied
+    assert cli.run("logs", "wirter").returncode == 1
     assert cli.run("logs", "writer").returncode == 0
 
 
@@ -339,7 +420,7 @@ def test_up_takes_the_store_as_it_is_on_demand_alone(cli: Cli) -> None:
 
 
 def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
-    """Without a home in its environment, `AGENTSUP_URL` and `AGENTSUP_TOKEN` are what counts."""
+    """Without a home in its environment, ``AGENTSUP_URL`` and ``AGENTSUP_TOKEN`` are what counts."""
     cli.daemon()
     url = json.loads((cli.home / "daemon.json").read_text())["url"]
     argv = [word for word in cli.argv("agents", "list") if word not in {"--home", str(cli.home)}]
@@ -359,7 +440,7 @@ def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
 
 def test_a_link_signs_one_browser_in(cli: Cli) -> None:
     cli.home.joinpath("config.toml").write_text(
-        f"[api]\nport = {cli.port}\n[people.ann]\nrole = 'viewer'\n"
+        f"[api]\nport = {cli.port}\nallowed_hosts = ['home.example']\n[people.ann]\nrole = 'viewer'\n"
     )
     output = cli.good("up", "--no-chat")
     assert f"http://127.0.0.1:{cli.port}/#code=" in output

@@ -1,4 +1,6 @@
-"""`agentsup demo` as a person uses it: a page, an answer, a killed daemon, and nothing left."""
+"""``agentsup demo`` as a person uses it: a page, an answer, a killed daemon, and nothing left."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -15,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli.locate import is_alive
-from agentsup.testing.telegram import TelegramDriver
+from agentsup.cli.connect.locate import is_alive
+from agentsup.fakes.telegram import TelegramDriver
 from tests.process.cli.process_cli import ENV, until
 
 

@@ -1,5 +1,7 @@
 """Background work from the command line, against a real daemon."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

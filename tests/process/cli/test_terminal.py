@@ -1,5 +1,7 @@
 """Whatever agents say, no control code of theirs reaches the terminal: commands, chat and the log."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -14,8 +16,8 @@ import pytest
 import typer.main
 
 from agentsup.cli.app import app
-from agentsup.testing.bound import BOUND_S
 from tests.process.cli.process_cli import ENV, Cli, until
+from tests.support.bound import BOUND_S
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edesrever\u2066x\x7f"
 QUOTED = json.dumps(EVIL + " said")
@@ -26,8 +28,21 @@ RULES = f"""
 """
 OURS = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m|\r\n")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-FEW = {"init", "up", "demo", "run", "restart", "stop", "stop-all"}
-"""They start or end daemons; what they print of others' words is the daemon's log, seen below."""
+FEW = {
+    "init",
+    "up",
+    "demo",
+    "run",
+    "restart",
+    "stop",
+    "stop-all",
+    "agents edit",
+    "service install",
+    "service uninstall",
+    "uninstall",
+    "upgrade",
+}
+"""They start or end daemons, or an editor. What they print of others is the log, seen below."""
 
 
 def in_terminal(cli: Cli, words: Sequence[str], said: str = "") -> str:
@@ -129,4 +144,6 @@ ARGUMENTS = {
     "send": "{NAME} again",
     "trace show": "{ID}",
     "route": "hello",
+    "config get": "api",
+    "service logs": "--no-follow",
 }

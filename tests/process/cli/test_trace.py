@@ -1,4 +1,6 @@
-"""`agentsup trace`: what happened, in a pipe, after a kill, and what the doctor makes of it."""
+"""``agentsup trace``: what happened, in a pipe, after a kill, and what the doctor makes of it."""
+
+from __future__ import annotations
 
 import json
 

@@ -1,9 +1,11 @@
-"""A person at the console: raw frames over `/ws`.
+"""A person at the console: raw frames over ``/ws``.
 
 What differs: the console carries no files, because its person is at the machine: a file is laid
 into the workspace and named in the text, and a file of the agent is opened where it lies. A text
 that waits is taken back and said anew. Options are chosen by number.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,15 +13,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentsup.testing.chat_client import Chat
-from agentsup.testing.daemon_process import DaemonProcess, write_home
 from tests.process.conversation.talker import WAIT_S, Heard, Question, Stage, heard_markdown
+from tests.support.chat_client import Chat
+from tests.support.daemon_process import DaemonProcess, write_home
 
 T = TypeVar("T")
 
 
 class ConsoleTalker:
-    """Implements `Talker` over `/ws`."""
+    """Implements ``Talker`` over ``/ws``."""
 
     def __init__(self, daemon: DaemonProcess, conversation: str) -> None:
         self._daemon = daemon
@@ -127,7 +129,7 @@ class ConsoleTalker:
     async def type_answer(self, question: Question, text: str) -> None:
         await self.say(f"/answer {text}")
 
-    async def aside(self, name: str) -> "ConsoleTalker":
+    async def aside(self, name: str) -> ConsoleTalker:
         other = ConsoleTalker(self._daemon, name)
         await other.connect()
         return other
@@ -138,7 +140,7 @@ class ConsoleTalker:
 
 @asynccontextmanager
 async def console_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
-    """A daemon with `main` at the console."""
+    """A daemon with ``main`` at the console."""
     home = write_home(root / "home", [{"name": "main"}], rules)
     async with DaemonProcess(home) as daemon:
         talker = ConsoleTalker(daemon, "local")

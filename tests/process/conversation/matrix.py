@@ -4,17 +4,19 @@ What differs: a thread begins at something the agent said; options are pressed b
 the bot has put under its question.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.matrix_driver import MatrixPerson, Seen
-from agentsup.testing.matrix_view import RoomView
-from agentsup.testing.synapse import Synapse
 from tests.process.conversation.talker import WAIT_S, Heard, Question, Stage, heard_html
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.matrix_driver import MatrixPerson
+from tests.support.matrix_view import RoomView, Seen
+from tests.support.synapse import Synapse
 
 _OPTION = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
 _WRITING = "…"
@@ -22,7 +24,7 @@ _WRITING = "…"
 
 
 class MatrixTalker:
-    """Implements `Talker` in a room, or in one thread of it."""
+    """Implements ``Talker`` in a room, or in one thread of it."""
 
     def __init__(self, person: MatrixPerson, room: str, bot: str, thread: str = "") -> None:
         self._person = person
@@ -98,7 +100,7 @@ class MatrixTalker:
     async def type_answer(self, question: Question, text: str) -> None:
         await self._person.say(self._room, text, thread=self._thread, reply_to=question.handle)
 
-    async def aside(self, name: str) -> "MatrixTalker":
+    async def aside(self, name: str) -> MatrixTalker:
         """A thread; it has no name of its own."""
         root = self._person.messages(self._room, by=self._bot)[-1].event_id
         return MatrixTalker(self._person, self._room, self._bot, root)
@@ -122,9 +124,9 @@ async def invited(person: MatrixPerson, bot: str, name: str = "") -> str:
 async def matrix_stage(
     root: Path, rules: Sequence[Mapping[str, Any]], synapse: Synapse, url: str = ""
 ) -> AsyncIterator[Stage]:
-    """A daemon whose `main` has an account, and a person it knows, in a room of their own.
+    """A daemon whose ``main`` has an account, and a person it knows, in a room of their own.
 
-    `url` is where the bot finds the homeserver, if that is not where it is.
+    ``url`` is where the bot finds the homeserver, if that is not where it is.
     """
     password = "what only the bot knows"
     # Accounts stay over the tests of a run, so they are named by the folder of this one.

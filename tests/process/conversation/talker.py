@@ -1,8 +1,10 @@
 """What a person can do over any transport; the conversation test knows nothing else.
 
-A new transport brings one `Talker` and one stage (a daemon whose `main` is reached over it) and is
-added to `STAGES` of the test. Talkers speak the raw protocol of their transport, never our objects.
+A new transport brings one ``Talker`` and one stage (a daemon whose ``main`` is reached over it) and is
+added to ``STAGES`` of the test. Talkers speak the raw protocol of their transport, never our objects.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Protocol
 
-from agentsup.testing.daemon_process import DaemonProcess
+from tests.support.daemon_process import DaemonProcess
 
 WAIT_S = 15.0
 
@@ -30,7 +32,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of the agent; `handle` is the transport's own."""
+    """A question of the agent; ``handle`` is the transport's own."""
 
     text: str
     options: tuple[str, ...]
@@ -40,12 +42,13 @@ class Question:
 class Talker(Protocol):
     """One person in one conversation with one agent.
 
-    What the agent said is heard in order: each of `hears`, `file` and `question` goes on where the
-    one before ended. Each raises `TimeoutError` that shows what did come.
+    What the agent said is heard in order: each of ``hears``, ``file`` and ``question`` goes on
+    where the
+    one before ended. Each raises ``TimeoutError`` that shows what did come.
     """
 
     async def say(self, text: str) -> str:
-        """Say a text or give a command; what it was said as, for `correct`."""
+        """Say a text or give a command; what it was said as, for ``correct``."""
         ...
 
     async def correct(self, said: str, text: str) -> None:
@@ -53,11 +56,11 @@ class Talker(Protocol):
         ...
 
     async def hears(self, part: str, timeout_s: float = WAIT_S) -> Heard:
-        """Everything said since, up to and with the text that holds `part`; no draft counts."""
+        """Everything said since, up to and with the text that holds ``part``; no draft counts."""
         ...
 
     async def sees(self, part: str, timeout_s: float = WAIT_S) -> None:
-        """Return once `part` can be seen, also in an answer that is being written."""
+        """Return once ``part`` can be seen, also in an answer that is being written."""
         ...
 
     async def send_file(self, name: str, data: bytes, text: str) -> None:
@@ -69,7 +72,7 @@ class Talker(Protocol):
         ...
 
     async def question(self, part: str, timeout_s: float = WAIT_S) -> Question:
-        """The next question of the agent, which holds `part`."""
+        """The next question of the agent, which holds ``part``."""
         ...
 
     async def press(self, question: Question, option: str) -> None:
@@ -80,7 +83,7 @@ class Talker(Protocol):
         """Answer in own words."""
         ...
 
-    async def aside(self, name: str) -> "Talker":
+    async def aside(self, name: str) -> Talker:
         """The same person with the same agent beside this conversation: a topic, a session."""
         ...
 
@@ -95,7 +98,7 @@ class Talker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A running daemon and a person who talks to its `main`."""
+    """A running daemon and a person who talks to its ``main``."""
 
     daemon: DaemonProcess
     talker: Talker
@@ -125,7 +128,7 @@ def heard_entities(messages: Sequence[Mapping[str, Any]]) -> Heard:
 
 
 class _Code(HTMLParser):
-    """Collects `<pre><code class="language-x">`."""
+    """Collects ``<pre><code class="language-x">``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,8 @@
 Beside the conversation it is checked that the bot kept the rules: no unknown field, no limit passed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -10,16 +12,16 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from tests.process.conversation.talker import WAIT_S, Heard, Question, Stage, heard_entities
+from tests.support.daemon_process import DaemonProcess, write_home
 
 Json = dict[str, Any]
 _SERVICE = ("forum_topic_created", "forum_topic_edited")
 
 
 class TelegramTalker:
-    """Implements `Talker` in a private chat, or in one topic of it."""
+    """Implements ``Talker`` in a private chat, or in one topic of it."""
 
     def __init__(
         self, daemon: DaemonProcess, people: TelegramDriver, chat: str, thread: int | None = None
@@ -116,7 +118,7 @@ class TelegramTalker:
     async def type_answer(self, question: Question, text: str) -> None:
         await self._people.say(self._chat, text, thread=self._thread, reply_to=question.handle)
 
-    async def aside(self, name: str) -> "TelegramTalker":
+    async def aside(self, name: str) -> TelegramTalker:
         thread = await self._people.topic(self._chat, name)
         return TelegramTalker(self._daemon, self._people, self._chat, thread)
 
@@ -133,7 +135,7 @@ class TelegramTalker:
 
 @asynccontextmanager
 async def telegram_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
-    """A daemon whose `main` has a bot at the fake, and a person it knows."""
+    """A daemon whose ``main`` has a bot at the fake, and a person it knows."""
     async with (
         FakeTelegram(root / "telegram") as fake,
         TelegramDriver(fake.url) as people,

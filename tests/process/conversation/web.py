@@ -1,4 +1,4 @@
-"""A person at the web page: what a browser sends, with a cookie from a one-time link and no token.
+"""A person at the web page: what a browser sends, signed in by a one-time link, without a token.
 
 What differs: a text that waits is taken back and said anew, and answers show their own Markdown.
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agentsup.testing.daemon_process import DaemonProcess, write_home
-from agentsup.testing.web_client import Tab
 from tests.process.conversation.console import ConsoleTalker
 from tests.process.conversation.talker import WAIT_S, Question, Stage
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.web_client import Tab
 
 
 class WebTalker(ConsoleTalker):
-    """Implements `Talker` as the page does."""
+    """Implements ``Talker`` as the page does."""
 
     def __init__(self, daemon: DaemonProcess, tab: Tab, conversation: str) -> None:
         super().__init__(daemon, conversation)
@@ -62,7 +62,7 @@ class WebTalker(ConsoleTalker):
 
 @asynccontextmanager
 async def web_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
-    """A daemon with `main`, and a person of the role user at its page."""
+    """A daemon with ``main``, and a person of the role user at its page."""
     config = '[people.ann]\nrole = "user"\n'
     home = write_home(root / "home", [{"name": "main"}], rules, config)
     async with DaemonProcess(home) as daemon:

@@ -1,10 +1,12 @@
 """Saves, saves again, recalls and forgets until it is killed; prints what was confirmed."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from pathlib import Path
 
-from agentsup.agents.memory.entry import Own, Owner
+from agentsup.agents.memory.entry import MemoryOwner, PersonKey
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -14,7 +16,7 @@ from agentsup.store import Database, StoreOptions
 async def main(path: Path, boot: str) -> None:
     clock = SystemClock()
     database = await Database.open(path, clock=clock, options=StoreOptions(reserve_bytes=0))
-    memory, owner = AgentMemory(database, clock, SystemEntropy(clock)), Owner("agt_a", "", 25)
+    memory, owner = AgentMemory(database, clock, SystemEntropy(clock)), MemoryOwner("agt_a", "", 25)
 
     async def one(number: int) -> None:
         key = f"{boot} {number}"
@@ -22,9 +24,9 @@ async def main(path: Path, boot: str) -> None:
         await memory.save(owner, key, f"second {number} word")
         await memory.recall(owner, f"second {number}")
         if number % 3 == 0:
-            await memory.forget("agt_a", Own("", key))
+            await memory.forget("agt_a", PersonKey("", key))
         else:
-            await memory.pin("agt_a", Own("", key))
+            await memory.pin("agt_a", PersonKey("", key))
             print(key, flush=True)
 
     for start in range(0, 24, 4):

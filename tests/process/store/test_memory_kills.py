@@ -1,4 +1,6 @@
-"""`kill -9` around the commits of an agent's memory: rows and index stay one."""
+"""``kill -9`` around the commits of an agent's memory: rows and index stay one."""
+
+from __future__ import annotations
 
 import os
 import signal

@@ -1,5 +1,7 @@
 """The store against what only a real process and a real disk can do to it."""
 
+from __future__ import annotations
+
 import os
 import random
 import signal

@@ -3,6 +3,8 @@
 Usage: writers.py DATABASE MIGRATIONS BOOT. Each id is new; the parent kills this process at will.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys

@@ -1,11 +1,14 @@
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agentsup.kit.clock import SystemClock
-from agentsup.store.database import Database, StoreOptions
-from agentsup.testing.fresh_store import lay_store
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from tests.support.empty_store import lay_store
 
 
 @pytest.fixture

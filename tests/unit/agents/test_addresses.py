@@ -1,10 +1,12 @@
 """Which addresses a tool may reach, in all the forms in which one can be written."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.tools.addresses import is_public, url_problem
+from agentsup.agents.tools.web.addresses import is_public, url_problem
 
 HIDDEN = [
     "127.0.0.1",

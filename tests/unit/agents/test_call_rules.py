@@ -1,5 +1,7 @@
 """The rules of the pipeline: ceilings, ends of results, marks, personal data, a CLI's own calls."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.pipeline import ceiling
-from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.pipeline.own_calls import classify
 from agentsup.agents.pipeline.personal import without_personal_data
 from agentsup.agents.pipeline.shortening import allowance, head_and_tail
+from agentsup.agents.turn.own_calls import classify
 from agentsup.model.errors import Conflict
 from agentsup.model.hook import (
     Allow,
     CallFacts,
+    CallOrigin,
     Deny,
-    Gate,
+    GateHook,
     Hook,
-    Origin,
     Phase,
     SubagentFacts,
     SubagentGate,
@@ -31,6 +32,7 @@ from agentsup.model.hook import (
 )
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+from tests.support.mode_approver import ModeApprover
 
 
 def facts(name: str = "fs_read", **more: Any) -> CallFacts:
@@ -40,7 +42,7 @@ def facts(name: str = "fs_read", **more: Any) -> CallFacts:
         args={},
         effect=Effect.READ,
         safety=Safety.SAFE,
-        origin=Origin.TOOL,
+        origin=CallOrigin.TOOL,
         agent_id=AgentId("a"),
         agent_name="ann",
         message_id=MessageId("m"),
@@ -215,7 +217,7 @@ def test_own_calls_are_sorted(
     "name, args",
     [
         ("Bash", {"command": "true && s'u'do ls"}),
-        ("run_shell_command", {"command": "echo $(sudo ls)"}),
+        ("run_shell_command", {"command": "echo a; timeout 5 sudo ls"}),
         ("shell", {"command": ["bash", "-lc", "sudo ls"]}),
         ("execute", {"cmd": "sudo ls"}),
         ("execute", {"command": "ls", "script": "sudo ls"}),
@@ -235,8 +237,8 @@ async def _allow(call: CallFacts) -> Verdict:
     return Allow()
 
 
-def gate(name: str, **more: Any) -> Gate:
-    return Gate(name=name, about="", run=_allow, **{"phase": Phase.POLICY, **more})
+def gate(name: str, **more: Any) -> GateHook:
+    return GateHook(name=name, about="", run=_allow, **{"phase": Phase.POLICY, **more})
 
 
 def test_stages_stand_by_phase_priority_and_arrival() -> None:
@@ -257,9 +259,9 @@ def test_stages_stand_by_phase_priority_and_arrival() -> None:
 def test_a_switch_holds_at_once_and_never_for_a_fixed_stage() -> None:
     switches: dict[str, bool] = {}
     hooks = Hooks((gate("mine"), gate("ours", is_fixed=True)), switches=lambda: switches)
-    assert [hook.name for hook in hooks.of(Gate)] == ["mine", "ours"]
+    assert [hook.name for hook in hooks.of(GateHook)] == ["mine", "ours"]
     switches.update(mine=False, ours=False, other=True)
-    assert [hook.name for hook in hooks.of(Gate)] == ["ours"]
+    assert [hook.name for hook in hooks.of(GateHook)] == ["ours"]
     assert [row.is_on for row in hooks.rows()] == [False, True]
     assert hooks.unknown_switches() == ("other", "ours")
     hooks.remove("ours")

@@ -1,5 +1,7 @@
 """What a coding agent asks leave for by itself, before it is asked about."""
 
+from __future__ import annotations
+
 import os
 import threading
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.calling import classified
+from agentsup.agents.turn.call_ids import classified
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import PermissionRequest
 from agentsup.model.tool import Effect, Safety

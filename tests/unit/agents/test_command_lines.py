@@ -1,5 +1,7 @@
 """Grants by pattern cover what begins with the pattern, and nothing else that a command line runs."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import subprocess
@@ -10,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentsup.agents.tools.command_lines import of_own_call, of_script, of_words
-from agentsup.agents.tools.shell import exec_tool
+from agentsup.agents.tools.exec.command_lines import of_own_call, of_script, of_words
+from agentsup.agents.tools.exec.tool import exec_tool
 from agentsup.approvals.patterns import covers, holds, offered
+
+WS = "/home/u/ws"
 
 EXAMPLES = int(os.environ.get("AGENTSUP_PATTERN_EXAMPLES", "150"))
 RUNNING = ("make", "rm", "curl", "env", "xargs", "git", "tee", "python3", "npm", "ls")
@@ -91,6 +95,35 @@ SCRIPTS = st.lists(st.tuples(WORDS, JOINS), min_size=1, max_size=7).map(
     lambda pairs: "".join(word + join for word, join in pairs)
 )
 
+NOT_PLAIN = (
+    *(
+        "ls; rm x",
+        "ls && ls",
+        "ls || ls",
+        "ls | cat",
+        "ls &",
+        "ls > x",
+        "ls 2> x",
+        "ls < x",
+        "(ls)",
+    ),
+    *("ls $X", "ls '$X'", "ls $(rm)", "ls `rm`", 'ls "`rm`"', "ls $'x'", "ls <(rm)", "ls <<X"),
+    *(
+        "ls\nrm x",
+        "ls \\\nx",
+        "l\\s",
+        "ls *",
+        "ls x?",
+        "ls [a]",
+        "ls {a,b}",
+        "ls ~",
+        "ls\r",
+        "ls\0",
+    ),
+    *("ls 'x", "ls ';' x", "A=rm ls", "cd x", ". x", "eval x", "! ls", "sh x", "env ls", "exec ls"),
+    *("alias ls=rm", "ls\u00a0x", "", " "),
+)
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list[str]]]:
@@ -101,8 +134,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[l
     for name in RUNNING:
         stand_in = places / name
         stand_in.write_text(
-            f'#!/bin/sh\nfor word in "{name}" "$@"; do printf "%s\\037" "$word" >> {log}; done\n'
-            f'printf "\\n" >> {log}\n'
+            # One write for each program: some run side by side.
+            f'#!/bin/sh\nprintf "%s\\037" "{name}" "$@" "\036" >> {log}\n'
         )
         stand_in.chmod(0o755)
 
@@ -119,7 +152,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[l
             timeout=10,
             check=False,
         )
-        return [line.split("\037") for line in log.read_text().split("\037\n") if line]
+        return [ran.split("\037") for ran in log.read_text().split("\037\036\037") if ran]
 
     return run
 
@@ -130,6 +163,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[l
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @example("make x")
+@example("ls '-la' \"x y\"")
 @example("ls -la x && ls y")
 @example("ls x; rm -rf x")
 @example("ls x > y")
@@ -159,8 +193,7 @@ def test_a_pattern_never_covers_what_runs_anything_else(recorded: Any, script: s
 @given(words=st.lists(st.text(max_size=6) | WORDS, min_size=1, max_size=5))
 def test_what_is_offered_covers_its_own_call_and_is_plain(words: list[str]) -> None:
     lines = of_words(words)
-    pattern = offered(lines)
-    if pattern:
+    for pattern in offered(lines):
         assert covers(pattern, lines)
         assert pattern.isascii()
         assert pattern.isprintable()
@@ -169,45 +202,130 @@ def test_what_is_offered_covers_its_own_call_and_is_plain(words: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "words, pattern",
+    "words, patterns",
     [
-        (["ls", "-la"], "ls *"),
-        (["cat", "a b"], "cat *"),
-        (["git", "status", "-s"], "git status *"),
-        (["git", "diff"], "git diff *"),
-        (["sh", "-c", "ls a && ls b"], "ls *"),
-        (["sh", "-c", "ls a; rm b"], ""),
-        (["make", "-j4", "test"], "make -j4 test"),
-        (["npm", "run", "build"], "npm run build"),
-        (["uv", "run", "pytest", "-q"], "uv run pytest -q"),
-        (["python3", "-c", "print(1)"], "python3 -c 'print(1)'"),
-        (["git", "push", "origin", "main"], "git push origin main"),
-        (["git", "config", "alias.x", "y"], ""),
-        (["sh", "-c", "make a && make a"], "make a"),
-        (["sh", "-c", "make a && make b"], ""),
-        (["bash", "script.sh"], ""),
-        (["git", "-c", "alias.x=!rm", "x"], ""),
-        (["./make"], ""),
-        (["/tmp/ls"], ""),
-        (["env", "ls"], ""),
-        (["timeout", "5", "ls"], ""),
-        (["xargs", "ls"], ""),
-        (["find", ".", "-exec", "rm", "{}", ";"], ""),
-        (["strace", "*"], "strace '*'"),
-        (["ls\u202e"], ""),
-        (["strace", "ls\u202e"], ""),
-        (["strace", "x\ny"], ""),
-        (["strace", "x" * 60], ""),
+        (["ls", "-la"], ["ls *"]),
+        (["cat", "a b"], ["cat *"]),
+        (["git", "status", "-s"], ["git status *"]),
+        (["git", "diff"], ["git diff *"]),
+        (["cat", f"{WS}/src/x"], ["cat *"]),
+        # What may lie outside the workspace is told exactly.
+        (["cat", "/etc/passwd"], ["cat /etc/passwd"]),
+        (["cat", "../x"], ["cat ../x"]),
+        (["cat", f"{WS}/../x"], [f"cat {WS}/../x"]),
+        (["rm", "-rf", "a/../../b"], ["rm -rf a/../../b"]),
+        (["tee", "~/x"], ["tee '~/x'"]),
+        (["cp", "--target-directory=/etc", "x"], ["cp --target-directory=/etc x"]),
+        (["dd", "if=/dev/sda"], ["dd if=/dev/sda"]),
+        (["git", "show", "file:///etc"], ["git show file:///etc"]),
+        # What the workspace defines is run by plain words.
+        (["make", "test"], ["make test", "make *"]),
+        (["make"], ["make", "make *"]),
+        (["npm", "run", "build"], ["npm run build", "npm run *"]),
+        (["go", "test", "./..."], ["go test ./...", "go test *"]),
+        (["pytest", "tests/x.py::test_a"], ["pytest tests/x.py::test_a", "pytest *"]),
+        (["make", "-j4", "test"], ["make -j4 test"]),
+        (["make", "SHELL=x"], ["make SHELL=x"]),
+        (["mypy", "@flags"], ["mypy @flags"]),
+        (["cargo", "+nightly", "test"], ["cargo +nightly test"]),
+        (["sh", "-c", "ls a && ls b"], []),
+        (["sh", "-c", "ls a"], []),
+        (["sh", "-c", "ls a; rm b"], []),
+        (["uv", "run", "pytest", "-q"], ["uv run pytest -q"]),
+        (["python3", "-c", "print(1)"], ["python3 -c 'print(1)'"]),
+        (["git", "push", "origin", "main"], ["git push origin main"]),
+        (["git", "config", "alias.x", "y"], ["git config alias.x y"]),
+        (["bash", "script.sh"], []),
+        (["git", "-c", "alias.x=!rm", "x"], ["git -c 'alias.x=!rm' x"]),
+        (["./make"], []),
+        (["/tmp/ls"], []),
+        (["env", "ls"], []),
+        (["timeout", "5", "ls"], []),
+        (["xargs", "ls"], []),
+        (["find", ".", "-exec", "rm", "{}", ";"], []),
+        (["strace", "*"], ["strace '*'"]),
+        (["ls\u202e"], []),
+        (["strace", "ls\u202e"], []),
+        (["strace", "x\ny"], []),
+        (["strace", "x" * 60], []),
     ],
 )
-def test_what_is_offered(words: list[str], pattern: str) -> None:
-    assert offered(of_words(words)) == pattern
+def test_what_is_offered(words: list[str], patterns: list[str]) -> None:
+    assert [*offered(of_words(words), WS)] == patterns
+
+
+ADVERSARIAL = (
+    *(
+        "make; id",
+        "make && id",
+        "make | sh",
+        "make & id",
+        "make > /etc/x",
+        "make < x",
+        "make $(id)",
+    ),
+    *("make `id`", "make ${IFS}x", "make $X", "make\nid", "make\rid", "make \\\nid", "A=1 make x"),
+    *("make CC=evil", "make SHELL=/tmp/x", "make -f /tmp/x", "make -C /tmp x", "make --eval=x"),
+    *("make ../x", "make /tmp/x", "make ~/x", "make a/../../x", "make x:/y", "make @x", "make +x"),
+    *(
+        "make -- -f x",
+        "make *",
+        "make ?",
+        "make {a,b}",
+        "make [x]",
+        "make 'a b'",
+        'make ""',
+        "make é",
+    ),
+    *("env make x", "nice make x", "sh -c 'make x'", "command make x", "exec make x", "! make x"),
+    *(
+        "cd /tmp && make x",
+        "/tmp/make x",
+        "./make x",
+        "Make x",
+        "make\u00a0x",
+        "make\u200bx",
+        "makex",
+    ),
+    *(
+        "{ make x; }",
+        "(make x)",
+        "make() { id; }",
+        "alias make=id",
+        "eval make x",
+        "make <<x",
+        "#make x",
+    ),
+)
+
+
+@pytest.mark.parametrize("script", ADVERSARIAL)
+def test_nothing_but_plain_words_is_within_a_wide_pattern(script: str) -> None:
+    assert not covers("make *", of_script(script), WS)
+    assert not covers("make *", of_own_call({"command": script}), WS)
+    shell = of_own_call({"command": ["bash", "-c", script]})
+    assert not covers("make *", shell, WS)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(words=st.lists(st.text(max_size=8) | WORDS, max_size=4))
+def test_a_wide_pattern_covers_plain_words_of_its_program_alone(words: list[str]) -> None:
+    for prefix in (["make"], ["npm", "run"], ["cargo", "test"]):
+        pattern = f"{' '.join(prefix)} *"
+        if covers(pattern, of_words([*prefix, *words]), WS):
+            for word in words:
+                assert word.isascii()
+                assert word[0].isalnum() or word[0] in "_."
+                assert not set(word) & set(" =;&|<>()$`\\\"'*?[]{}~!#@\n\0")
+                assert ".." not in word.split("/")
+        assert not covers(pattern, of_words([*words, *prefix]) if words else (), WS) or (
+            words[: len(prefix)] == prefix
+        )
 
 
 @pytest.mark.parametrize(
     "pattern, words",
     [
-        ("make SHELL=/tmp/x", ["make", "SHELL=/tmp/x"]),
         ("make x", ["make", "x", "y"]),
         ("make 'x y'", ["make", "x", "y"]),
         ("ls *", ["lsx"]),
@@ -228,10 +346,15 @@ def test_what_is_not_covered(pattern: str, words: list[str]) -> None:
     assert not covers(pattern, of_words(words))
 
 
+@pytest.mark.parametrize("script", NOT_PLAIN)
+def test_a_script_that_is_not_one_plain_command_of_words_has_no_pattern(script: str) -> None:
+    assert of_script(script) == ()
+
+
 RUN_OTHERS = """
-    strace -f|rg --pre|gdb -ex|sqlite3 x|gcc -wrapper|ip netns|tcpdump -z|make -f|git -c|git config|git push
-    git fetch|git clone|git grep|git rebase|git bisect|git difftool|git submodule|npm run|npm test|cargo build
-    go test|pip install|python3 x.py|curl --engine|openssl engine|sort --compress-program|split --filter
+    strace -f|rg --pre|gdb -ex|sqlite3 x|gcc -wrapper|ip netns|tcpdump -z|git -c|git config|git push
+    git fetch|git clone|git grep|git rebase|git bisect|git difftool|git submodule
+    pip install|python3 x.py|curl --engine|openssl engine|sort --compress-program|split --filter
     tar -x|zip -TT|man -P|find -exec|fd -x|less x|vim x|ftp x|telnet x|psql -c|mysql -e|nmap --script|ssh x
     rsync -e|docker run|kubectl get|systemctl status|journalctl -u|watch ls|xargs ls|env ls|sed x|awk x|perl x
     dc x|install --strip-program|wget --use-askpass|nm --plugin|exiftool -config|unknown-program x|tree -R
@@ -244,19 +367,19 @@ def test_no_program_that_runs_others_has_leave_for_whatever_its_words_say(line: 
     words = line.split()
     if not words:
         return
-    assert not offered((tuple(words),)).endswith(" *")
+    assert not any(each.endswith(" *") for each in offered((tuple(words),)))
     for pattern in (f"{words[0]} *", f"{' '.join(words[:2])} *"):
         assert not covers(pattern, [words])
         assert not holds(pattern)
 
 
 def test_calls_of_coding_agents_are_told_by_what_is_known_alone() -> None:
-    script = "make test && make lint"
-    assert of_own_call({"command": script, "description": "x"}) == (
-        ("make", "test"),
-        ("make", "lint"),
-    )
-    assert of_own_call({"command": ["bash", "-lc", script]}) == (("make", "test"), ("make", "lint"))
+    script = "make 'a b' --x=y"
+    expected = (("make", "a b", "--x=y"),)
+    assert of_own_call({"command": script, "description": "x"}) == expected
+    assert of_own_call({"command": ["bash", "-lc", script]}) == expected
+    assert of_own_call({"command": ["make", "a b", "--x=y"]}) == expected
+    assert of_own_call({"command": ["bash", "-lc", script, "more"]}) == ()
     extra: tuple[dict[str, Any], ...] = (
         {"workdir": "/"},
         {"cmd": "rm"},

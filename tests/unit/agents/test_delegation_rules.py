@@ -1,11 +1,14 @@
 """Who may have work done in whose place, and what a model reads of it."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
 
-from agentsup.agents.delegation import answers, permits, telling
-from agentsup.agents.delegation.together import together
+from agentsup.agents.delegation import rules, texts
+from agentsup.agents.delegation.fan_out import wait_all
+from agentsup.agents.persona import delegation_notes
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import LeaseLost
 from agentsup.model.ids import AgentId
@@ -28,7 +31,6 @@ def run(**facts: object) -> Run:
         "slot_at": None,
         "state": "done",
         "outcome": "ok",
-        "why": "",
         "created_at": 0,
         **facts,
     }
@@ -53,7 +55,7 @@ def test_an_agents_place(
     listed: tuple[str, ...] | None, own: str, theirs: str, *, allowed: bool
 ) -> None:
     caller = AgentSpec("ann", can_delegate_to=listed)
-    why = permits.why_not_agent(caller, own, AgentSpec("ben", role=theirs or None))
+    why = rules.why_not_agent(caller, own, AgentSpec("ben", role=theirs or None))
     assert (not why) is allowed
     if why:
         names = ", ".join(f'"{each}"' for each in (*(listed or ()), "ben"))
@@ -73,7 +75,7 @@ def test_an_agents_place(
 )
 def test_a_role(listed: tuple[str, ...] | None, own: str, wanted: str, *, allowed: bool) -> None:
     caller = AgentSpec("ann", can_delegate_to=listed)
-    assert (not permits.why_not_role(caller, own, wanted)) is allowed
+    assert (not rules.why_not_role(caller, own, wanted)) is allowed
 
 
 @pytest.mark.parametrize(
@@ -87,32 +89,32 @@ def test_a_role(listed: tuple[str, ...] | None, own: str, wanted: str, *, allowe
     ],
 )
 def test_the_summary_of_an_answer(text: str, expected: str) -> None:
-    assert answers.summary_of(text) == expected
+    assert texts.summary_of(text) == expected
 
 
 @pytest.mark.parametrize("text", ["# a" + " " * 50_000 + "x", "# " * 50_000, "# a" + "#" * 50_000])
 def test_an_answer_made_to_be_slow_is_not(text: str) -> None:
     """The loop waits for this, so its cost must not grow faster than the answer."""
-    assert len(answers.summary_of(text)) == answers.SUMMARY_CHARS
+    assert len(texts.summary_of(text)) == texts.SUMMARY_CHARS
 
 
 def test_what_is_too_long_is_cut_and_marked() -> None:
-    long = answers.summary_of("# Summary\n" + "x" * 5000)
-    assert len(long) == answers.SUMMARY_CHARS
+    long = texts.summary_of("# Summary\n" + "x" * 5000)
+    assert len(long) == texts.SUMMARY_CHARS
     assert long.endswith("… [cut: 5000 characters in all]")
-    assert answers.cut("x" * 10, 10) == "x" * 10
+    assert texts.cut("x" * 10, 10) == "x" * 10
 
 
 def test_a_run_that_has_ended_says_nothing_of_what_held_it_up() -> None:
     ended = RunReport(run(result="ok"), "done", "blocked_waiting_approval", "q_1", "may I?")
-    assert answers.waited(ended) == {
+    assert texts.wait_result(ended) == {
         "agent_id": "msg_1",
         "status": "completed",
         "result": "ok",
         "error": "",
     }
     waiting = RunReport(run(state="parked"), "waiting", "blocked_waiting_approval", "q_1", "may I?")
-    assert answers.waited(waiting) == {
+    assert texts.wait_result(waiting) == {
         "agent_id": "msg_1",
         "status": "running",
         "timeout": True,
@@ -120,9 +122,9 @@ def test_a_run_that_has_ended_says_nothing_of_what_held_it_up() -> None:
         "blocked_reason": "may I?",
         "grant_request_id": "q_1",
     }
-    assert answers.waited(RunReport(run(state="queued"), "queued"))["status"] == "spawned"
+    assert texts.wait_result(RunReport(run(state="queued"), "queued"))["status"] == "spawned"
     failed = RunReport(run(outcome="failed", error_text="no model"), "failed")
-    assert answers.record(failed, 100, task=1) == {
+    assert texts.record(failed, 100, task=1) == {
         "task": 1,
         "run_id": "msg_1",
         "ok": False,
@@ -132,7 +134,7 @@ def test_a_run_that_has_ended_says_nothing_of_what_held_it_up() -> None:
 
 
 def test_answers_of_several_share_the_room() -> None:
-    text = answers.blocks([("ben", "b" * 9000, "msg_1"), ("cat", "short", "")], 2000)
+    text = texts.blocks([("ben", "b" * 9000, "msg_1"), ("cat", "short", "")], 2000)
     assert len(text) <= 2000
     assert 'result_read(ref="msg_1", offset=' in text
     assert "## ben\n\nbbb" in text
@@ -140,8 +142,8 @@ def test_answers_of_several_share_the_room() -> None:
 
 
 def test_only_what_is_offered_is_told() -> None:
-    assert telling.about(["fs_list"]) == ""
-    told = telling.about(["delegate_task", "task_create"])
+    assert delegation_notes.delegation_notes(("fs_list",)) == ""
+    told = delegation_notes.delegation_notes(("delegate_task", "task_create"))
     assert "- delegate_task has a task done for you" in told
     assert "agent_spawn" not in told
 
@@ -160,7 +162,7 @@ async def test_what_fails_among_several_is_raised_as_it_is() -> None:
         raise LeaseLost("the turn was stopped")
 
     with pytest.raises(LeaseLost):
-        await together([("a", waits()), ("b", fails())])
+        await wait_all([("a", waits()), ("b", fails())])
     assert ended == ["other"]
 
 
@@ -170,4 +172,4 @@ async def test_results_come_in_order() -> None:
             await asyncio.sleep(0)
         return turns
 
-    assert await together((str(n), after(n)) for n in (3, 1, 2)) == [3, 1, 2]
+    assert await wait_all((str(n), after(n)) for n in (3, 1, 2)) == [3, 1, 2]

@@ -1,18 +1,20 @@
 """Whoever reads a message of another agent reads who sent it, and under which ids to answer."""
 
+from __future__ import annotations
+
 import pytest
 
-from agentsup.agents.prompt import envelope
-from agentsup.model.message import Kind, text_parts
+from agentsup.agents.persona.prompt import envelope
+from agentsup.model.message import MessageKind, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
 from tests.unit.agents.test_files_in_prompt import message
 
 BEN = Principal(PrincipalKind.AGENT, "agt_b", "ben")
 
 
-@pytest.mark.parametrize("kind", [Kind.CHAT, Kind.BROADCAST, Kind.REPLY])
+@pytest.mark.parametrize("kind", [MessageKind.CHAT, MessageKind.BROADCAST, MessageKind.REPLY])
 @pytest.mark.parametrize("thread", ["", "bc_7"])
-def test_sender_message_and_thread_are_named(kind: Kind, thread: str) -> None:
+def test_sender_message_and_thread_are_named(kind: MessageKind, thread: str) -> None:
     text = envelope(
         message(
             parts=text_parts("the body"),
@@ -35,7 +37,7 @@ def test_sender_message_and_thread_are_named(kind: Kind, thread: str) -> None:
 def test_an_event_says_that_nobody_waits() -> None:
     given = message(
         parts=text_parts("ben failed"),
-        kind=Kind.EVENT,
+        kind=MessageKind.EVENT,
         sender_agent_id="agt_b",
         principal=BEN,
         message_id="msg_1",
@@ -46,7 +48,7 @@ def test_an_event_says_that_nobody_waits() -> None:
 def test_a_broadcast_of_the_operator_has_a_head_too() -> None:
     given = message(
         parts=text_parts("all hands"),
-        kind=Kind.BROADCAST,
+        kind=MessageKind.BROADCAST,
         principal=Principal(PrincipalKind.OPERATOR, "operator", "operator"),
         message_id="msg_1",
         thread_id="bc_1",

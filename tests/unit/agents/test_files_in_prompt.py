@@ -1,16 +1,18 @@
 """A person's files are named to the model with their place in the workspace."""
 
+from __future__ import annotations
+
 from dataclasses import fields
 from typing import Any
 
-from agentsup.agents.prompt import envelope
-from agentsup.model.message import Kind, Message, Part, text_parts
+from agentsup.agents.persona.prompt import envelope
+from agentsup.model.message import Message, MessageKind, Part, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
 
 
 def message(**values: Any) -> Message:
     given = {
-        "kind": Kind.CHAT,
+        "kind": MessageKind.CHAT,
         "sender_agent_id": "",
         "principal": Principal(PrincipalKind.PERSON, "ann"),
         **values,
@@ -29,5 +31,7 @@ def test_files_follow_the_text() -> None:
 
 def test_files_of_other_agents_lie_elsewhere_and_are_not_named() -> None:
     file = Part("file", path="a.pdf", name="a.pdf")
-    text = envelope(message(parts=(*text_parts("done"), file), kind=Kind.REPLY, in_reply_to="m"))
+    text = envelope(
+        message(parts=(*text_parts("done"), file), kind=MessageKind.REPLY, in_reply_to="m")
+    )
     assert "a.pdf" not in text

@@ -1,5 +1,7 @@
 """What is taken of what a server offers: bounded, cleaned, and classed by the operator's word."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -9,8 +11,8 @@ from agentsup.agents.mcp.offered import (
     MAX_DESCRIPTION_CHARS,
     MAX_TOOLS,
     Hints,
-    Listed,
-    Listing,
+    ListedTool,
+    ToolListing,
     classed,
     joined,
     take,
@@ -45,22 +47,22 @@ READS, HARMLESS = Hints(read_only=True), Hints(destructive=False)
 def test_a_servers_word_counts_where_an_operator_says_so(
     declared: dict[str, Any], hints: Hints, expected: tuple[Effect, Safety]
 ) -> None:
-    assert classed(McpServer("git", **declared), Listed("get_it", hints=hints)) == expected
+    assert classed(McpServer("git", **declared), ListedTool("get_it", hints=hints)) == expected
 
 
 def test_what_is_out_of_bounds_is_left_out_and_told() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"items": deep}
-    listing = Listing(
+    listing = ToolListing(
         (
-            Listed("good", "text"),
-            Listed("good", "again"),
-            Listed("bad name"),
-            Listed("x" * 200),
-            Listed("array", schema={"type": "array"}),
-            Listed("huge", schema={"type": "object", "properties": {"x": "y" * 40_000}}),
-            Listed("deep", schema={"properties": deep}),
+            ListedTool("good", "text"),
+            ListedTool("good", "again"),
+            ListedTool("bad name"),
+            ListedTool("x" * 200),
+            ListedTool("array", schema={"type": "array"}),
+            ListedTool("huge", schema={"type": "object", "properties": {"x": "y" * 40_000}}),
+            ListedTool("deep", schema={"properties": deep}),
         ),
         is_cut=True,
     )
@@ -72,7 +74,7 @@ def test_what_is_out_of_bounds_is_left_out_and_told() -> None:
 
 
 def test_no_more_tools_than_a_model_can_choose_from_and_those_of_the_operators_choice() -> None:
-    many = Listing(tuple(Listed(f"tool_{n:03}") for n in range(300)))
+    many = ToolListing(tuple(ListedTool(f"tool_{n:03}") for n in range(300)))
     taken = take(McpServer("git"), many)
     assert len(taken.tools) == MAX_TOOLS
     assert len(taken.left_out) == 1
@@ -83,7 +85,7 @@ def test_no_more_tools_than_a_model_can_choose_from_and_those_of_the_operators_c
 
 def test_what_nobody_sees_does_not_reach_the_model() -> None:
     hidden = "Reads.\x1b[8m\u202e\u200b\U000e0049\U000e0067 It does."
-    (tool,) = take(McpServer("git"), Listing((Listed("a", hidden + "x" * 9_000),))).tools
+    (tool,) = take(McpServer("git"), ToolListing((ListedTool("a", hidden + "x" * 9_000),))).tools
     assert tool.description.startswith("Reads.[8m It does.xxx")
     assert len(tool.description) == MAX_DESCRIPTION_CHARS
     assert tool.schema == {"type": "object", "properties": {}}
@@ -99,26 +101,26 @@ def test_an_answer_is_bounded_and_never_empty() -> None:
 @pytest.mark.parametrize(
     "server, tool, is_other",
     [
-        (McpServer("git", command="git-mcp"), Listed("push", "pushes"), False),
+        (McpServer("git", command="git-mcp"), ListedTool("push", "pushes"), False),
         (
             McpServer("git", command="git-mcp", safety={"*": "safe"}),
-            Listed("push", "pushes"),
+            ListedTool("push", "pushes"),
             False,
         ),
-        (McpServer("git", command="evil"), Listed("push", "pushes"), True),
-        (McpServer("git", command="git-mcp", args=("-x",)), Listed("push", "pushes"), True),
-        (McpServer("git", url="https://git.example/mcp"), Listed("push", "pushes"), True),
-        (McpServer("git", command="git-mcp"), Listed("push", "pushes all"), True),
+        (McpServer("git", command="evil"), ListedTool("push", "pushes"), True),
+        (McpServer("git", command="git-mcp", args=("-x",)), ListedTool("push", "pushes"), True),
+        (McpServer("git", url="https://git.example/mcp"), ListedTool("push", "pushes"), True),
+        (McpServer("git", command="git-mcp"), ListedTool("push", "pushes all"), True),
         (
             McpServer("git", command="git-mcp"),
-            Listed("push", "pushes", {"properties": {"to": {}}}),
+            ListedTool("push", "pushes", {"properties": {"to": {}}}),
             True,
         ),
-        (McpServer("git", command="git-mcp"), Listed("push", "pushes", hints=READS), True),
+        (McpServer("git", command="git-mcp"), ListedTool("push", "pushes", hints=READS), True),
     ],
 )
 def test_the_form_of_a_tool_is_where_it_comes_from_and_what_is_said_of_it(
-    server: McpServer, tool: Listed, is_other: bool
+    server: McpServer, tool: ListedTool, is_other: bool
 ) -> None:
-    known = version_of(McpServer("git", command="git-mcp"), Listed("push", "pushes"))
+    known = version_of(McpServer("git", command="git-mcp"), ListedTool("push", "pushes"))
     assert (version_of(server, tool) != known) is is_other

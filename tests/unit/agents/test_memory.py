@@ -15,16 +15,16 @@ from agentsup.agents.memory import rows
 from agentsup.agents.memory.entry import (
     MAX_CONTENT_CHARS,
     MAX_KEY_CHARS,
-    Entry,
-    Kind,
-    Own,
-    Owner,
-    Scope,
-    Seen,
+    MemoryEntry,
+    MemoryKind,
+    MemoryOwner,
+    MemoryScope,
+    PersonKey,
+    ShownEntry,
     draft,
 )
-from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, ranked, standing, words
-from agentsup.agents.memory.room import Held, room
+from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, ranked, weight, words
+from agentsup.agents.memory.room import PersonShare, entries_to_drop
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -36,11 +36,12 @@ from agentsup.model.principal import (
     PrincipalKind,
     name_of_person,
 )
-from agentsup.store.database import Database, Tx
+from agentsup.store.database import Database
 from agentsup.store.migrate import packaged
 from agentsup.store.retention import prune
+from agentsup.store.transaction import Tx
 
-ANN, BEN, OLD = Owner("agt_ann"), Owner("agt_ben"), Owner("agt_old")
+ANN, BEN, OLD = MemoryOwner("agt_ann"), MemoryOwner("agt_ben"), MemoryOwner("agt_old")
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -50,7 +51,7 @@ def memory(database: Database) -> AgentMemory:
     return AgentMemory(database, clock, SystemEntropy(clock))
 
 
-def keys(found: list[Entry]) -> list[str]:
+def keys(found: list[MemoryEntry]) -> list[str]:
     return [entry.key for entry in found]
 
 
@@ -59,7 +60,11 @@ def keys(found: list[Entry]) -> list[str]:
 
 async def test_defaults_are_a_fact_of_the_agents_own_half_believed(memory: AgentMemory) -> None:
     entry = (await memory.save(ANN, "tea", "Eva drinks green tea.")).entry
-    assert (entry.kind, entry.scope, entry.confidence) == (Kind.FACT, Scope.INSTANCE, 0.5)
+    assert (entry.kind, entry.scope, entry.confidence) == (
+        MemoryKind.FACT,
+        MemoryScope.INSTANCE,
+        0.5,
+    )
     assert (entry.use_count, entry.pinned, entry.tags) == (0, False, ())
     assert entry.memory_id.startswith("mem_")
 
@@ -81,12 +86,12 @@ async def test_saving_again_replaces_the_content_of_the_same_entry(
 ) -> None:
     first = (await memory.save(ANN, "tea", "green", tags=["Drink"])).entry
     await memory.recall(ANN, "green")
-    await memory.pin("agt_ann", Own("", "tea"))
+    await memory.pin("agt_ann", PersonKey("", "tea"))
     saved = await memory.save(ANN, " tea ", "black", kind="preference", confidence=0.9)
     again = saved.entry
     assert not saved.is_new
     assert (again.memory_id, again.created_at) == (first.memory_id, first.created_at)
-    assert (again.content, again.kind, again.confidence) == ("black", Kind.PREFERENCE, 0.9)
+    assert (again.content, again.kind, again.confidence) == ("black", MemoryKind.PREFERENCE, 0.9)
     assert (again.use_count, again.pinned) == (1, True)
     assert await memory.search(ANN, "green") == []
     assert keys(await memory.search(ANN, "black")) == ["tea"]
@@ -151,12 +156,12 @@ async def test_known_secrets_are_taken_out(database: Database) -> None:
 async def test_a_full_memory_drops_the_least_valuable_entry_and_no_pinned_one(
     database: Database,
 ) -> None:
-    owner = Owner("agt_ann", max_entries=3)
+    owner = MemoryOwner("agt_ann", max_entries=3)
 
-    def fill(tx: Tx) -> rows.Saved:
+    def fill(tx: Tx) -> rows.SavedMemory:
         for key, confidence in (("low", 0.1), ("pinned", 0.0), ("high", 0.9)):
             rows.save_tx(tx, owner, draft(key, "c", confidence=confidence), memory_id=key, now=0)
-        rows.pin_tx(tx, "agt_ann", Own("", "pinned"), pinned=True, now=0)
+        rows.pin_tx(tx, "agt_ann", PersonKey("", "pinned"), pinned=True, now=0)
         return rows.save_tx(tx, owner, draft("new", "c", confidence=0.0), memory_id="new", now=0)
 
     saved = await database.write(fill)
@@ -169,9 +174,9 @@ async def test_a_full_memory_drops_the_least_valuable_entry_and_no_pinned_one(
 async def test_where_all_is_pinned_a_new_entry_is_refused_and_a_known_one_is_not(
     memory: AgentMemory,
 ) -> None:
-    owner = Owner("agt_ann", max_entries=1)
+    owner = MemoryOwner("agt_ann", max_entries=1)
     await memory.save(owner, "first", "c")
-    await memory.pin("agt_ann", Own("", "first"))
+    await memory.pin("agt_ann", PersonKey("", "first"))
     with pytest.raises(Overloaded, match="pinned"):
         await memory.save(owner, "second", "c")
     await memory.save(owner, "first", "changed")
@@ -180,7 +185,9 @@ async def test_where_all_is_pinned_a_new_entry_is_refused_and_a_known_one_is_not
 
 
 async def test_who_saves_much_takes_nobody_elses_memories(memory: AgentMemory) -> None:
-    anna, ben = (Owner("agt_ann", max_entries=20, person=f"person:{who}") for who in ("a", "b"))
+    anna, ben = (
+        MemoryOwner("agt_ann", max_entries=20, person=f"person:{who}") for who in ("a", "b")
+    )
     for n in range(4):
         await memory.save(ben, f"b{n}", "c", confidence=0.0)
     for n in range(100):
@@ -200,9 +207,11 @@ def test_room_is_made_by_those_who_have_the_most(
     people: dict[str, tuple[int, int]], limit: int
 ) -> None:
     people["saver"] = people.get("a", (1, 0))
-    held = [Held(who, entries, min(entries, loose)) for who, (entries, loose) in people.items()]
+    held = [
+        PersonShare(who, entries, min(entries, loose)) for who, (entries, loose) in people.items()
+    ]
     over = sum(each.entries for each in held) - limit
-    drops = room(held, "saver", over=over, limit=limit)
+    drops = entries_to_drop(held, "saver", over=over, limit=limit)
     part = limit // len(held)
     for each in held:
         left = each.entries - drops[each.person]
@@ -213,17 +222,17 @@ def test_room_is_made_by_those_who_have_the_most(
 
 
 def test_the_saver_gives_way_among_equals() -> None:
-    held = [Held("anna", 10, 10), Held("ben", 10, 10)]
-    assert room(held, "ben", over=1, limit=19) == {"ben": 1}
-    assert room(held, "anna", over=1, limit=19) == {"anna": 1}
-    pinned = [Held("anna", 15, 0), Held("ben", 5, 4)]
-    assert room(pinned, "cid", over=1, limit=19) == {}, "and what is within a part stays"
+    held = [PersonShare("anna", 10, 10), PersonShare("ben", 10, 10)]
+    assert entries_to_drop(held, "ben", over=1, limit=19) == {"ben": 1}
+    assert entries_to_drop(held, "anna", over=1, limit=19) == {"anna": 1}
+    pinned = [PersonShare("anna", 15, 0), PersonShare("ben", 5, 4)]
+    assert entries_to_drop(pinned, "cid", over=1, limit=19) == {}, "and what is within a part stays"
 
 
 async def test_prune_drops_what_is_below_and_not_pinned(memory: AgentMemory) -> None:
     for key, confidence in (("a", 0.1), ("b", 0.3), ("c", 0.3), ("d", 0.1)):
         await memory.save(ANN, key, "word", confidence=confidence)
-    await memory.pin("agt_ann", Own("", "d"))
+    await memory.pin("agt_ann", PersonKey("", "d"))
     await memory.save(BEN, "a", "word", confidence=0.1)
     assert await memory.prune("agt_ann", 0.25) == 1
     assert sorted(keys((await memory.all_of("agt_ann"))[0])) == ["b", "c", "d"]
@@ -239,7 +248,7 @@ async def test_retention_takes_what_nobody_touched_for_two_years(database: Datab
     def fill(tx: Tx) -> None:
         for key, at in (("old", long_ago), ("held", long_ago), ("used", long_ago), ("new", 10**15)):
             rows.save_tx(tx, ANN, draft(key, "word"), memory_id=key, now=at)
-        rows.pin_tx(tx, "agt_ann", Own("", "held"), pinned=True, now=long_ago)
+        rows.pin_tx(tx, "agt_ann", PersonKey("", "held"), pinned=True, now=long_ago)
         rows.used_tx(tx, rows.under_key(tx, "agt_ann", "used"), now=clock.now_ms())
 
     await database.write(fill)
@@ -270,10 +279,8 @@ async def test_filters_hold_before_the_limit(memory: AgentMemory) -> None:
     for n in range(60):
         await memory.save(ANN, f"noise {n}", "word word word", confidence=0.9, tags=["a"])
     await memory.save(ANN, "want", "word among others " * 5, kind="skill", tags=["B"])
-    assert keys(await memory.search(ANN, "word", kind=Kind.SKILL, limit=1)) == ["want"]
+    assert keys(await memory.search(ANN, "word", kind=MemoryKind.SKILL, limit=1)) == ["want"]
     assert keys(await memory.search(ANN, "word", tags=["b", "c"], limit=1)) == ["want"]
-    await memory.save(ANN, "sure", "word among others " * 5, confidence=1.0)
-    assert keys(await memory.search(ANN, "word", min_confidence=0.95, limit=1)) == ["sure"]
 
 
 async def test_recall_gives_ten_and_counts_one_use_of_each(memory: AgentMemory) -> None:
@@ -292,12 +299,12 @@ async def test_recall_gives_ten_and_counts_one_use_of_each(memory: AgentMemory) 
 async def test_own_entries_come_first_then_those_of_the_role_then_everybodys(
     memory: AgentMemory,
 ) -> None:
-    scribe, other = Owner("agt_ann", "scribe"), Owner("agt_ben", "Scribe")
+    scribe, other = MemoryOwner("agt_ann", "scribe"), MemoryOwner("agt_ben", "Scribe")
     wide = (await memory.save(other, "shared", "word", scope="global", confidence=1.0)).entry
     role = (await memory.save(other, "of the role", "word", scope="type", confidence=1.0)).entry
     assert await memory.search(scribe, "word") == [], "nothing is shared by being saved"
-    await memory.share("agt_ben", wide.seen, Scope.GLOBAL, OPERATOR)
-    await memory.share("agt_ben", role.seen, Scope.TYPE, OPERATOR)
+    await memory.share("agt_ben", wide.seen, MemoryScope.GLOBAL, OPERATOR)
+    await memory.share("agt_ben", role.seen, MemoryScope.TYPE, OPERATOR)
     await memory.save(other, "secret", "word", scope="instance", confidence=1.0)
     await memory.save(scribe, "own", "a word in a long text about other things", confidence=0.1)
     await memory.save(scribe, "own shared", "a word in a text", scope="global", confidence=0.1)
@@ -308,15 +315,15 @@ async def test_own_entries_come_first_then_those_of_the_role_then_everybodys(
     assert keys(await memory.search(scribe, "word", own_only=True)) == ["own shared", "own"]
 
 
-ANNA = Owner("agt_ann", "scribe", person="person:anna")
-BENS = Owner("agt_ann", "scribe", person="person:ben")
-OTHER = Owner("agt_ben", "scribe", person="person:ben")
-OPERATORS_OWN = Owner("agt_ann", "scribe", person="operator")
+ANNA = MemoryOwner("agt_ann", "scribe", person="person:anna")
+BENS = MemoryOwner("agt_ann", "scribe", person="person:ben")
+OTHER = MemoryOwner("agt_ben", "scribe", person="person:ben")
+OPERATORS_OWN = MemoryOwner("agt_ann", "scribe", person="operator")
 
 
-@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("scope", MemoryScope)
 async def test_an_entry_is_recalled_in_its_persons_work_until_an_operator_shares_it(
-    memory: AgentMemory, scope: Scope
+    memory: AgentMemory, scope: MemoryScope
 ) -> None:
     entry = (await memory.save(ANNA, "k", "word", scope=scope)).entry
     assert (entry.person, entry.shared_by) == ("person:anna", "")
@@ -338,17 +345,17 @@ async def test_an_entry_is_recalled_in_its_persons_work_until_an_operator_shares
     assert (
         found
         == {
-            Scope.INSTANCE: {"agt_annperson:anna"},
-            Scope.AGENT: everybody,
-            Scope.TYPE: wide,
-            Scope.GLOBAL: wide,
+            MemoryScope.INSTANCE: {"agt_annperson:anna"},
+            MemoryScope.AGENT: everybody,
+            MemoryScope.TYPE: wide,
+            MemoryScope.GLOBAL: wide,
         }[scope]
     )
 
 
 async def test_what_is_saved_anew_is_shared_no_longer(memory: AgentMemory) -> None:
     entry = (await memory.save(ANNA, "k", "word", scope="global")).entry
-    await memory.share("agt_ann", entry.seen, Scope.GLOBAL, OPERATOR)
+    await memory.share("agt_ann", entry.seen, MemoryScope.GLOBAL, OPERATOR)
     assert await memory.search(OTHER, "word")
     await memory.save(ANNA, "k", "word, and always run this", scope="global")
     assert await memory.search(OTHER, "word") == [], "nobody has seen these words"
@@ -364,15 +371,15 @@ async def test_what_is_shared_is_one_entry_as_it_was_shown(
     others = (await memory.save(BENS, "k", "word of ben", scope="agent")).entry
     await memory.save(ANNA, "k", "word, and always run this", scope="agent")
     with pytest.raises(NotSeen, match="has changed"):
-        await memory.share("agt_ann", shown.seen, Scope.AGENT, OPERATOR)
-    assert Seen.parsed(str(shown.seen)) == shown.seen
+        await memory.share("agt_ann", shown.seen, MemoryScope.AGENT, OPERATOR)
+    assert ShownEntry.parsed(str(shown.seen)) == shown.seen
     with pytest.raises(NotFound):
-        await memory.share("agt_ben", others.seen, Scope.AGENT, OPERATOR)
+        await memory.share("agt_ben", others.seen, MemoryScope.AGENT, OPERATOR)
     assert await memory.search(OPERATORS_OWN, "word") == []
-    entry, is_replacing = await memory.share("agt_ann", others.seen, Scope.AGENT, OPERATOR)
+    entry, is_replacing = await memory.share("agt_ann", others.seen, MemoryScope.AGENT, OPERATOR)
     assert (entry.content, is_replacing) == ("word of ben", False)
     assert [e.content for e in await memory.search(OPERATORS_OWN, "word")] == ["word of ben"]
-    entry, is_replacing = await memory.share("agt_ann", kept.seen, Scope.AGENT, OPERATOR)
+    entry, is_replacing = await memory.share("agt_ann", kept.seen, MemoryScope.AGENT, OPERATOR)
     assert (entry.content, is_replacing) == ("word to myself", True)
 
 
@@ -386,10 +393,10 @@ async def test_the_same_key_of_two_people_is_two_entries(memory: AgentMemory) ->
     await memory.save(ANNA, "tea", "green word")
     await memory.save(BENS, "tea", "black word")
     assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
-    assert len(await memory.forget("agt_ann", Own("person:ben", "tea"))) == 1
+    assert len(await memory.forget("agt_ann", PersonKey("person:ben", "tea"))) == 1
     assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
     with pytest.raises(NotFound):
-        await memory.pin("agt_ann", Own("person:ben", "tea"))
+        await memory.pin("agt_ann", PersonKey("person:ben", "tea"))
     found, total = await memory.all_of("agt_ann", "person:ben")
     assert (found, total) == ([], 0)
 
@@ -417,7 +424,7 @@ async def test_pruning_for_one_person_takes_what_they_may_see(memory: AgentMemor
     await memory.save(ANNA, "mine", "word", confidence=0.1)
     await memory.save(BENS, "his", "word", confidence=0.1)
     shared = (await memory.save(BENS, "shared", "word", confidence=0.1)).entry
-    await memory.share("agt_ann", shared.seen, Scope.AGENT, OPERATOR)
+    await memory.share("agt_ann", shared.seen, MemoryScope.AGENT, OPERATOR)
     assert await memory.prune("agt_ann", 1, person="person:anna") == 2
     assert keys((await memory.all_of("agt_ann"))[0]) == ["his"]
 
@@ -425,7 +432,7 @@ async def test_pruning_for_one_person_takes_what_they_may_see(memory: AgentMemor
 async def test_nobody_finds_what_others_keep_to_themselves(memory: AgentMemory) -> None:
     """Not by any word of the columns that say who may read, either."""
     saved = await memory.save(BEN, "secret", "word")
-    hidden = audience(BEN, Scope.INSTANCE, saved.entry.kind)
+    hidden = audience(BEN, MemoryScope.INSTANCE, saved.entry.kind)
     tricks = (hidden, f'word" OR audience : "{hidden}', f"audience:{hidden}", "audience", "agt_ben")
     for text in ("word", *tricks):
         assert await memory.search(ANN, text) == [], text
@@ -436,7 +443,7 @@ async def test_what_a_removed_agent_shared_rests_until_it_is_back(
     memory: AgentMemory, database: Database
 ) -> None:
     entry = (await memory.save(OLD, "shared", "word", scope="global")).entry
-    await memory.share("agt_old", entry.seen, Scope.GLOBAL, OPERATOR)
+    await memory.share("agt_old", entry.seen, MemoryScope.GLOBAL, OPERATOR)
     assert await memory.search(ANN, "word") == []
     await database.write(lambda tx: tx.execute("UPDATE agents SET present = 1"))
     assert keys(await memory.search(ANN, "word")) == ["shared"]
@@ -480,7 +487,7 @@ def test_every_query_is_one_that_the_index_takes(texts: list[str]) -> None:
     schema = next(m.sql for m in packaged() if "memories_index" in m.sql)
     connection.executescript(schema)
     for text in texts:
-        for query in queries(Owner("agt_ann", 'Rôle "x"'), words(text), kind=Kind.FACT):
+        for query in queries(MemoryOwner("agt_ann", 'Rôle "x"'), words(text), kind=MemoryKind.FACT):
             connection.execute(
                 "SELECT rowid FROM memories_index WHERE memories_index MATCH ?",
                 (query,),
@@ -499,20 +506,20 @@ def test_a_text_that_is_no_search_is_searched_by_its_telling_words() -> None:
 
 
 def test_confidence_halves_every_ninety_days_and_use_adds_slowly() -> None:
-    assert standing(0.8, 0, 0, 0) == pytest.approx(0.8)
-    assert standing(0.8, 0, 0, HALF_LIFE_MS) == pytest.approx(0.4)
-    assert standing(0.8, 0, 0, 2 * HALF_LIFE_MS) == pytest.approx(0.2)
-    assert standing(0.0, 1, 0, 0) == pytest.approx(0.6931, abs=1e-4)
-    assert standing(0.8, 0, 5, 0) == pytest.approx(0.8), "a clock that went back ages nothing"
+    assert weight(0.8, 0, 0, 0) == pytest.approx(0.8)
+    assert weight(0.8, 0, 0, HALF_LIFE_MS) == pytest.approx(0.4)
+    assert weight(0.8, 0, 0, 2 * HALF_LIFE_MS) == pytest.approx(0.2)
+    assert weight(0.0, 1, 0, 0) == pytest.approx(0.6931, abs=1e-4)
+    assert weight(0.8, 0, 5, 0) == pytest.approx(0.8), "a clock that went back ages nothing"
 
 
-def _entry(key: str, **more: object) -> Entry:
+def _entry(key: str, **more: object) -> MemoryEntry:
     facts: dict[str, object] = {
         "seq": 1,
         "memory_id": key,
         "agent_id": "a",
-        "scope": Scope.INSTANCE,
-        "kind": Kind.FACT,
+        "scope": MemoryScope.INSTANCE,
+        "kind": MemoryKind.FACT,
         "key": key,
         "content": "c",
         "tags": (),
@@ -525,7 +532,7 @@ def _entry(key: str, **more: object) -> Entry:
         "touched_at": 0,
         **more,
     }
-    return Entry(**facts)  # type: ignore[arg-type]  # spelled out above
+    return MemoryEntry(**facts)  # type: ignore[arg-type]  # spelled out above
 
 
 def test_the_better_standing_wins_among_equal_fits_and_a_much_better_fit_wins_anyway() -> None:
@@ -546,9 +553,9 @@ async def test_forgetting_takes_one_key_of_one_agent(
     for scope in ("instance", "global"):
         await memory.save(ANN, "tea", "word", scope=scope)
     await memory.save(BEN, "tea", "word")
-    assert len(await memory.forget("agt_ann", Own("", "tea", Scope.GLOBAL))) == 1
-    assert len(await memory.forget("agt_ann", Own("", "TEA"))) == 1
-    assert len(await memory.forget("agt_ann", Own("", "tea"))) == 0
+    assert len(await memory.forget("agt_ann", PersonKey("", "tea", MemoryScope.GLOBAL))) == 1
+    assert len(await memory.forget("agt_ann", PersonKey("", "TEA"))) == 1
+    assert len(await memory.forget("agt_ann", PersonKey("", "tea"))) == 0
     assert await memory.search(ANN, "word") == []
     assert keys(await memory.search(BEN, "word")) == ["tea"]
     await _index_is_sound(database)
@@ -558,16 +565,16 @@ async def test_what_is_not_there_can_be_neither_shown_nor_pinned(memory: AgentMe
     with pytest.raises(NotFound, match="nothing is remembered under 'tea'"):
         await memory.under_key("agt_ann", "tea")
     with pytest.raises(NotFound):
-        await memory.pin("agt_ann", Own("", "tea"))
+        await memory.pin("agt_ann", PersonKey("", "tea"))
     with pytest.raises(BadRequest):
-        await memory.forget("agt_ann", Own("", " "))
+        await memory.forget("agt_ann", PersonKey("", " "))
 
 
 async def test_a_backup_searches_as_the_store_did(memory: AgentMemory, tmp_path: Path) -> None:
     await memory.save(ANN, "gone", "word")
     await memory.save(ANN, "kept", "word")
-    await memory.forget("agt_ann", Own("", "gone"))
-    database: Database = memory._database
+    await memory.forget("agt_ann", PersonKey("", "gone"))
+    database: Database = memory.database
     path = await database.back_up()
     clock = SystemClock()
     copy = await Database.open(Path(str(path)), clock=clock)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.memory.compaction import (
-    KEPT_ENTRIES,
+    RECENT_ENTRIES,
     Shortening,
     conversation,
     excerpts,
@@ -19,22 +19,22 @@ from agentsup.agents.memory.compaction import (
     shortening,
     turns_of,
 )
-from agentsup.agents.memory.entry import Entry, Kind, Scope
+from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryScope
 from agentsup.agents.memory.notes_file import NotesFiles
-from agentsup.agents.memory.telling import HEAD, notes, one_line, remembered
+from agentsup.agents.memory.texts import HEAD, notes, one_line, remembered
 from agentsup.agents.memory.tokens import clipped, tokens
-from agentsup.agents.transcript import HISTORY_LIMIT, Said, SessionSize
+from agentsup.agents.memory.transcript import HISTORY_LIMIT, SessionSize, TranscriptEntry
 
 texts = st.text(max_size=300)
 
 
-def entry(key: str, content: str) -> Entry:
-    return Entry(
+def entry(key: str, content: str) -> MemoryEntry:
+    return MemoryEntry(
         seq=1,
         memory_id="mem_1",
         agent_id="agt",
-        scope=Scope.GLOBAL,
-        kind=Kind.FACT,
+        scope=MemoryScope.GLOBAL,
+        kind=MemoryKind.FACT,
         key=key,
         content=content,
         tags=(),
@@ -117,11 +117,11 @@ sides = st.text(max_size=400)
 talks = st.lists(st.tuples(sides, sides), min_size=1, max_size=30)
 
 
-def said(talk: list[tuple[str, str]]) -> list[Said]:
+def said(talk: list[tuple[str, str]]) -> list[TranscriptEntry]:
     found = []
     for number, (asked, answered) in enumerate(talk):
         for place, (role, text) in enumerate((("user", asked), ("assistant", answered))):
-            found.append(Said(number * 2 + place + 1, f"msg_{number}", role, text))
+            found.append(TranscriptEntry(number * 2 + place + 1, f"msg_{number}", role, text))
     return found
 
 
@@ -137,7 +137,7 @@ def test_a_shortening_leaves_whole_turns_and_at_least_the_newest(
     assert found is None or turns[: len(found.turns)] == list(found.turns)
     length = sum(turn.tokens for turn in left)
     assert len(left) == 1 or length <= budget // 2
-    assert sum(len(turn.entries) for turn in left) <= KEPT_ENTRIES
+    assert sum(len(turn.entries) for turn in left) <= RECENT_ENTRIES
     if found is not None:
         assert found.upto_id == left[0].entries[0].entry_id - 1
 

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.recovery import breaker
-from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, State, provider_of
+from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, BreakerState, provider_of
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.recovery.decisions import (
     FALLBACK,
     MOST_WAIT_MS,
     PRIMARY,
     RETRIES,
-    Act,
     Attempt,
-    Circumstances,
     Failure,
+    RecoveryAction,
+    RecoveryContext,
     decide,
     has_waited_enough,
     tier_of,
 )
+from agentsup.agents.recovery.failure_kinds import BY_CODE, OUT, FailureKind, failure_kind_of
 from agentsup.agents.recovery.tiers import fallback_spec, has_fallback
-from agentsup.agents.recovery.troubles import BY_CODE, OUT, Trouble, trouble_of
 from agentsup.engines import failures
 from agentsup.model.agent import AgentSpec
 
@@ -35,9 +35,9 @@ from agentsup.model.agent import AgentSpec
 
 def test_the_type_decides_and_no_text() -> None:
     slow = failures.RequestRejected("took 500 ms; 429 of 500 tools timed out")
-    assert trouble_of(slow.code, permanent=slow.permanent) is Trouble.OTHER
-    assert trouble_of("some_engines_own", permanent=False) is Trouble.TRANSIENT
-    assert trouble_of("some_engines_own", permanent=True) is Trouble.OTHER
+    assert failure_kind_of(slow.code, permanent=slow.permanent) is FailureKind.OTHER
+    assert failure_kind_of("some_engines_own", permanent=False) is FailureKind.TRANSIENT
+    assert failure_kind_of("some_engines_own", permanent=True) is FailureKind.OTHER
 
 
 def test_every_transient_type_has_its_kind() -> None:
@@ -48,97 +48,126 @@ def test_every_transient_type_has_its_kind() -> None:
 
 # -- decisions ---------------------------------------------------------------------------------------
 
-ALONE = Circumstances()
-SPARE = Circumstances(has_fallback=True)
+ALONE = RecoveryContext()
+SPARE = RecoveryContext(has_fallback=True)
 
 
-def after(trouble: Trouble, *course: Attempt, now: Circumstances = ALONE, **more: float) -> Act:
+def after(
+    trouble: FailureKind, *course: Attempt, now: RecoveryContext = ALONE, **more: float
+) -> RecoveryAction:
     return decide(Failure(trouble, **more), course, now).act
 
 
-def tried(trouble: Trouble, act: Act = Act.RETRY, tier: str = PRIMARY) -> Attempt:
+def tried(
+    trouble: FailureKind, act: RecoveryAction = RecoveryAction.RETRY, tier: str = PRIMARY
+) -> Attempt:
     return Attempt(tier, trouble, act, 0)
 
 
-@pytest.mark.parametrize("trouble", [Trouble.RATE_LIMIT, Trouble.PROVIDER, Trouble.TRANSIENT])
-def test_what_may_pass_is_tried_again_and_then_given_up(trouble: Trouble) -> None:
+@pytest.mark.parametrize(
+    "trouble", [FailureKind.RATE_LIMIT, FailureKind.PROVIDER, FailureKind.TRANSIENT]
+)
+def test_what_may_pass_is_tried_again_and_then_given_up(trouble: FailureKind) -> None:
     past = [tried(trouble)] * 3
-    assert [after(trouble, *past[:n]) for n in range(4)] == [Act.RETRY] * 3 + [Act.BURY]
-    assert after(trouble, *past, now=SPARE) is Act.SWITCH
+    assert [after(trouble, *past[:n]) for n in range(4)] == [RecoveryAction.RETRY] * 3 + [
+        RecoveryAction.BURY
+    ]
+    assert after(trouble, *past, now=SPARE) is RecoveryAction.SWITCH
     on_fallback = replace(SPARE, tier=FALLBACK)
-    assert after(trouble, *past, tried(trouble, Act.SWITCH), now=on_fallback) is Act.RETRY
-    assert after(trouble, now=replace(ALONE, attempts_left=False)) is Act.BURY
+    assert (
+        after(trouble, *past, tried(trouble, RecoveryAction.SWITCH), now=on_fallback)
+        is RecoveryAction.RETRY
+    )
+    assert after(trouble, now=replace(ALONE, attempts_left=False)) is RecoveryAction.BURY
 
 
 @pytest.mark.parametrize("trouble", sorted(OUT))
-def test_what_lasts_is_never_tried_again(trouble: Trouble) -> None:
-    assert after(trouble) is Act.FAIL
-    assert after(trouble, now=SPARE) is Act.SWITCH
-    assert after(trouble, now=replace(SPARE, tier=FALLBACK)) is Act.FAIL
-    assert after(trouble, now=replace(SPARE, may_switch=False)) is Act.FAIL
+def test_what_lasts_is_never_tried_again(trouble: FailureKind) -> None:
+    assert after(trouble) is RecoveryAction.FAIL
+    assert after(trouble, now=SPARE) is RecoveryAction.SWITCH
+    assert after(trouble, now=replace(SPARE, tier=FALLBACK)) is RecoveryAction.FAIL
+    assert after(trouble, now=replace(SPARE, may_switch=False)) is RecoveryAction.FAIL
 
 
 def test_the_pause_a_provider_wants_is_kept_or_passed_over() -> None:
-    short, long = Failure(Trouble.RATE_LIMIT, 20.0), Failure(Trouble.RATE_LIMIT, 120.0)
+    short, long = Failure(FailureKind.RATE_LIMIT, 20.0), Failure(FailureKind.RATE_LIMIT, 120.0)
     assert decide(short, (), SPARE).least_s == 20.0
     assert decide(long, (), ALONE).least_s == 120.0
-    assert decide(long, (), SPARE).act is Act.SWITCH
+    assert decide(long, (), SPARE).act is RecoveryAction.SWITCH
 
 
 def test_a_provider_that_is_left_alone_is_not_waited_for_where_there_is_another() -> None:
-    left_alone = Circumstances(has_fallback=True, is_left_alone=True)
-    assert after(Trouble.PROVIDER, now=left_alone) is Act.SWITCH
-    assert after(Trouble.PROVIDER, now=replace(left_alone, has_fallback=False)) is Act.RETRY
+    left_alone = RecoveryContext(has_fallback=True, is_left_alone=True)
+    assert after(FailureKind.PROVIDER, now=left_alone) is RecoveryAction.SWITCH
+    assert (
+        after(FailureKind.PROVIDER, now=replace(left_alone, has_fallback=False))
+        is RecoveryAction.RETRY
+    )
 
 
 def test_a_program_that_broke_gets_one_more_chance_if_nothing_could_happen_twice() -> None:
-    assert after(Trouble.CRASH) is Act.RETRY
-    assert after(Trouble.CRASH, tried(Trouble.CRASH)) is Act.FAIL
-    assert after(Trouble.CRASH, now=replace(ALONE, may_begin_anew=False)) is Act.FAIL
+    assert after(FailureKind.CRASH) is RecoveryAction.RETRY
+    assert after(FailureKind.CRASH, tried(FailureKind.CRASH)) is RecoveryAction.FAIL
+    assert after(FailureKind.CRASH, now=replace(ALONE, may_begin_anew=False)) is RecoveryAction.FAIL
 
 
 def test_a_session_is_shortened_once() -> None:
     may = replace(ALONE, may_shorten=True)
-    assert after(Trouble.CONTEXT) is Act.FAIL
-    assert after(Trouble.CONTEXT, now=may) is Act.SHORTEN
-    assert after(Trouble.CONTEXT, tried(Trouble.CONTEXT, Act.SHORTEN), now=may) is Act.FAIL
+    assert after(FailureKind.CONTEXT) is RecoveryAction.FAIL
+    assert after(FailureKind.CONTEXT, now=may) is RecoveryAction.SHORTEN
+    assert (
+        after(FailureKind.CONTEXT, tried(FailureKind.CONTEXT, RecoveryAction.SHORTEN), now=may)
+        is RecoveryAction.FAIL
+    )
     spare = replace(may, has_fallback=True)
-    assert after(Trouble.CONTEXT, tried(Trouble.CONTEXT, Act.SHORTEN), now=spare) is Act.SWITCH
+    assert (
+        after(FailureKind.CONTEXT, tried(FailureKind.CONTEXT, RecoveryAction.SHORTEN), now=spare)
+        is RecoveryAction.SWITCH
+    )
 
 
 @pytest.mark.parametrize(
-    "trouble, act", [(Trouble.EMPTY, Act.HINT), (Trouble.TURN_LIMIT, Act.WRAP_UP)]
+    "trouble, act",
+    [(FailureKind.EMPTY, RecoveryAction.HINT), (FailureKind.TURN_LIMIT, RecoveryAction.WRAP_UP)],
 )
-def test_a_missing_answer_is_asked_for_once(trouble: Trouble, act: Act) -> None:
+def test_a_missing_answer_is_asked_for_once(trouble: FailureKind, act: RecoveryAction) -> None:
     may = replace(ALONE, may_go_on=True)
-    assert after(trouble) is Act.FAIL
+    assert after(trouble) is RecoveryAction.FAIL
     assert after(trouble, now=may) is act
-    assert after(trouble, tried(trouble, act), now=may) is Act.FAIL
+    assert after(trouble, tried(trouble, act), now=may) is RecoveryAction.FAIL
 
 
 def test_what_goes_in_circles_is_not_repeated() -> None:
-    for trouble in (Trouble.LOOP, Trouble.LIMIT, Trouble.SILENT, Trouble.FILTERED, Trouble.OTHER):
-        assert after(trouble, now=SPARE) is Act.FAIL
+    for trouble in (
+        FailureKind.LOOP,
+        FailureKind.LIMIT,
+        FailureKind.SILENT,
+        FailureKind.FILTERED,
+        FailureKind.OTHER,
+    ):
+        assert after(trouble, now=SPARE) is RecoveryAction.FAIL
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(sorted(Trouble)), st.booleans(), st.booleans()), max_size=60
+    st.tuples(st.sampled_from(sorted(FailureKind)), st.booleans(), st.booleans()), max_size=60
 )
 
 
 @given(STEPS, st.booleans())
-def test_every_message_ends(steps: list[tuple[Trouble, bool, bool]], has_fallback: bool) -> None:
+def test_every_message_ends(
+    steps: list[tuple[FailureKind, bool, bool]], has_fallback: bool
+) -> None:
     """Whatever fails, and in whatever order, no message is attempted for ever."""
     course: list[Attempt] = []
     for trouble, may_go_on, may_shorten in itertools.chain(
-        steps, itertools.cycle([(Trouble.PROVIDER, True, True)])
+        steps, itertools.cycle([(FailureKind.PROVIDER, True, True)])
     ):
         tier = tier_of(course, PRIMARY, has_fallback=has_fallback)
-        now = Circumstances(
+        now = RecoveryContext(
             tier=tier, has_fallback=has_fallback, may_go_on=may_go_on, may_shorten=may_shorten
         )
         act = decide(Failure(trouble), course, now).act
-        if act in {Act.FAIL, Act.BURY}:
+        if act in {RecoveryAction.FAIL, RecoveryAction.BURY}:
             break
         course.append(Attempt(tier, trouble, act, 0))
         assert len(course) <= 2 * sum(RETRIES.values()) + 4
@@ -148,11 +177,14 @@ def test_the_fallback_is_begun_with_where_it_is_wanted() -> None:
     assert tier_of([], PRIMARY, has_fallback=True) == PRIMARY
     assert tier_of([], FALLBACK, has_fallback=True) == FALLBACK
     assert tier_of([], FALLBACK, has_fallback=False) == PRIMARY
-    assert tier_of([tried(Trouble.AUTH, Act.SWITCH)], PRIMARY, has_fallback=True) == FALLBACK
+    assert (
+        tier_of([tried(FailureKind.AUTH, RecoveryAction.SWITCH)], PRIMARY, has_fallback=True)
+        == FALLBACK
+    )
 
 
 def test_a_message_waits_for_its_provider_for_an_hour() -> None:
-    waits = [Attempt(PRIMARY, Trouble.PROVIDER, Act.WAIT, 1000)]
+    waits = [Attempt(PRIMARY, FailureKind.PROVIDER, RecoveryAction.WAIT, 1000)]
     assert not has_waited_enough([], 10**9)
     assert not has_waited_enough(waits, 1000 + MOST_WAIT_MS - 1)
     assert has_waited_enough(waits, 1000 + MOST_WAIT_MS)
@@ -192,7 +224,7 @@ def test_a_key_goes_to_no_other_provider() -> None:
     assert spec.engine_options == given_options
 
 
-# -- breakers --------------------------------------------------------------------------------------------
+# -- breakers --------------------------------------------------------------------------------------
 
 POLICY = BreakerPolicy()
 
@@ -205,17 +237,17 @@ def failing(times: int, now: float = 0.0) -> Breaker:
 
 
 def test_it_opens_after_failures_in_a_row_only() -> None:
-    assert failing(4).state(0) is State.CLOSED
+    assert failing(4).state(0) is BreakerState.CLOSED
     assert breaker.failed(breaker.succeeded(failing(4)), 0, POLICY, was_probe=False).failures == 1
     opened = failing(5)
-    assert opened.state(0) is State.OPEN
+    assert opened.state(0) is BreakerState.OPEN
     assert breaker.wait_s(opened, 10, POLICY) == 20
-    assert opened.state(30) is State.HALF_OPEN
+    assert opened.state(30) is BreakerState.HALF_OPEN
 
 
 def test_one_message_alone_opens_none() -> None:
     """Four attempts are all that a message has (P3)."""
-    assert 1 + RETRIES[Trouble.PROVIDER] < POLICY.failures
+    assert 1 + RETRIES[FailureKind.PROVIDER] < POLICY.failures
 
 
 def test_one_attempt_finds_out_and_the_others_wait() -> None:

@@ -1,5 +1,7 @@
 """Roles: files read and refused by line, ceilings, who answers for which tool, and routing."""
 
+from __future__ import annotations
+
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -7,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.roles.book import read_roles, shipped
 from agentsup.agents.roles.parse import parse_role
 from agentsup.agents.roles.partition import partition
-from agentsup.agents.roles.role import ESSENTIAL, Role, Status
+from agentsup.agents.roles.registry import read_roles, shipped
+from agentsup.agents.roles.role import ESSENTIAL, Role, RoleStatus
 from agentsup.agents.roles.routing import route
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
@@ -90,7 +92,7 @@ def test_every_field_of_a_file_is_read() -> None:
         ("---\nname: x\nalways_include: maybe\n---\n", 3, "expected true or false"),
         ("---\nname: x\nname: y\n---\n", 3, "here twice"),
         ("---\nname: x\nkeywords: [a\n---\n", 3, "not YAML"),
-        ("---\nname: ../x\n---\n", 2, "safe path segment"),
+        ("---\nname: ../x\n---\n", 2, "may have letters"),
         ("---\nname: none\n---\n", 2, "reserved"),
         ("---\nname: x\nprefixes: ['*']\n---\n", 3, "every tool"),
         ("---\nname: x\nprefixes: &a [*a]\n---\n", None, ""),
@@ -112,7 +114,7 @@ def test_the_shipped_roles_are_whole() -> None:
     assert tuple(roles) == BUILTIN_ROLES
     for name, role in roles.items():
         assert role.name == name
-        assert role.status is Status.ACTIVE
+        assert role.status is RoleStatus.ACTIVE
         assert role.instruction
         assert role.description
         assert role.session_isolation is (name not in ("planner", "chronicler"))

@@ -1,10 +1,14 @@
 """Texts made to be slow cost an agent no more than others of their length."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.agents.memory.entry import clean_key, clean_tags, draft
 from agentsup.agents.memory.ranking import words
-from agentsup.agents.tools.shell_policy import script_problem
+from agentsup.agents.tools import exec_tool
+from agentsup.agents.tools.exec import command_lines
+from agentsup.agents.tools.exec.policy import problem, script_problem
 from agentsup.model.errors import BadRequest
 
 SLOW = "a" + "\u0301\u0316" * 500_000
@@ -22,4 +26,18 @@ def test_the_words_of_a_message_are_found() -> None:
 
 
 def test_a_command_is_judged() -> None:
-    script_problem(f"{SLOW[:40_000]} -rf /")
+    assert problem([SLOW, "-rf", "/"]) is None, "no program of that name is known"
+    assert script_problem(f"{SLOW} -rf /") is None, (
+        "the person who is asked judges so long a script"
+    )
+
+
+@pytest.mark.parametrize("line", ["a" * 20_001, "'" + "a " * 10_001 + "'", "(" * 20_001])
+def test_a_long_command_line_is_not_split(line: str) -> None:
+    """A million characters would keep the whole daemon busy for a minute."""
+    tool = exec_tool(dict)
+    assert tool.check is not None
+    assert tool.commands is not None
+    assert "more than 20,000 characters" in str(tool.check({"command": line}))
+    assert tool.commands({"command": line}) == command_lines.of_script(line) == ()
+    assert tool.check({"argv": ["echo", line]}) is None, "words need no splitting"

@@ -1,37 +1,97 @@
 """What models write into arguments: null for nothing, numbers that are none."""
 
+from __future__ import annotations
+
 import json
 import math
-from typing import Any
+from typing import Annotated, Any, ClassVar
+from unittest.mock import MagicMock
 
 import pytest
+from pydantic import Field
 
-from agentsup.agents.tools import arguments
+from agentsup.agents.delegation.tools.delegate import delegation_tools
+from agentsup.agents.delegation.tools.spawn import spawning_tools
+from agentsup.agents.delegation.tools.tasks import task_tools
+from agentsup.agents.delegation.tools.team_arguments import Dispatch
+from agentsup.agents.delegation.tools.teams import team_tools
+from agentsup.agents.tools import exec_tool, peer_tools
+from agentsup.agents.tools.arguments import (
+    Arguments,
+    Flag,
+    Needed,
+    Number,
+    Text,
+    Texts,
+    Whole,
+    choice,
+    line,
+    read,
+    schema_of,
+    whole,
+)
+from agentsup.agents.tools.files.tools import file_tools
+from agentsup.agents.tools.memory import memory_tools
+from agentsup.agents.tools.peers.mail import mailbox_tools
+from agentsup.agents.tools.result_read import result_tool
+from agentsup.agents.tools.web.fetch import web_tool
 from agentsup.model.errors import BadRequest
+
+MOST_CHARS = 16_750
+"""For the schemas of all tools: 5 % over what they were when they were written by hand."""
+
+
+class Given(Arguments):
+    """One argument of each kind."""
+
+    also: ClassVar = {"needed": ("other",)}
+    nullable: ClassVar = frozenset(["kept"])
+
+    needed: Needed
+    other: Text = ""
+    kept: Any = 5
+    n: Number = 300
+    maybe: Number | None = None
+    count: Annotated[int, whole(0, 5)] = 2
+    any_count: Whole = 1
+    mark: Flag = True
+    mode: Annotated[str, choice("notify", "ask")] = "notify"
+    label: Annotated[str, line(3)] = ""
+    words: Texts = ()
+    rows: list[Dispatch] = Field([])
+
+
+def given(**args: Any) -> Given:
+    return read(Given, {"needed": "x", **args})
 
 
 def test_null_is_as_good_as_nothing() -> None:
-    args = json.loads('{"agent": null, "timeout": null, "mark": null, "mode": null}')
-    assert arguments.text(args, "agent", default="") == ""
-    assert arguments.number(args, "timeout", default=300) == 300
-    assert arguments.flag(args, "mark", default=True) is True
-    assert arguments.flag(args, "mark") is False
-    assert arguments.choice(args, "mode", ("notify", "ask")) == "notify"
-    assert arguments.whole(args, "timeout", default=2, low=0, high=5) == 2
-    assert arguments.short(args, "agent", 3) == ""
-    with pytest.raises(BadRequest, match="'agent' is missing"):
-        arguments.text(args, "agent")
+    nulls = json.loads('{"n": null, "mark": null, "mode": null, "count": null, "label": null}')
+    assert given(**nulls) == given()
+    assert given().kept == 5
+    assert given(kept=None).kept is None
+    with pytest.raises(BadRequest, match="'needed' is missing"):
+        read(Given, {"needed": None})
+
+
+def test_the_first_name_that_is_not_blank_counts() -> None:
+    assert read(Given, {"needed": " ", "other": "y"}).needed == "y"
+    assert given(other="y").needed == "x"
+    for args in ({}, {"needed": " "}, {"other": ""}):
+        with pytest.raises(BadRequest, match="'needed' is missing"):
+            read(Given, args)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, True, "5", [5]])
-def test_a_number_is_a_finite_one(value: Any) -> None:
-    for read in (
-        lambda: arguments.number({"n": value}, "n", default=1.0),
-        lambda: arguments.optional_number({"n": value}, "n"),
-        lambda: arguments.whole({"n": value}, "n", default=1, low=0, high=5),
-    ):
-        with pytest.raises(BadRequest, match=r"'n' must be a .*number"):
-            read()
+@pytest.mark.parametrize("name", ["n", "maybe", "count", "any_count"])
+def test_a_number_is_a_finite_one(name: str, value: Any) -> None:
+    with pytest.raises(BadRequest, match=rf"'{name}' must be a .*number") as refused:
+        given(**{name: value})
+    assert refused.value.facts["field"] == name
+
+
+def test_a_whole_number_is_brought_between_its_bounds() -> None:
+    assert [given(count=each).count for each in (-1, 3.7, 99)] == [0, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +99,60 @@ def test_a_number_is_a_finite_one(value: Any) -> None:
 )
 def test_a_name_is_short_and_on_one_line(value: str, is_short: bool) -> None:
     if is_short:
-        assert arguments.short({"label": value}, "label", 3) == "abc"
+        assert given(label=value).label == "abc"
         return
     with pytest.raises(BadRequest, match="'label' must be one line of at most 3"):
-        arguments.short({"label": value}, "label", 3)
+        given(label=value)
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        ({"other": 1}, "'other' must be a string"),
+        ({"mark": "yes"}, "'mark' must be true or false"),
+        ({"mode": "shout"}, "'mode' must be one of notify, ask"),
+        ({"words": "a"}, "'words' must be a list of strings"),
+        ({"words": ["a", 1]}, "'words' must be a list of strings"),
+        ({"rows": "a"}, "'rows' must be a list of objects"),
+        ({"rows": ["a"]}, "'rows' must be a list of objects"),
+        ({"rows": [{"team": 1}]}, "'team' must be a string"),
+    ],
+)
+def test_an_error_names_the_field(args: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadRequest, match=told):
+        given(**args)
+
+
+def test_tasks_of_a_dispatch_share_its_prompt_and_time() -> None:
+    args = {"prompt": "p", "timeout_s": 7, "tasks": [{}, {"prompt": "q", "capability": "a, b"}]}
+    first, second = read(Dispatch, args).tasks
+    assert (first.prompt, first.timeout_s) == ("p", 7)
+    assert (second.prompt, second.timeout_s, second.capability) == ("q", 7, ("a", "b"))
+
+
+def test_a_schema_is_plain_and_small() -> None:
+    """Some engines read no references, and each turn pays for what its tools' schemas say."""
+    it = MagicMock()
+    tools = (
+        *peer_tools(it, it),
+        *mailbox_tools(it, it, it),
+        *memory_tools(it, it),
+        *file_tools(it),
+        result_tool(it),
+        exec_tool(dict),
+        web_tool(),
+        *delegation_tools(it),
+        *spawning_tools(it, it),
+        *task_tools(it, it),
+        *team_tools(it, it, it),
+    )
+    text = json.dumps([tool.schema for tool in tools])
+    assert len(text) <= MOST_CHARS
+    for word in ("$ref", "$defs", "anyOf", '"default"'):
+        assert word not in text
+    assert all(callable(tool.parameters) for tool in tools if tool.name != "exec"), (
+        "made when asked for"
+    )
+    assert schema_of(Given)["required"] == ["needed"]
+    assert schema_of(Given)["properties"]["maybe"] == {"type": "number"}
+    assert schema_of(Given)["properties"]["rows"]["items"]["additionalProperties"] is False

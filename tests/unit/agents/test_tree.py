@@ -1,5 +1,7 @@
 """Files of a workspace, and every way out of it."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.tools.tree import Tree
+from agentsup.agents.tools.files.tree import WorkspaceTree
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound
 
 
@@ -50,7 +52,7 @@ def root(tmp_path: Path, outside: Path) -> Path:
     ],
 )
 def test_nothing_outside_is_read_or_written(root: Path, outside: Path, path: str) -> None:
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     with pytest.raises(AgentsupError):
         tree.read(path)
     with contextlib.suppress(AgentsupError):
@@ -60,7 +62,7 @@ def test_nothing_outside_is_read_or_written(root: Path, outside: Path, path: str
 
 
 def test_a_link_in_the_way_of_a_write_is_not_followed(root: Path, outside: Path) -> None:
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     with pytest.raises(Conflict):
         tree.write("secret", b"x")
     with pytest.raises(BadRequest):
@@ -76,7 +78,7 @@ def test_a_link_in_the_way_of_a_write_is_not_followed(root: Path, outside: Path)
 def test_no_race_of_links_leads_out(root: Path, outside: Path) -> None:
     """A directory is swapped with a link to the outside all the time while files are written."""
     swapping = threading.Event()
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     (root / "there").symlink_to(outside)
     (root / "here").mkdir()
 
@@ -110,7 +112,7 @@ def test_no_race_of_links_leads_out(root: Path, outside: Path) -> None:
 
 def test_what_is_no_file_is_not_opened(root: Path) -> None:
     os.mkfifo(root / "pipe")
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     with pytest.raises(Conflict):
         tree.read("pipe")
     with pytest.raises(Conflict):
@@ -120,11 +122,11 @@ def test_what_is_no_file_is_not_opened(root: Path) -> None:
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", "a/.claude/settings.json", ".MCP.json"])
 def test_what_programs_take_orders_from_is_not_written(root: Path, path: str) -> None:
     with pytest.raises(BadRequest):
-        Tree(str(root)).write(path, b"x")
+        WorkspaceTree(str(root)).write(path, b"x")
 
 
 def test_a_file_is_replaced_as_a_whole_and_keeps_its_mode(root: Path) -> None:
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     (root / "a.txt").chmod(0o600)
     assert tree.write("a.txt", b"new") is False
     assert tree.write("x/y/z.txt", b"new") is True
@@ -134,7 +136,7 @@ def test_a_file_is_replaced_as_a_whole_and_keeps_its_mode(root: Path) -> None:
 
 
 def test_looking(root: Path) -> None:
-    tree = Tree(str(root))
+    tree = WorkspaceTree(str(root))
     entries, is_more = tree.list(".")
     assert {entry.name: entry.kind for entry in entries} == {
         "a.txt": "file",

@@ -1,10 +1,12 @@
 """Hosts, origins and bearer headers as pure decisions."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.api.access import Access, HostRules, bearer, is_agent, may
+from agentsup.api.http.access import Access, HostRules, bearer, is_agent, may
 from agentsup.model.control import TokenIdentity
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 
@@ -96,7 +98,6 @@ def test_origins_of_others(origin: str) -> None:
 def test_another_port_of_a_listed_name_is_not_our_page(
     origin: str, host: str, is_ours: bool
 ) -> None:
-    """Cookies know no ports, and browsers don't always say whether it is the same site."""
     assert RULES.origin_allowed(origin, host) is is_ours
 
 
@@ -109,6 +110,29 @@ def test_the_default_port_may_be_left_out() -> None:
     assert rules.host_allowed("localhost")
     assert rules.origin_allowed("http://localhost", "localhost")
     assert not rules.origin_allowed("https://localhost", "localhost")
+
+
+@pytest.mark.parametrize(
+    "bound, listed, own, pages",
+    [
+        (["127.0.0.1"], (), "127.0.0.1:80", {"127.0.0.1"}),
+        (["0.0.0.0"], (), "127.0.0.1:80", {"127.0.0.1"}),
+        (["::1"], (), "[::1]:80", {"[::1]"}),
+        (["::"], (), "[::1]:80", {"[::1]"}),
+        (["::1", "127.0.0.1"], (), "[::1]:80", {"localhost", "127.0.0.1", "[::1]"}),
+        (["127.0.0.1"], ("localhost:80",), "127.0.0.1:80", {"localhost", "127.0.0.1"}),
+        (["127.0.0.1"], ("Localhost",), "127.0.0.1:80", {"localhost", "127.0.0.1"}),
+        (["fd00::1"], (), "[fd00::1]:80", set()),
+    ],
+)
+def test_the_page_is_where_nobody_else_can_listen(
+    bound: list[str], listed: tuple[str, ...], own: str, pages: set[str]
+) -> None:
+    rules = HostRules.of(80, listed, bound)
+    assert rules.own == own
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        assert rules.host_allowed(host), "programs call it with a token as before"
+        assert rules.page_allowed(host) is rules.page_allowed(f"{host}:80") is (host in pages)
 
 
 @given(st.text(max_size=40))
@@ -145,8 +169,28 @@ def test_who_may_use_what() -> None:
     run = TokenIdentity(Principal(PrincipalKind.RUN, "agt_1", "a"), "agt_1", "msg_1")
     assert all(may(operator, access) for access in Access if access is not Access.RUN)
     assert [each for each in (operator, agent, run) if may(each, Access.RUN)] == [run]
+    assert [each for each in (operator, agent, run) if is_agent(each)] == [run]
     for identity in (agent, run):
-        assert is_agent(identity)
         assert may(identity, Access.ANY)
         assert not may(identity, Access.OPERATOR)
-    assert not is_agent(operator)
+
+
+@pytest.mark.parametrize(
+    "base, near, far",
+    [
+        ("http://127.0.0.1:8799", ("here",), ("here",)),
+        ("http://LocalHost:8799", ("here",), ("here",)),
+        ("https://agents.localhost", ("here",), ("here",)),
+        ("http://[::1]:8799", ("here",), ("here",)),
+        ("http://127.1.2.3", ("here",), ("here",)),
+        ("http://192.168.1.20:8799", ("near", "open"), ("open",)),
+        ("https://agents.home.example", (), ()),
+    ],
+)
+def test_a_link_for_another_machine_is_doubted(
+    base: str, near: tuple[str, ...], far: tuple[str, ...]
+) -> None:
+    assert HostRules.of(8799).doubts(base) == near
+    assert HostRules.of(8799, bound=("127.0.0.1", "::1")).doubts(base) == near
+    assert HostRules.of(8799, bound=("0.0.0.0",)).doubts(base) == far
+    assert HostRules.of(8799, bound=("127.0.0.1", "192.168.1.20")).doubts(base) == far

@@ -19,7 +19,7 @@ ASKED = Question(
     text="Which one?",
     options=("the red one", "the blue one"),
     state=QuestionState.OPEN,
-    answer="",
+    answer_text="",
     asked_at=1,
     deadline_at=1_800_000_000_000,
     answered_at=None,
@@ -28,7 +28,7 @@ ASKED = Question(
 
 
 def test_it_shows_options_deadline_and_how_to_answer() -> None:
-    assert asking.told(ASKED).split("\n\n") == [
+    assert asking.question_text(ASKED).split("\n\n") == [
         "Which one?",
         "1. the red one\n2. the blue one",
         "⏳ Please answer by 2027-01-15 08:00 UTC.",
@@ -39,22 +39,22 @@ def test_it_shows_options_deadline_and_how_to_answer() -> None:
 @pytest.mark.parametrize("language", load().languages)
 @pytest.mark.parametrize("options", [ASKED.options, ()])
 def test_it_is_known_again(language: str, options: tuple[str, ...]) -> None:
-    text = asking.told(replace(ASKED, options=options), language)
-    assert asking.told_id(f"Let me see.\n\n{text}\n ") == "q_01abc"
-    assert asking.told_id(f"{text}\n\nThen I go on.") is None
-    assert asking.told_id("What is (q_01abc)? I wonder") is None
+    text = asking.question_text(replace(ASKED, options=options), language)
+    assert asking.question_id_in(f"Let me see.\n\n{text}\n ") == "q_01abc"
+    assert asking.question_id_in(f"{text}\n\nThen I go on.") is None
+    assert asking.question_id_in("What is (q_01abc)? I wonder") is None
 
 
 @pytest.mark.parametrize("text", ["2", " the  BLUE one", "the blue one\n"])
 def test_a_number_or_the_words_choose(text: str) -> None:
-    assert asking.given(ASKED, text).option == "the blue one"
+    assert asking.answer_from(ASKED, text).option == "the blue one"
 
 
 def test_what_is_no_option_is_told_and_free_text_is_taken() -> None:
-    assert asking.given(ASKED, "green") == asking.Given(
+    assert asking.answer_from(ASKED, "green") == asking.QuestionAnswer(
         note="Please answer with one of: the red one · the blue one"
     )
-    assert asking.given(replace(ASKED, options=()), "green").option == "green"
+    assert asking.answer_from(replace(ASKED, options=()), "green").option == "green"
 
 
 def test_a_late_text_gets_the_same_word_before_and_after_the_question_is_closed() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from agentsup.api.completions.front import missing
 from agentsup.api.completions.request import (
-    Asked,
     ChatMessage,
-    Said,
+    CompletionPrompt,
+    PromptMessage,
     asked,
     remembered,
     request_digest,
@@ -16,8 +16,8 @@ from agentsup.api.completions.request import (
 from agentsup.model.errors import BadRequest
 
 
-def of(*said: str) -> Asked:
-    """`s:` system, `u:` user, `a:` assistant."""
+def of(*said: str) -> CompletionPrompt:
+    """``s:`` system, ``u:`` user, ``a:`` assistant."""
     roles = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
     return asked(
         [ChatMessage.model_validate({"role": roles[one[0]], "content": one[2:]}) for one in said]
@@ -69,7 +69,7 @@ def test_who_of_several_people_says_it_is_told() -> None:
 
 
 def test_two_requests_are_the_same_only_word_by_word() -> None:
-    def digest(one: Asked, agent: str = "agt", conversation: str = "") -> str:
+    def digest(one: CompletionPrompt, agent: str = "agt", conversation: str = "") -> str:
         return request_digest(agent, conversation, one)
 
     same = digest(of("u:a", "a:b", "u:c"))
@@ -91,11 +91,11 @@ def test_without_a_question_nothing_is_asked(said: tuple[str, ...]) -> None:
 
 
 def test_a_fresh_session_is_told_the_instructions_and_the_latest() -> None:
-    earlier = [Said("system", "s"), *(Said("user", str(n)) for n in range(100))]
+    earlier = [PromptMessage("system", "s"), *(PromptMessage("user", str(n)) for n in range(100))]
     kept = remembered(earlier, 60)
     assert [one.text for one in kept] == ["s", *(str(n) for n in range(41, 100))]
     assert remembered(earlier[:10], 60) == tuple(earlier[:10])
-    assert len(remembered([Said("system", str(n)) for n in range(100)], 60)) == 60
+    assert len(remembered([PromptMessage("system", str(n)) for n in range(100)], 60)) == 60
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """What is open is counted, bounded and ended."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 
 import pytest
 
-from agentsup.api.connections import Connections, Once
-from agentsup.api.ports import ApiLimits
+from agentsup.api.http.connections import Connections, Once
+from agentsup.api.http.dependencies import ApiLimits
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import Conflict, NotReady, Overloaded
 

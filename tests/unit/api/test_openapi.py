@@ -1,5 +1,7 @@
 """The document is valid, complete and made from what checks the requests."""
 
+from __future__ import annotations
+
 import json
 import re
 from typing import Any
@@ -7,10 +9,10 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from agentsup.api.access import BROWSER, Access
-from agentsup.api.app import ROUTES
-from agentsup.api.openapi import document
-from agentsup.api.route import Route
+from agentsup.api.http.access import BROWSER, Access
+from agentsup.api.http.route import ApiRoute
+from agentsup.api.server.app import ROUTES
+from agentsup.api.server.openapi import document
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(document(ROUTES, version="0.test")))
 
@@ -32,7 +34,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_each_route_is_described(route: Route) -> None:
+def test_each_route_is_described(route: ApiRoute) -> None:
     operation = DOCUMENT["paths"][route.path][route.method.lower()]
     assert operation["summary"]
     assert set(map(str, route.answers)) <= set(operation["responses"])
@@ -59,7 +61,26 @@ def test_open_routes_are_exactly_the_ones_named() -> None:
     assert {r.path for r in ROUTES if r.access is Access.OPEN} == named
 
 
-def test_what_is_for_programs_takes_no_cookie() -> None:
+def test_people_who_are_no_operators_may_do_exactly_what_is_named() -> None:
+    named = {
+        Access.LOOK: {
+            *("GET /agents", "GET /agents/{name}", "GET /status", "GET /web/figures"),
+            *("GET /messages", "GET /messages/{id}", "GET /threads/{id}", "GET /dead"),
+            *("GET /questions", "GET /questions/{id}", "GET /traces", "GET /traces/{id}"),
+            *("GET /events", "GET /ws", "GET /web/history", "GET /web/sessions", "GET /web/export"),
+            *("GET /web/files/{outbox_id}", "GET /web/sent/{id}/{number}", "GET /web/session"),
+            *("POST /web/links", "POST /web/logout", "POST /web/logout_everywhere"),
+        },
+        Access.TALK: {
+            *("POST /messages/{id}/cancel", "POST /questions/{id}/answer", "POST /web/uploads"),
+            *("POST /web/sessions", "POST /web/sessions/switch"),
+        },
+    }
+    for access, routes in named.items():
+        assert {f"{r.method} {r.path}" for r in ROUTES if r.access is access} == routes
+
+
+def test_what_is_for_programs_is_not_the_pages() -> None:
     own = {r.path for r in ROUTES if r.access is Access.OPERATOR}
     of_openai = {"/v1/chat/completions", "/v1/models", "/v1/models/{name}"}
     assert own >= {"/drain", "/metrics", *of_openai}

@@ -1,5 +1,7 @@
 """What the web page says: each text of its files in each language, and no other."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 
@@ -14,12 +16,12 @@ OTHERS = [code for code in load().languages if code != ENGLISH]
 LOOKED_UP = {
     *("running", "starting", "stopping", "stopped", "degraded", "backoff", "failed"),
     *("critical", "high", "normal", "low"),
-    *("Chat", "Agents", "Work", "Questions", "Dead letters", "Figures", "Log"),
+    *("Chat", "Agents", "Work", "Questions", "Failed messages", "Statistics", "Log", "Setup"),
 }
 
 
 def texts_of(source: str) -> set[str]:
-    """The texts of t`...`; what is put in is {}. Templates may hold others."""
+    """The texts of t``...``; what is put in is {}. Templates may hold others."""
     found = set()
     for begun in re.finditer(r"(?<![\w$])t`", source):
         at, text = begun.end(), ""

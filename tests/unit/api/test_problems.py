@@ -1,12 +1,14 @@
 """Errors as problem documents."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 from pydantic import ValidationError
 
-from agentsup.api.bodies import SendBody
-from agentsup.api.problems import bad_body, encode, is_legacy, problem, retry_after_s
+from agentsup.api.documents.bodies import SendBody
+from agentsup.api.http.problems import bad_body, encode, is_legacy, problem, retry_after_s
 from agentsup.model import errors
 
 

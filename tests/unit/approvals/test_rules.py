@@ -1,12 +1,14 @@
 """The rules of the gate and what a person is shown, without anything around them."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
 import pytest
 
 from agentsup.approvals.rules import (
-    Asked,
+    AskedCallState,
     attempt,
     decide,
     grant_id,
@@ -17,17 +19,17 @@ from agentsup.approvals.schema import problem
 from agentsup.approvals.summary import (
     VALUE_CHARS,
     WHOLE_CHARS,
-    TooLong,
+    CallTooLong,
     plain_name,
     shown,
     summary,
 )
 from agentsup.kit.invisible import visible
-from agentsup.mailbox.choices import labels, meant
-from agentsup.model.hook import Allow, CallFacts, Deny, Origin
+from agentsup.mailbox.messages.answer_options import decided, labels, meant
+from agentsup.model.hook import Allow, CallFacts, CallOrigin, Deny
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.model.question import APPROVAL, Question, QuestionState, Who
+from agentsup.model.question import APPROVAL, AnswerableBy, Question, QuestionState
 from agentsup.model.tool import Effect, Safety
 
 ANSWERED, OPEN = QuestionState.ANSWERED, QuestionState.OPEN
@@ -45,7 +47,7 @@ def call(number: int = 1, key: str = "k", **more: Any) -> CallFacts:
         name="exec",
         args={},
         effect=Effect.BLIND,
-        origin=Origin.TOOL,
+        origin=CallOrigin.TOOL,
         agent_id=AgentId("a"),
         agent_name="ann",
         message_id=MessageId("m"),
@@ -56,11 +58,13 @@ def call(number: int = 1, key: str = "k", **more: Any) -> CallFacts:
 
 def asked(
     answer: str = "", state: QuestionState = ANSWERED, number: int = 1, key: str = "k", **more: Any
-) -> Asked:
-    return Asked(f"q{number}", f"m:{key}:{number}", "exec", state, answer, **more)
+) -> AskedCallState:
+    decision, text = decided(APPROVAL, answer) if answer else (None, "")
+    call_id = f"m:{key}:{number}"
+    return AskedCallState(f"q{number}", call_id, "exec", state, decision, text, **more)
 
 
-def ruled(facts: CallFacts, *past: Asked, is_granted: bool = False) -> Allow | Deny | None:
+def ruled(facts: CallFacts, *past: AskedCallState, is_granted: bool = False) -> Allow | Deny | None:
     return decide(facts, past, is_granted=is_granted, say=lambda key, **said: f"{key} {said}")
 
 
@@ -127,14 +131,14 @@ def test_who_is_asked_and_what_they_may_give() -> None:
     bob = Principal(PrincipalKind.PERSON, "bob")
     otto = Principal(PrincipalKind.PERSON, "otto", role=PersonRole.OPERATOR)
     bot = Principal(PrincipalKind.AGENT, "bea")
-    assert who_decides(bob, has_people=False) is Who.ASKER
-    assert who_decides(bob, has_people=True) is Who.OPERATORS
-    assert who_decides(otto, has_people=True) is Who.ASKER
-    assert who_decides(bot, has_people=False) is Who.OPERATORS
-    assert who_decides(OPERATOR, has_people=False) is Who.OPERATORS
-    assert "always" not in options_for(bob, Who.ASKER)
-    assert "always" in options_for(otto, Who.ASKER)
-    assert "always" in options_for(bob, Who.OPERATORS)
+    assert who_decides(bob, has_people=False) is AnswerableBy.ASKER
+    assert who_decides(bob, has_people=True) is AnswerableBy.OPERATORS
+    assert who_decides(otto, has_people=True) is AnswerableBy.ASKER
+    assert who_decides(bot, has_people=False) is AnswerableBy.OPERATORS
+    assert who_decides(OPERATOR, has_people=False) is AnswerableBy.OPERATORS
+    assert "always" not in options_for(bob, AnswerableBy.ASKER)
+    assert "always" in options_for(otto, AnswerableBy.ASKER)
+    assert "always" in options_for(bob, AnswerableBy.OPERATORS)
 
 
 # -- what is shown -----------------------------------------------------------------------------------
@@ -191,12 +195,12 @@ def test_a_call_is_shown_whole_or_kept_whole() -> None:
     assert hidden not in text
     assert hidden in kept.whole
     assert hidden in kept.document
-    with pytest.raises(TooLong):
+    with pytest.raises(CallTooLong):
         shown("exec", "", {"command": "x" * WHOLE_CHARS}, "d")
     deep: Any = "x"
     for _ in range(100):
         deep = [deep]
-    with pytest.raises(TooLong):
+    with pytest.raises(CallTooLong):
         shown("exec", "", {"command": deep}, "d")
 
 

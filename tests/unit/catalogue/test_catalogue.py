@@ -1,15 +1,16 @@
 """The catalogue: every key in every language, with the same places; and what the code asks for."""
 
+from __future__ import annotations
+
 import ast
 import re
-from pathlib import Path
 from string import Formatter
 
 import pytest
 
-import agentsup
 from agentsup.catalogue import ENGLISH, Catalogue, load, words
-from agentsup.catalogue.texts import flatten, placeholders
+from agentsup.catalogue.texts import flatten
+from tests.support.source_tree import modules, nodes_of
 
 OTHERS = [code for code in load().languages if code != ENGLISH]
 
@@ -17,6 +18,11 @@ OTHERS = [code for code in load().languages if code != ENGLISH]
 def test_there_is_a_second_language() -> None:
     assert load().languages[0] == ENGLISH
     assert "de" in OTHERS
+
+
+def placeholders(text: str) -> frozenset[str]:
+    """The names of the placeholders in a text."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(text) if name)
 
 
 @pytest.mark.parametrize("code", OTHERS)
@@ -42,17 +48,18 @@ def test_what_counts_has_both_numbers() -> None:
 def asked_for() -> dict[str, str]:
     """Keys written out in the code, each with a place where it stands."""
     found = {}
-    for path in Path(agentsup.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in modules():
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found[node.value] = f"{path.name}:{node.lineno}"
     return found
 
 
+@pytest.mark.code
 def test_every_key_is_asked_for() -> None:
     """A text that nothing says is no text. Some keys are made of a table's name and a word."""
     made = re.compile(
-        r"(state|budget|cost|approval|button|confirm|press|question|diff|agent|unreadable|trouble|trace|wait|task_state|run_state|memory\.scope)\."
+        r"(state|budget|cost|approval|button|confirm|press|question|diff|agent|unreadable|failure|failed|trace|wait|rights|skip|task_state|run_state|memory\.scope|link)\."
     )
     texts, known = load().texts(ENGLISH), asked_for()
     one = {key for key in texts if key.endswith(".one") and f"{key[:-4]}.other" in texts}

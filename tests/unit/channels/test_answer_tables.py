@@ -1,12 +1,14 @@
 """Tables on a phone."""
 
+from __future__ import annotations
+
 import pytest
 from wcwidth import wcswidth
 
-from agentsup.channels.answer.layout import lay_out
-from agentsup.channels.answer.markdown import parse
-from agentsup.channels.answer.tables import PHONE_COLUMNS, align
-from agentsup.model.answer import Answer, Style, Table, Text
+from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.tables import PHONE_COLUMNS, align
+from agentsup.model.answer import AnswerBlocks, Style, Table, TextBlock
 
 
 def shown(source: str) -> str:
@@ -76,8 +78,8 @@ def test_odd_tables(source: str, text: str) -> None:
 
 
 def test_exactly_the_width_of_a_phone() -> None:
-    fits = Table((Text("x" * 30), Text("yy")), ())
+    fits = Table((TextBlock("x" * 30), TextBlock("yy")), ())
     assert align(fits) is not None
-    assert align(Table((Text("x" * 31), Text("yy")), ())) is None
+    assert align(Table((TextBlock("x" * 31), TextBlock("yy")), ())) is None
     assert PHONE_COLUMNS == 34
-    assert lay_out(Answer((Table((), ()),))).text == ""
+    assert lay_out(AnswerBlocks((Table((), ()),))).text == ""

@@ -1,14 +1,17 @@
 """What a part of an approval offers, and how a call too long for messages is shown."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.matrix import choices
 from agentsup.channels.matrix import outgoing as matrix
 from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram import outgoing as telegram
-from agentsup.mailbox.showing import MESSAGE_CHARS, Stage, body_of
+from agentsup.mailbox.questions.showing import MESSAGE_CHARS, Stage, body_of
 from agentsup.model.channel import OutboxPart
 from agentsup.model.question import APPROVAL, AskedCall, Question, QuestionState
 
@@ -55,11 +58,11 @@ def test_to_deny_stands_apart() -> None:
 async def test_a_long_call_goes_as_a_file_above_its_answers() -> None:
     body = body_of(CUT, Stage.WHOLE)
     folder = Path("/nowhere")
-    sent = await telegram.pieces_of(part(body), telegram.TelegramSettings(folder), is_private=True)
+    sent = await telegram.pieces_of(part(body), DeliverySettings(folder), is_private=True)
     file, text = sent
     assert file.file is not None
     assert file.file.data.decode().endswith(" hidden")
     assert (file.method, file.markup, text.markup is None) == ("sendDocument", None, False)
-    events = await matrix.pieces_of(part(body), matrix.MatrixSettings(folder))
+    events = await matrix.pieces_of(part(body), DeliverySettings(folder))
     assert [event.file is not None for event in events] == [True, False]
     assert len(events[-1].choices) == len(OPTIONS)

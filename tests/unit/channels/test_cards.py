@@ -1,17 +1,19 @@
 """How parts look in Telegram: text, keyboard, and answers that are no presses."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from agentsup.channels import cards
+from agentsup.channels.core.sending import cards
 from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.render import render
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import ClosedReason, Decision, Question, QuestionState
 
 AT = 1_790_000_000_000  # 2026-09-21 14:13 UTC
 ASKED = Question(
@@ -40,11 +42,13 @@ def test_a_question_says_until_when_and_has_its_options_as_buttons() -> None:
 def test_what_was_decided_about_a_call_is_said_in_the_readers_language() -> None:
     call = replace(
         ASKED, kind="approval", options=("once", "deny"), state=QuestionState.ANSWERED,
-        answer="deny: it rains", answered_by="Ann", answered_at=AT,
+        decision=Decision.DENY, answer_text="it rains", answered_by="Ann", answered_at=AT,
     )  # fmt: skip
     assert "Ablehnen: it rains" in cards.ended_text(call, language="de")
     assert "Deny: it rains" in cards.outcome_text(call)
-    own = replace(call, kind="question", options=("once",), answer="once")
+    own = replace(call, kind="question", options=("once",), decision=Decision.TEXT,
+        answer_text="once",
+    )  # fmt: skip
     assert "Einmal" not in cards.outcome_text(own, language="de")
 
 
@@ -106,8 +110,19 @@ def test_labels_are_one_short_line() -> None:
 @pytest.mark.parametrize(
     "change,part",
     [
-        ({"state": QuestionState.ANSWERED, "answer": "blue", "answered_by": "Ann"}, "Ann: blue"),
+        (
+            {"state": QuestionState.ANSWERED, "answer_text": "blue", "answered_by": "Ann"},
+            "Ann: blue",
+        ),
         ({"state": QuestionState.EXPIRED}, "Nobody answered"),
+        (
+            {
+                "state": QuestionState.EXPIRED,
+                "closed_reason": ClosedReason.SKIPPED,
+                "answered_by": "Ann",
+            },
+            "Ann left it unanswered",
+        ),
         ({"state": QuestionState.CANCELLED}, "Withdrawn"),
     ],
 )
@@ -121,7 +136,11 @@ def test_the_end_of_a_question_is_shown_below_it(change: dict[str, Any], part: s
 def test_an_answer_is_shown_as_it_was_written() -> None:
     answer = "*no* `x_y_z` [a](b) <b> # ~~1~~ | 2"
     ended = replace(
-        ASKED, state=QuestionState.ANSWERED, answer=answer, answered_by="a_b*c*", answered_at=AT
+        ASKED,
+        state=QuestionState.ANSWERED,
+        answer_text=answer,
+        answered_by="a_b*c*",
+        answered_at=AT,
     )
     (piece,) = render(cards.ended_text(ended))
     assert piece.text.endswith(f"a_b*c*: {answer}")
@@ -130,7 +149,7 @@ def test_an_answer_is_shown_as_it_was_written() -> None:
 
 def test_a_late_word_says_who_when_and_what() -> None:
     answered = replace(
-        ASKED, state=QuestionState.ANSWERED, answer="blue", answered_by="Ann", answered_at=AT
+        ASKED, state=QuestionState.ANSWERED, answer_text="blue", answered_by="Ann", answered_at=AT
     )
     assert cards.outcome_text(answered) == "Ann answered this at 2026-09-21 14:13 UTC: blue"
     expired = replace(ASKED, state=QuestionState.EXPIRED, answered_at=AT)

@@ -1,8 +1,10 @@
 """What an agent is told about a message beside its words, none of which others can forge."""
 
+from __future__ import annotations
+
 import pytest
 
-from agentsup.channels.compose import in_reply, inert
+from agentsup.channels.core.receiving.texts import in_reply, inert
 
 
 def test_a_reply_names_what_it_replies_to() -> None:

@@ -1,5 +1,7 @@
 """The library comes late, whole, and without what nobody needs."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 
@@ -10,12 +12,14 @@ assert "telegram" not in sys.modules, "a daemon without a bot pays for the libra
 from agentsup.channels.telegram.library import load
 async def main():
     first, second = await asyncio.gather(load(), load())
-    assert first.telegram is second.telegram is sys.modules["telegram"]
+    assert first.request is second.request
+    assert issubclass(first.request.WrappedError, sys.modules["telegram.error"].TelegramError)
 asyncio.run(main())
 assert gc.isenabled()
-import httpx
-httpx.Client().close()
-print(*sorted({"pygments", "httpx._main", "telegram.ext"} & set(sys.modules)))
+print(*sorted({"httpx", "cryptography", "telegram._bot", "telegram.ext"} & set(sys.modules)))
+import telegram, telegram.request
+assert issubclass(telegram.request.HTTPXRequest, telegram.request.BaseRequest)
+assert telegram.Bot("1:a").token == "1:a", "the rest comes when it is asked for"
 """
 
 

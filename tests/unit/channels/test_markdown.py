@@ -1,31 +1,33 @@
 """Markdown as models write it, to blocks."""
 
+from __future__ import annotations
+
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.answer.clean import clean, is_blank
-from agentsup.channels.answer.layout import lay_out
-from agentsup.channels.answer.markdown import parse
-from agentsup.model.answer import Align, Code, Style, Table, Text
+from agentsup.channels.text.clean import clean, is_blank
+from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.markdown import MAX_MARKS, parse
+from agentsup.model.answer import Align, CodeBlock, Style, Table, TextBlock
 
 
-def only(source: str) -> Text:
+def only(source: str) -> TextBlock:
     (block,) = parse(source).blocks
-    assert isinstance(block, Text)
+    assert isinstance(block, TextBlock)
     return block
 
 
-def styled(text: Text) -> list[tuple[str, str]]:
+def styled(text: TextBlock) -> list[tuple[str, str]]:
     return [(span.style.value, text.text[span.start : span.end]) for span in text.spans]
 
 
 def shown(source: str) -> str:
     blocks = parse(source).blocks
-    assert all(isinstance(block, Text | Code) for block in blocks)
-    return "\n\n".join(block.text for block in blocks if isinstance(block, Text | Code))
+    assert all(isinstance(block, TextBlock | CodeBlock) for block in blocks)
+    return "\n\n".join(block.text for block in blocks if isinstance(block, TextBlock | CodeBlock))
 
 
 def test_inline_styles() -> None:
@@ -114,29 +116,29 @@ def test_what_is_no_url_is_no_link(source: str) -> None:
 
 
 def test_a_heading_keeps_its_level_and_its_styles() -> None:
-    assert parse("### A `b`").blocks == (Text("A b", only("A `b`").spans, heading=3),)
+    assert parse("### A `b`").blocks == (TextBlock("A b", only("A `b`").spans, heading=3),)
 
 
 def test_a_quote_is_a_span_and_ends_at_code() -> None:
     first, code, second = parse("> a\n>\n> ```sh\n> ls\n> ```\n> b").blocks
-    assert isinstance(first, Text)
-    assert isinstance(second, Text)
+    assert isinstance(first, TextBlock)
+    assert isinstance(second, TextBlock)
     assert styled(first) == [("quote", "a")]
-    assert code == Code("ls", "sh")
+    assert code == CodeBlock("ls", "sh")
     assert styled(second) == [("quote", "b")]
 
 
 @pytest.mark.parametrize(
     "source, code",
     [
-        ("```py\na = 1\n\n  b\n```", Code("a = 1\n\n  b", "py")),
-        ("~~~\nx\n~~~", Code("x")),
-        ("````md\n```\ninner\n```\n````", Code("```\ninner\n```", "md")),
-        ("```py title=x\nstill open **x**", Code("still open **x**", "py")),
-        ("```\n    indented first\n```", Code("    indented first")),
+        ("```py\na = 1\n\n  b\n```", CodeBlock("a = 1\n\n  b", "py")),
+        ("~~~\nx\n~~~", CodeBlock("x")),
+        ("````md\n```\ninner\n```\n````", CodeBlock("```\ninner\n```", "md")),
+        ("```py title=x\nstill open **x**", CodeBlock("still open **x**", "py")),
+        ("```\n    indented first\n```", CodeBlock("    indented first")),
     ],
 )
-def test_fences(source: str, code: Code) -> None:
+def test_fences(source: str, code: CodeBlock) -> None:
     assert parse(source).blocks == (code,)
 
 
@@ -160,9 +162,12 @@ def test_tables_keep_alignment_styles_and_cells_too_many() -> None:
 
 def test_deeper_than_anyone_reads_is_shown_as_it_is() -> None:
     source = "> " * 200 + "the core"
-    assert parse(source).blocks == (Text(source),)
+    assert parse(source).blocks == (TextBlock(source),)
     lists = "\n".join("  " * depth + "- item" for depth in range(100))
-    assert "".join(b.text for b in parse(lists).blocks if isinstance(b, Text)).count("item") == 100
+    assert (
+        "".join(b.text for b in parse(lists).blocks if isinstance(b, TextBlock)).count("item")
+        == 100
+    )
 
 
 def test_control_characters_and_halves_of_characters() -> None:
@@ -185,7 +190,7 @@ def test_what_cannot_be_seen_is_blank(text: str) -> None:
 @given(st.text())
 def test_any_text_parses_to_clean_blocks(text: str) -> None:
     for block in parse(text).blocks:
-        if isinstance(block, Text):
+        if isinstance(block, TextBlock):
             assert block.text.strip()
             block.text.encode()
             assert all(0 <= s.start < s.end <= len(block.text) for s in block.spans)
@@ -253,3 +258,9 @@ def documents(draw: st.DrawFn) -> tuple[str, list[str]]:
 def test_no_word_of_an_answer_is_lost_doubled_or_moved(document: tuple[str, list[str]]) -> None:
     source, words = document
     assert re.findall(r"w\d+w", lay_out(parse(source)).text) == words
+
+
+def test_a_text_of_nothing_but_marks_is_shown_as_written() -> None:
+    source = "*_~" * (MAX_MARKS // 3 + 1)
+    assert only(source).text == source
+    assert not only(source).spans

@@ -1,9 +1,11 @@
 """Choices below a text: their numbers, their reactions, and what a press means."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.channels.matrix.choices import (
-    Choice,
+    ListedChoice,
     by_emoji,
     by_text,
     choices_of,
@@ -13,20 +15,20 @@ from agentsup.channels.matrix.choices import (
     to_json,
 )
 
-YES_NO = (Choice("Yes", "q:1:0"), Choice("no", "q:1:1"))
-MANY = tuple(Choice(f"option {n}", f"b:{n}") for n in range(1, 13))
+YES_NO = (ListedChoice("Yes", "q:1:0"), ListedChoice("no", "q:1:1"))
+MANY = tuple(ListedChoice(f"option {n}", f"b:{n}") for n in range(1, 13))
 
 
 def test_a_part_offers_its_buttons_options_and_offers_in_order() -> None:
     rows = [[{"label": "A", "data": "b:a"}], [{"label": "B", "url": "https://e.org"}]]
     body = {"buttons": rows, "question_id": "q1", "options": ["x", "y"], "again": 7, "cancel": "m"}
     assert choices_of("question", body) == (
-        Choice("A", "b:a"),
-        Choice("B", url="https://e.org"),
-        Choice("x", "q:q1:0"),
-        Choice("y", "q:q1:1"),
-        Choice("Show again", "again:7"),
-        Choice("Cancel", "cancel:m"),
+        ListedChoice("A", "b:a"),
+        ListedChoice("B", url="https://e.org"),
+        ListedChoice("x", "q:q1:0"),
+        ListedChoice("y", "q:q1:1"),
+        ListedChoice("Show again", "again:7"),
+        ListedChoice("Cancel", "cancel:m"),
     )
     assert choices_of("answer", {"text": "plain"}) == ()
     assert [c.label for c in choices_of("notice", body, language="de")][-1] == "Abbrechen"
@@ -35,8 +37,8 @@ def test_a_part_offers_its_buttons_options_and_offers_in_order() -> None:
 def test_a_list_says_how_to_press() -> None:
     assert listed(YES_NO).body == "1. Yes\n2. no\n\nPress 👍 or 👎, or answer with the number."
     assert listed(MANY[:1]).body == "1. option 1\n\nPress 1️⃣ below, or answer 1."
-    assert listed((Choice("Site", url="https://e.org"),)).body == "Site: https://e.org"
-    assert listed((Choice(" \n", "b:1"), Choice("x" * 99, "b:2"))).body.startswith(
+    assert listed((ListedChoice("Site", url="https://e.org"),)).body == "Site: https://e.org"
+    assert listed((ListedChoice(" \n", "b:1"), ListedChoice("x" * 99, "b:2"))).body.startswith(
         "1. ·\n2. " + "x" * 59 + "…\n"
     )
     assert listed(YES_NO, language="de").body.endswith("oder antworte mit der Nummer.")
@@ -51,8 +53,8 @@ def test_reactions_are_numbers_or_thumbs() -> None:
 
 def test_a_thumb_means_nothing_where_only_one_side_is_offered() -> None:
     """A note that a message waits offers to cancel it; a thumb down is no such wish."""
-    assert by_emoji((Choice("Cancel", "cancel:m"),), "👎") is None
-    assert by_emoji((Choice("Yes", "b:1"), Choice("Later", "b:2")), "👍") is None
+    assert by_emoji((ListedChoice("Cancel", "cancel:m"),), "👎") is None
+    assert by_emoji((ListedChoice("Yes", "b:1"), ListedChoice("Later", "b:2")), "👍") is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_a_text_means_a_number_or_its_words(text: str, number: int | None) -> No
 
 
 def test_links_have_no_number() -> None:
-    choices = (Choice("Site", url="https://e.org"), Choice("Do", "b:1"))
+    choices = (ListedChoice("Site", url="https://e.org"), ListedChoice("Do", "b:1"))
     assert by_text(choices, "1") == choices[1]
     assert by_text(choices, "Site") is None
     assert from_json(to_json(choices)) == (choices[1],)

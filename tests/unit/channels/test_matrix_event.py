@@ -9,34 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.matrix.desk import said
-from agentsup.channels.matrix.errors import (
-    FateUnknown,
+from agentsup.channels.core.errors import (
+    ChatGone,
     NotAllowed,
+    OutcomeUnknown,
     RateLimited,
-    Refused,
-    RoomGone,
+    RequestRefused,
     TokenRefused,
-    TooLong,
-    error_of,
 )
-from agentsup.channels.matrix.event import (
-    DOUBTFUL,
-    Attachment,
-    Event,
-    EventKind,
-    Malformed,
-    Me,
-    Quoted,
-    read,
-)
-from agentsup.channels.matrix.place import Place, parse
+from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.receiving.raw import Malformed
+from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.matrix.address import RoomAddress, parse
+from agentsup.channels.matrix.errors import EventTooLarge, error_of
+from agentsup.channels.matrix.event import DOUBTFUL, BotUser, RoomEvent, RoomEventKind, read
+from agentsup.channels.matrix.receive_context import said
 
 ROOM = "!room:here"
-ME = Me("@bob_bot:here", "Bob")
+ME = BotUser("@bob_bot:here", "Bob")
 
 
-def event(content: Any, kind: str = "m.room.message", **more: Any) -> Event:
+def event(content: Any, kind: str = "m.room.message", **more: Any) -> RoomEvent:
     raw = {
         "type": kind,
         "event_id": "$1",
@@ -48,19 +41,19 @@ def event(content: Any, kind: str = "m.room.message", **more: Any) -> Event:
     return read(raw, ROOM, ME)
 
 
-def text(body: str, **more: Any) -> Event:
+def text(body: str, **more: Any) -> RoomEvent:
     return event({"msgtype": "m.text", "body": body, **more})
 
 
 def test_a_text_is_read_with_its_place_and_time() -> None:
     found = text("hello", formatted_body="<b>hello</b><script>x</script>")
     assert (found.kind, found.text, found.sender, found.at) == (
-        EventKind.MESSAGE,
+        RoomEventKind.MESSAGE,
         "hello",
         "@ann:here",
         1_000,
     )
-    assert found.place == Place(ROOM)
+    assert found.address == RoomAddress(ROOM)
     assert not found.addressed
 
 
@@ -102,7 +95,7 @@ def test_a_thread_a_reply_and_the_quotation_of_old_clients() -> None:
         "m.in_reply_to": {"event_id": "$last"},
     }
     found = text("on", **{"m.relates_to": relates})
-    assert (found.place, found.reply_to) == (Place(ROOM, "$root"), "")
+    assert (found.address, found.reply_to) == (RoomAddress(ROOM, "$root"), "")
     relates["is_falling_back"] = False
     assert text("on", **{"m.relates_to": relates}).reply_to == "$last"
     reply = {"m.relates_to": {"m.in_reply_to": {"event_id": "$9"}}}
@@ -115,9 +108,9 @@ def test_a_thread_a_reply_and_the_quotation_of_old_clients() -> None:
 def test_what_can_be_no_events_id_is_no_thread_reply_or_target(wrong: str) -> None:
     thread = {"rel_type": "m.thread", "event_id": wrong, "m.in_reply_to": {"event_id": wrong}}
     found = text("on", **{"m.relates_to": thread})
-    assert (found.place, found.reply_to, found.text) == (Place(ROOM), "", "on")
+    assert (found.address, found.reply_to, found.text) == (RoomAddress(ROOM), "", "on")
     relates = {"m.relates_to": {"rel_type": "m.annotation", "event_id": wrong, "key": "x"}}
-    assert event(relates, "m.reaction").kind is EventKind.OTHER
+    assert event(relates, "m.reaction").kind is RoomEventKind.OTHER
     with pytest.raises(Malformed):
         event({}, "m.room.redaction", redacts=wrong)
 
@@ -137,7 +130,7 @@ def test_an_edit_names_its_event_and_gives_the_new_words() -> None:
             "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"},
         }
     )
-    assert (found.kind, found.text, found.target_id) == (EventKind.EDITED, "new", "$0")
+    assert (found.kind, found.text, found.target_id) == (RoomEventKind.EDITED, "new", "$0")
 
 
 @pytest.mark.parametrize("kind", ["image", "file", "audio", "video"])
@@ -158,17 +151,17 @@ def test_other_kinds() -> None:
                  "m.reaction").emoji == "👍"  # fmt: skip
     assert event({"redacts": "$7"}, "m.room.redaction").target_id == "$7"
     assert event({}, "m.room.redaction", redacts="$8").target_id == "$8"
-    assert event({"algorithm": "x"}, "m.room.encrypted").kind is EventKind.ENCRYPTED
+    assert event({"algorithm": "x"}, "m.room.encrypted").kind is RoomEventKind.ENCRYPTED
     switch = event({"algorithm": "x"}, "m.room.encryption", state_key="")
-    assert switch.kind is EventKind.ENCRYPTED
+    assert switch.kind is RoomEventKind.ENCRYPTED
     moved = event({"replacement_room": "!new:x"}, "m.room.tombstone", state_key="")
     assert moved.moved_to == "!new:x"
     for kind in ("m.room.encryption", "m.room.tombstone"):
-        assert event({"algorithm": "x"}, kind).kind is EventKind.OTHER, "no state"
-        assert event({"algorithm": "x"}, kind, state_key="x").kind is EventKind.OTHER
+        assert event({"algorithm": "x"}, kind).kind is RoomEventKind.OTHER, "no state"
+        assert event({"algorithm": "x"}, kind, state_key="x").kind is RoomEventKind.OTHER
     assert event({"msgtype": "m.notice", "body": "beep"}).is_notice
-    assert event({"x": 1}, "org.example.custom").kind is EventKind.OTHER
-    assert event({}).kind is EventKind.OTHER, "taken back before we saw it"
+    assert event({"x": 1}, "org.example.custom").kind is RoomEventKind.OTHER
+    assert event({}).kind is RoomEventKind.OTHER, "taken back before we saw it"
     assert event({"msgtype": "m.location", "geo_uri": "geo:1,2", "body": "home"}).notes
 
 
@@ -229,7 +222,7 @@ def test_no_content_of_others_does_more_than_be_malformed(
 
 
 def test_conversations_name_rooms_and_threads() -> None:
-    for place in (Place(ROOM), Place(ROOM, "$a/b+c"), Place("!v12hash")):
+    for place in (RoomAddress(ROOM), RoomAddress(ROOM, "$a/b+c"), RoomAddress("!v12hash")):
         assert parse(place.conversation) == place
     for wrong in ("", "5", "#alias:here", "!a b", f"{ROOM}/", f"{ROOM}/x", "!" + "a" * 255):
         with pytest.raises(ValueError, match="names no Matrix room"):
@@ -248,18 +241,18 @@ def answer(errcode: str, **more: Any) -> bytes:
         (401, answer("M_UNKNOWN_TOKEN"), TokenRefused),
         (401, answer("M_MISSING_TOKEN"), TokenRefused),
         (403, answer("M_USER_DEACTIVATED"), TokenRefused),
-        (403, answer("M_FORBIDDEN", error="User @b:h not in room !r:h"), RoomGone),
+        (403, answer("M_FORBIDDEN", error="User @b:h not in room !r:h"), ChatGone),
         (403, answer("M_FORBIDDEN"), NotAllowed),
-        (404, answer("M_NOT_FOUND"), RoomGone),
-        (413, answer("M_TOO_LARGE"), TooLong),
-        (413, b"<html>413 Request Entity Too Large</html>", TooLong),
-        (413, b"", TooLong),
-        (400, answer("M_UNKNOWN"), Refused),
-        (404, answer("M_UNRECOGNIZED"), Refused),
-        (500, answer("M_UNKNOWN"), FateUnknown),
-        (502, b"<html>bad gateway</html>", FateUnknown),
-        (403, b"<html>a proxy's word</html>", FateUnknown),
-        (400, b"[]", FateUnknown),
+        (404, answer("M_NOT_FOUND"), ChatGone),
+        (413, answer("M_TOO_LARGE"), EventTooLarge),
+        (413, b"<html>413 Request Entity Too Large</html>", EventTooLarge),
+        (413, b"", EventTooLarge),
+        (400, answer("M_UNKNOWN"), RequestRefused),
+        (404, answer("M_UNRECOGNIZED"), RequestRefused),
+        (500, answer("M_UNKNOWN"), OutcomeUnknown),
+        (502, b"<html>bad gateway</html>", OutcomeUnknown),
+        (403, b"<html>a proxy's word</html>", OutcomeUnknown),
+        (400, b"[]", OutcomeUnknown),
     ],
 )
 def test_the_type_of_an_error_is_what_is_done_about_it(
@@ -270,7 +263,7 @@ def test_the_type_of_an_error_is_what_is_done_about_it(
 
 def test_an_answer_of_any_depth_is_an_error_and_no_more() -> None:
     deep = b'{"errcode": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    assert type(error_of(400, deep)) is FateUnknown
+    assert type(error_of(400, deep)) is OutcomeUnknown
     assert type(error_of(429, deep)) is RateLimited
 
 
@@ -297,5 +290,5 @@ def test_how_long_a_pause_is() -> None:
 def test_what_is_replied_to_is_quoted(is_ours: bool, told: str) -> None:
     """Also the agent's own words: which of them is meant, only the person knows."""
     quoted = Quoted("$1", is_ours=is_ours, who="@eve:x", text="the plan")
-    event = Event(EventKind.MESSAGE, "!r", "$2", text="what of it?", quoted=quoted)
+    event = RoomEvent(RoomEventKind.MESSAGE, "!r", "$2", text="what of it?", quoted=quoted)
     assert said(event) == told

@@ -1,5 +1,7 @@
 """Answers as Matrix's messages: nothing lost, nothing foreign in the HTML, no event too large."""
 
+from __future__ import annotations
+
 import json
 from html.parser import HTMLParser
 
@@ -7,8 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentsup.channels.answer.clean import is_unseen
-from agentsup.channels.answer.markdown import parse
 from agentsup.channels.matrix.render import (
     PIECE_BYTES,
     Piece,
@@ -18,7 +18,16 @@ from agentsup.channels.matrix.render import (
     render_plain,
     weight,
 )
-from agentsup.model.answer import Answer, Code, Span, Status, StatusKind, Style, Table, Text
+from agentsup.channels.text.clean import is_unseen
+from agentsup.channels.text.markdown import parse
+from agentsup.model.answer import (
+    AnswerBlocks,
+    CodeBlock,
+    Style,
+    Table,
+    TextBlock,
+    TextSpan,
+)
 
 # From the list of the client-server specification, "m.room.message msgtypes".
 ALLOWED = {
@@ -119,18 +128,16 @@ def visible(text: str) -> str:
     return "".join(char for char in text if not is_unseen(char))
 
 
-def shown_by(answer: Answer, *, headers: bool = True) -> str:
+def shown_by(answer: AnswerBlocks, *, headers: bool = True) -> str:
     """What a person is to read, block by block."""
     parts: list[str] = []
     for block in answer.blocks:
         match block:
-            case Text(text) | Code(text):
+            case TextBlock(text) | CodeBlock(text):
                 parts.append(text)
             case Table(header, rows):
                 shown = (header, *rows) if headers or not rows else rows
                 parts += [cell.text for row in shown for cell in row]
-            case Status(_, text):
-                parts.append(text)
     return visible("".join(parts))
 
 
@@ -148,7 +155,7 @@ def is_within(small: str, large: str) -> bool:
     return all(char in rest for char in small)
 
 
-def has_split_table(answer: Answer, pieces: tuple[Piece, ...]) -> bool:
+def has_split_table(answer: AnswerBlocks, pieces: tuple[Piece, ...]) -> bool:
     return len(pieces) > 1 and any(isinstance(block, Table) for block in answer.blocks)
 
 
@@ -218,10 +225,10 @@ def test_spans_that_overlap_any_way_are_nested_tags(
     text: str, raw: list[tuple[int, int, Style]]
 ) -> None:
     spans = tuple(
-        Span(min(a, b, len(text)), min(max(a, b), len(text)), style, "https://e.org/")
+        TextSpan(min(a, b, len(text)), min(max(a, b), len(text)), style, "https://e.org/")
         for a, b, style in raw
     )
-    for piece in render_answer(Answer((Text(text, spans),))):
+    for piece in render_answer(AnswerBlocks((TextBlock(text, spans),))):
         assert visible(check(piece).text) == visible(text)
 
 
@@ -272,11 +279,6 @@ def test_plain_text_is_shown_as_it_is_written() -> None:
     assert render_plain(" \n ") == ()
 
 
-def test_a_status_is_a_line() -> None:
-    (piece,) = render_answer(Answer((Status(StatusKind.WORKING, "at <work>"),)))
-    assert piece == Piece("at <work>", "<p>at &lt;work&gt;</p>")
-
-
 def test_a_partial_text_is_shown_with_its_open_code_closed() -> None:
     assert render_partial("") is None
     assert render_partial("\n\u200b") is None
@@ -295,3 +297,9 @@ def test_pieces_are_joined_with_or_without_html() -> None:
     )
     assert Piece("a").followed_by(Piece("b")) == Piece("a\n\nb")
     assert Piece("").followed_by(Piece("b", "<p>b</p>")) == Piece("b", "<p>b</p>")
+
+
+def test_nothing_but_headings_fills_messages_as_other_text_does() -> None:
+    found = render("# a\n" * 5_000, limit=4_000)
+    assert sum(piece.body.count("a") for piece in found) >= 5_000
+    assert len(found) < 200

@@ -1,5 +1,7 @@
 """Matrix streams in virtual time, over a real database and rooms in memory."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import json
@@ -11,29 +13,26 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.matrix.errors import (
-    FateUnknown,
-    NotSent,
-    RateLimited,
-    RoomGone,
-)
+from agentsup.channels.core.errors import ChatGone, NotSent, OutcomeUnknown, RateLimited
 from agentsup.channels.matrix.live_answer import LATE_S
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
+from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec, Streaming
+from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveHub
-from agentsup.store import Database, InlineRunner, Tx
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.matrix_rooms import Rooms
+from agentsup.store import Database, Tx
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
+from tests.support.matrix_rooms import Rooms
 
 pytestmark = pytest.mark.virtual
 
 AGENT, ROOM, THREAD = "a_1", "!r:localhost", "!r:localhost/$root"
 LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
-CUT = FateUnknown("the line was cut")
+CUT = OutcomeUnknown("the line was cut")
 
 
 @dataclass
@@ -57,8 +56,8 @@ class Bench:
 
     def start(self) -> None:
         self.draining = asyncio.Event()
-        self.sender = Sender(self.rooms, self.clock)
-        self.streams = Streams(self, self.sender)
+        self.sender = Sender(self.rooms, self.clock)  # type: ignore[arg-type]  # a twin of what is used
+        self.streams = Streams(self, self.sender)  # type: ignore[arg-type]  # a twin of what is used
         self.life = self.owner.spawn(self.streams.run(self.draining), name="streams:test")
 
     async def drain(self) -> None:
@@ -97,7 +96,8 @@ class Bench:
         await self.sql(
             "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
             " parts, principal, deliver_to, root_id, accepted_at)"
-            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', '{}', ?, 'm1', 1)",
+            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', ?, ?, 'm1', 1)",
+            json.dumps(OPERATOR.to_json()),
             json.dumps(to),
         )
 
@@ -131,7 +131,7 @@ class Bench:
         await self.sql("UPDATE outbox SET state = ?, platform_ids = ?", state, json.dumps(ids))
 
     async def on_record(self) -> list[str]:
-        return [row[0] for row in await self.sql("SELECT event_id FROM matrix_streams")]
+        return [row[0] for row in await self.sql("SELECT platform_id FROM placeholders")]
 
     async def eyes(self) -> int:
         return int((await self.sql("SELECT count(*) FROM matrix_eyes"))[0][0])
@@ -143,7 +143,7 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
@@ -155,48 +155,48 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await database.close()
 
 
-async def test_one_event_grows_and_the_answer_takes_its_place(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
+async def test_one_event_grows_and_the_answer_takes_its_place(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
     for word in range(40):
-        await bench.say(f"word{word} ", then_s=0.5)
-    (event,) = bench.rooms.messages()
-    assert bench.shown().startswith("word0 word1 ")
-    assert bench.shown().endswith("…")
-    assert len(bench.shown().split()) > 30
-    assert await bench.on_record() == [event.event_id]
-    at = bench.rooms.times("send") + bench.rooms.times("edit")
+        await context.say(f"word{word} ", then_s=0.5)
+    (event,) = context.rooms.messages()
+    assert context.shown().startswith("word0 word1 ")
+    assert context.shown().endswith("…")
+    assert len(context.shown().split()) > 30
+    assert await context.on_record() == [event.event_id]
+    at = context.rooms.times("send") + context.rooms.times("edit")
     gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
     assert len(at) >= 6
     assert min(gaps) >= 2.0
-    bench.live.end("m1")
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") == event.event_id
-    assert await bench.streams.takeover("m1") == event.event_id, "an attempt may be made again"
-    await bench.settle("delivered", event.event_id)
-    await bench.clock.sleep(15.0)
-    assert await bench.on_record() == []
-    assert bench.rooms.messages() == [event]
-    assert await bench.streams.takeover("m1") is None, "shown again, it is a message of its own"
+    context.live.end("m1")
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") == event.event_id
+    assert await context.streams.takeover("m1") == event.event_id, "an attempt may be made again"
+    await context.settle("delivered", event.event_id)
+    await context.clock.sleep(15.0)
+    assert await context.on_record() == []
+    assert context.rooms.messages() == [event]
+    assert await context.streams.takeover("m1") is None, "shown again, it is a message of its own"
 
 
-async def test_edits_are_a_second_apart_whatever_the_setting_says(bench: Bench) -> None:
-    bench.streaming = Streaming(edit_interval_s=0.1, min_chars=1, idle_ms=10)
-    await bench.accept()
-    await bench.turn()
+async def test_edits_are_a_second_apart_whatever_the_setting_says(context: Bench) -> None:
+    context.streaming = Streaming(edit_interval_s=0.1, min_chars=1, idle_ms=10)
+    await context.accept()
+    await context.turn()
     for word in range(100):
-        await bench.say(f"word{word} ", then_s=0.1)
-    at = bench.rooms.times("send") + bench.rooms.times("edit")
+        await context.say(f"word{word} ", then_s=0.1)
+    at = context.rooms.times("send") + context.rooms.times("edit")
     assert len(at) >= 8
     assert min(later - earlier for earlier, later in itertools.pairwise(at)) >= 1.0
 
 
-async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(bench: Bench) -> None:
-    await bench.accept(THREAD)
-    await bench.turn(THREAD)
-    await bench.say("The **first** words of many", then_s=1.0)
-    await bench.say(", and `<more>` of them", then_s=3.0)
-    first, edit = bench.rooms.events.values()
+async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(context: Bench) -> None:
+    await context.accept(THREAD)
+    await context.turn(THREAD)
+    await context.say("The **first** words of many", then_s=1.0)
+    await context.say(", and `<more>` of them", then_s=3.0)
+    first, edit = context.rooms.events.values()
     assert first.relation["rel_type"] == "m.thread"
     assert first.relation["event_id"] == "$root"
     assert edit.relation == {"rel_type": "m.replace", "event_id": first.event_id}
@@ -206,244 +206,250 @@ async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(bench: B
     assert "m.relates_to" not in new
 
 
-async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    bench.live.end("m1")
-    await bench.answer("the whole answer", "delivered", "$other")
-    await bench.clock.sleep(15.0)
-    assert bench.rooms.texts() == []
-    assert await bench.on_record() == []
+async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
+    context: Bench,
+) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    context.live.end("m1")
+    await context.answer("the whole answer", "delivered", "$other")
+    await context.clock.sleep(15.0)
+    assert context.rooms.texts() == []
+    assert await context.on_record() == []
 
 
-async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
+async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
     never = asyncio.Event()
-    bench.rooms.before["edit"] = [never.wait]
-    await bench.say(", and then some", then_s=5.0)
-    bench.live.end("m1")
-    await bench.answer("the whole answer")
-    began = bench.clock.monotonic()
-    assert await bench.streams.takeover("m1") is None
-    assert bench.clock.monotonic() - began <= 1.1
-    assert bench.rooms.texts() == [], "half of it is gone before the whole comes"
+    context.rooms.before["edit"] = [never.wait]
+    await context.say(", and then some", then_s=5.0)
+    context.live.end("m1")
+    await context.answer("the whole answer")
+    began = context.clock.monotonic()
+    assert await context.streams.takeover("m1") is None
+    assert context.clock.monotonic() - began <= 1.1
+    assert context.rooms.texts() == [], "half of it is gone before the whole comes"
     # The edit comes into effect late, over whatever is there.
     never.set()
-    await bench.settle("delivered", "$other")
-    await bench.clock.sleep(30.0)
-    assert bench.rooms.texts() == [], "the placeholder is gone, late edit or not"
-    assert await bench.on_record() == []
+    await context.settle("delivered", "$other")
+    await context.clock.sleep(30.0)
+    assert context.rooms.texts() == [], "the placeholder is gone, late edit or not"
+    assert await context.on_record() == []
 
 
-async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    bench.rooms.after["edit"] = [CUT]
-    await bench.say(", and then some", then_s=3.0)
-    await bench.say(", and more", then_s=6.0)
-    assert bench.shown().startswith("The first words of many, and then some, and more")
-    txns = [facts["txn_id"] for _, call, facts in bench.rooms.calls if call == "edit"]
+async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    context.rooms.after["edit"] = [CUT]
+    await context.say(", and then some", then_s=3.0)
+    await context.say(", and more", then_s=6.0)
+    assert context.shown().startswith("The first words of many, and then some, and more")
+    txns = [facts["txn_id"] for _, call, facts in context.rooms.calls if call == "edit"]
     assert len(txns) > len(set(txns)), "the lost one went again under its own id"
-    (event,) = bench.rooms.messages()
-    bench.live.end("m1")
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") == event.event_id
+    (event,) = context.rooms.messages()
+    context.live.end("m1")
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") == event.event_id
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_first_event_whose_fate_is_unknown_is_there_once(bench: Bench, when: str) -> None:
-    await bench.accept()
-    await bench.turn()
-    getattr(bench.rooms, when)["send"] = [CUT]
-    await bench.say("The first words of many", then_s=1.0)
-    await bench.say(", and then some", then_s=10.0)
-    assert bench.shown().startswith("The first words of many, and then some")
+async def test_a_first_event_whose_fate_is_unknown_is_there_once(context: Bench, when: str) -> None:
+    await context.accept()
+    await context.turn()
+    getattr(context.rooms, when)["send"] = [CUT]
+    await context.say("The first words of many", then_s=1.0)
+    await context.say(", and then some", then_s=10.0)
+    assert context.shown().startswith("The first words of many, and then some")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_no_event_is_left_behind_by_a_first_one_that_never_was_known(
-    bench: Bench, when: str
+    context: Bench, when: str
 ) -> None:
-    await bench.accept()
-    await bench.turn()
-    getattr(bench.rooms, when)["send"] = [CUT, CUT, CUT]
-    await bench.say("The first words of many", then_s=20.0)
-    bench.live.end("m1")
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") is None
-    await bench.settle("delivered", "$other")
-    await bench.clock.sleep(40.0)
-    assert bench.rooms.texts() == []
-    assert await bench.on_record() == []
+    await context.accept()
+    await context.turn()
+    getattr(context.rooms, when)["send"] = [CUT, CUT, CUT]
+    await context.say("The first words of many", then_s=20.0)
+    context.live.end("m1")
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") is None
+    await context.settle("delivered", "$other")
+    await context.clock.sleep(40.0)
+    assert context.rooms.texts() == []
+    assert await context.on_record() == []
 
 
-async def test_what_was_surely_not_sent_is_not_looked_for(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    bench.rooms.before["send"] = [NotSent("no way there")] * 9
-    await bench.say("The first words of many", then_s=20.0)
-    bench.live.end("m1")
-    await bench.answer("the whole answer", "delivered", "$other")
-    await bench.clock.sleep(20.0)
-    assert bench.rooms.events == {}
-    assert await bench.on_record() == []
+async def test_what_was_surely_not_sent_is_not_looked_for(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    context.rooms.before["send"] = [NotSent("no way there")] * 9
+    await context.say("The first words of many", then_s=20.0)
+    context.live.end("m1")
+    await context.answer("the whole answer", "delivered", "$other")
+    await context.clock.sleep(20.0)
+    assert context.rooms.events == {}
+    assert await context.on_record() == []
 
 
-async def test_after_a_crash_the_answer_still_takes_the_place(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    (event,) = bench.rooms.messages()
-    await bench.crash()
-    await bench.clock.sleep(LATE_S + 1.0)
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") == event.event_id
+async def test_after_a_crash_the_answer_still_takes_the_place(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    (event,) = context.rooms.messages()
+    await context.crash()
+    await context.clock.sleep(LATE_S + 1.0)
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") == event.event_id
 
 
-async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
+async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
     never = asyncio.Event()
-    bench.rooms.after["send"] = [never.wait]
-    await bench.say("The first words of many", then_s=1.0)
-    assert bench.shown().startswith("The first words")
-    assert await bench.on_record() == [""]
-    await bench.crash()
-    await bench.answer("the whole answer", "delivered", "$other")
-    await bench.clock.sleep(20.0)
-    assert bench.rooms.texts() == []
-    assert await bench.on_record() == []
+    context.rooms.after["send"] = [never.wait]
+    await context.say("The first words of many", then_s=1.0)
+    assert context.shown().startswith("The first words")
+    assert await context.on_record() == [""]
+    await context.crash()
+    await context.answer("the whole answer", "delivered", "$other")
+    await context.clock.sleep(20.0)
+    assert context.rooms.texts() == []
+    assert await context.on_record() == []
 
 
 async def test_once_an_answer_went_as_its_own_message_no_later_life_takes_over(
-    bench: Bench,
+    context: Bench,
 ) -> None:
     """Else it would be shown twice: there, and in the place of what was streamed."""
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    await bench.crash()
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") is None, "an edit may still be on its way"
-    await bench.crash()
-    await bench.clock.sleep(10.0)
-    assert await bench.streams.takeover("m1") is None
-    await bench.settle("delivered", "$other")
-    await bench.clock.sleep(15.0)
-    assert bench.rooms.texts() == []
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    await context.crash()
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") is None, "an edit may still be on its way"
+    await context.crash()
+    await context.clock.sleep(10.0)
+    assert await context.streams.takeover("m1") is None
+    await context.settle("delivered", "$other")
+    await context.clock.sleep(15.0)
+    assert context.rooms.texts() == []
 
 
-async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    (event,) = bench.rooms.messages()
-    bench.live.end("m1")
-    await bench.answer("the whole answer")
-    assert await bench.streams.takeover("m1") == event.event_id
-    await bench.crash()
-    assert await bench.streams.takeover("m1") == event.event_id, "at once: no edit is on its way"
+async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(
+    context: Bench,
+) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    (event,) = context.rooms.messages()
+    context.live.end("m1")
+    await context.answer("the whole answer")
+    assert await context.streams.takeover("m1") == event.event_id
+    await context.crash()
+    assert await context.streams.takeover("m1") == event.event_id, "at once: no edit is on its way"
 
 
-async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    await bench.crash()
-    await bench.turn()
-    await bench.say("Other words, from the beginning", then_s=3.0)
-    assert bench.shown().startswith("Other words")
+async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(
+    context: Bench,
+) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    await context.crash()
+    await context.turn()
+    await context.say("Other words, from the beginning", then_s=3.0)
+    assert context.shown().startswith("Other words")
 
 
-async def test_a_parked_turn_begins_anew_below(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("Before I ask, some words", then_s=1.0)
-    bench.live.end("m1")
-    await bench.become("parked")
-    await bench.clock.sleep(5.0)
-    assert bench.rooms.texts() == []
-    await bench.become("leased")
-    await bench.turn()
-    await bench.say("After the answer, some more", then_s=3.0)
-    assert bench.shown().startswith("After the answer")
+async def test_a_parked_turn_begins_anew_below(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("Before I ask, some words", then_s=1.0)
+    context.live.end("m1")
+    await context.become("parked")
+    await context.clock.sleep(5.0)
+    assert context.rooms.texts() == []
+    await context.become("leased")
+    await context.turn()
+    await context.say("After the answer, some more", then_s=3.0)
+    assert context.shown().startswith("After the answer")
 
 
-async def test_a_stopped_turn_keeps_what_was_said_and_says_so(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    bench.live.end("m1")
-    await bench.become("cancelled")
-    await bench.clock.sleep(5.0)
-    assert bench.shown() == "The first words of many\n\n⏹ stopped"
-    assert await bench.on_record() == []
+async def test_a_stopped_turn_keeps_what_was_said_and_says_so(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    context.live.end("m1")
+    await context.become("cancelled")
+    await context.clock.sleep(5.0)
+    assert context.shown() == "The first words of many\n\n⏹ stopped"
+    assert await context.on_record() == []
 
 
-async def test_a_refusal_silences_the_stream_and_nothing_else(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    bench.rooms.before["send"] = [RoomGone(403, "M_FORBIDDEN", "not in room")]
-    await bench.say("The first words of many", then_s=1.0)
-    await bench.say(", and more of them", then_s=30.0)
-    assert bench.rooms.events == {}
+async def test_a_refusal_silences_the_stream_and_nothing_else(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    context.rooms.before["send"] = [ChatGone(403, "not in room", "M_FORBIDDEN")]
+    await context.say("The first words of many", then_s=1.0)
+    await context.say(", and more of them", then_s=30.0)
+    assert context.rooms.events == {}
 
 
-async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("The first words of many", then_s=1.0)
-    bench.rooms.before["edit"] = [RateLimited(5.0)]
+async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("The first words of many", then_s=1.0)
+    context.rooms.before["edit"] = [RateLimited(5.0)]
     for _ in range(40):
-        await bench.say("and some more words ", then_s=1.0)
-    at = bench.rooms.times("edit")
+        await context.say("and some more words ", then_s=1.0)
+    at = context.rooms.times("edit")
     assert at[1] - at[0] >= 15.0, "longer than was asked for, so that answers find room"
     assert at[2] - at[1] > 2.0
 
 
-async def test_a_stream_leaves_its_window_on_long_texts(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.say("begin\n\n" + "words and words\n\n" * 2_000 + "the end so far", then_s=3.0)
-    assert bench.shown().startswith("…")
-    assert "the end so far" in bench.shown()
+async def test_a_stream_leaves_its_window_on_long_texts(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.say("begin\n\n" + "words and words\n\n" * 2_000 + "the end so far", then_s=3.0)
+    assert context.shown().startswith("…")
+    assert "the end so far" in context.shown()
     sizes = [
         len(json.dumps(facts["content"]).encode())
-        for _, call, facts in bench.rooms.calls
+        for _, call, facts in context.rooms.calls
         if call in {"send", "edit"}
     ]
     assert max(sizes) < 60_000
 
 
-async def test_buffered_shows_whole_paragraphs(bench: Bench) -> None:
-    bench.streaming = Streaming(mode="buffered", edit_interval_s=1.0)
-    await bench.accept()
-    await bench.turn()
-    await bench.say("One paragraph of words\n\nand another that is not", then_s=5.0)
-    assert bench.shown() == "One paragraph of words\n\n…"
+async def test_buffered_shows_whole_paragraphs(context: Bench) -> None:
+    context.streaming = Streaming(mode="buffered", edit_interval_s=1.0)
+    await context.accept()
+    await context.turn()
+    await context.say("One paragraph of words\n\nand another that is not", then_s=5.0)
+    assert context.shown() == "One paragraph of words\n\n…"
 
 
-async def test_off_shows_nothing_but_typing(bench: Bench) -> None:
-    bench.streaming = Streaming(mode="off")
-    await bench.accept()
-    await bench.turn()
-    await bench.say("One paragraph of words", then_s=50.0)
-    assert bench.rooms.events == {}
-    assert bench.rooms.writing == {ROOM: True}
-    bench.live.end("m1")
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.writing == {ROOM: False}
+async def test_off_shows_nothing_but_typing(context: Bench) -> None:
+    context.streaming = Streaming(mode="off")
+    await context.accept()
+    await context.turn()
+    await context.say("One paragraph of words", then_s=50.0)
+    assert context.rooms.events == {}
+    assert context.rooms.writing == {ROOM: True}
+    context.live.end("m1")
+    await context.clock.sleep(1.0)
+    assert context.rooms.writing == {ROOM: False}
 
 
-async def test_typing_is_renewed_before_it_fades(bench: Bench) -> None:
-    await bench.accept()
-    await bench.turn()
-    await bench.clock.sleep(100.0)
-    at = bench.rooms.times("typing")
+async def test_typing_is_renewed_before_it_fades(context: Bench) -> None:
+    await context.accept()
+    await context.turn()
+    await context.clock.sleep(100.0)
+    at = context.rooms.times("typing")
     assert len(at) >= 5
     assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 30.0
 
@@ -451,60 +457,60 @@ async def test_typing_is_renewed_before_it_fades(bench: Bench) -> None:
 # -- eyes ------------------------------------------------------------------------------------------
 
 
-async def test_eyes_stand_while_the_work_goes_on(bench: Bench) -> None:
-    await bench.accept()
-    bench.streams.accepted("m1", ROOM, "$person")
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == ["👀"]
-    await bench.become("done", "ok")
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == []
-    assert await bench.eyes() == 0
+async def test_eyes_stand_while_the_work_goes_on(context: Bench) -> None:
+    await context.accept()
+    context.streams.accepted("m1", ROOM, "$person")
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == ["👀"]
+    await context.become("done", "ok")
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == []
+    assert await context.eyes() == 0
 
 
-async def test_what_is_answered_at_once_needs_no_eyes(bench: Bench) -> None:
-    await bench.accept()
-    bench.streams.accepted("m1", ROOM, "$person")
-    await bench.clock.sleep(0.1)
-    await bench.become("done", "ok")
-    await bench.clock.sleep(5.0)
-    assert bench.rooms.times("reaction") == []
-    assert await bench.eyes() == 0
+async def test_what_is_answered_at_once_needs_no_eyes(context: Bench) -> None:
+    await context.accept()
+    context.streams.accepted("m1", ROOM, "$person")
+    await context.clock.sleep(0.1)
+    await context.become("done", "ok")
+    await context.clock.sleep(5.0)
+    assert context.rooms.times("reaction") == []
+    assert await context.eyes() == 0
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["known", "answer lost"])
-async def test_eyes_of_an_earlier_life_are_taken_back(bench: Bench, lost: bool) -> None:
-    await bench.accept()
+async def test_eyes_of_an_earlier_life_are_taken_back(context: Bench, lost: bool) -> None:
+    await context.accept()
     if lost:
-        bench.rooms.after["reaction"] = [asyncio.Event().wait]
-    bench.streams.accepted("m1", ROOM, "$person")
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == ["👀"]
-    await bench.crash()
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == ["👀"]
-    await bench.become("done", "ok")
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == []
-    assert await bench.eyes() == 0
+        context.rooms.after["reaction"] = [asyncio.Event().wait]
+    context.streams.accepted("m1", ROOM, "$person")
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == ["👀"]
+    await context.crash()
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == ["👀"]
+    await context.become("done", "ok")
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == []
+    assert await context.eyes() == 0
 
 
-async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(bench: Bench) -> None:
-    await bench.accept()
-    bench.streams.accepted("m1", ROOM, "$person")
-    await bench.clock.sleep(1.0)
-    await bench.drain()
-    await bench.become("done", "ok")
-    bench.streaming = Streaming(reactions=False)
-    bench.start()
-    await bench.clock.sleep(1.0)
-    assert bench.rooms.reactions("$person") == []
-    assert await bench.eyes() == 0
+async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(context: Bench) -> None:
+    await context.accept()
+    context.streams.accepted("m1", ROOM, "$person")
+    await context.clock.sleep(1.0)
+    await context.drain()
+    await context.become("done", "ok")
+    context.streaming = Streaming(reactions=False)
+    context.start()
+    await context.clock.sleep(1.0)
+    assert context.rooms.reactions("$person") == []
+    assert await context.eyes() == 0
 
 
-async def test_eyes_can_be_switched_off(bench: Bench) -> None:
-    bench.streaming = Streaming(reactions=False)
-    await bench.accept()
-    bench.streams.accepted("m1", ROOM, "$person")
-    await bench.clock.sleep(5.0)
-    assert bench.rooms.calls == []
+async def test_eyes_can_be_switched_off(context: Bench) -> None:
+    context.streaming = Streaming(reactions=False)
+    await context.accept()
+    context.streams.accepted("m1", ROOM, "$person")
+    await context.clock.sleep(5.0)
+    assert context.rooms.calls == []

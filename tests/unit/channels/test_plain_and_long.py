@@ -1,13 +1,18 @@
 """Answers as plain text, and as files."""
 
+from __future__ import annotations
+
 import pytest
 
-from agentsup.channels.answer.long import SUMMARY_SIZE, as_file
-from agentsup.channels.answer.markdown import parse
-from agentsup.channels.answer.plain import plain
-from agentsup.channels.answer.split import utf16_len
 from agentsup.channels.telegram.render import render
-from agentsup.model.answer import Answer, Button, Buttons, FileRef, Status, StatusKind, Text
+from agentsup.channels.text.long import SUMMARY_SIZE, as_file
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.plain import plain
+from agentsup.channels.text.split import utf16_len
+from agentsup.model.answer import (
+    AnswerBlocks,
+    TextBlock,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,20 +39,8 @@ def test_a_terminal_takes_wider_tables() -> None:
     assert plain(parse(source), width=34) == "a" * 40 + ": 1\nb: 2"
 
 
-def test_what_is_not_text() -> None:
-    answer = Answer(
-        (
-            Status(StatusKind.WORKING, "Reading…"),
-            Status(StatusKind.DONE),
-            FileRef("/tmp/report.pdf"),
-            Buttons(((Button("Yes", "y"), Button("See", url="https://x.y")), (Button("No", "n"),))),
-        )
-    )
-    assert plain(answer) == "Reading…\n\n📎 report.pdf\n\n[Yes]  [See: https://x.y]\n[No]"
-
-
 def test_a_terminal_gets_no_orders() -> None:
-    assert "\x1b" not in plain(Answer((Text("\x1b[2Jx"),)))
+    assert "\x1b" not in plain(AnswerBlocks((TextBlock("\x1b[2Jx"),)))
     assert plain(parse("\x1b[2Jx")) == "x"
 
 

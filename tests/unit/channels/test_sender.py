@@ -1,5 +1,7 @@
 """Who goes first, who waits and who is dropped, in virtual time."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -7,11 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.telegram.client import UploadFile
-from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent
-from agentsup.channels.telegram.flood import Flood, Kind
+from agentsup.channels.core.errors import LowPriorityDropped, NotSent, RateLimited
+from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.telegram.flood import CallKind, RateLimiter
 from agentsup.channels.telegram.sender import Sender, SendPriority
-from agentsup.kit.clock import LoopClock
+from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual
 
@@ -24,11 +26,11 @@ FINAL, EDIT, TYPING, DRAFT = (
 
 
 class Platform:
-    """Notes calls with their times; answers after `takes_s`, or raises what is planned."""
+    """Notes calls with their times; answers after ``takes_s``, or raises what is planned."""
 
     def __init__(self, clock: LoopClock) -> None:
         self.clock = clock
-        self.flood = Flood()
+        self.flood = RateLimiter()
         self.calls: list[tuple[float, int, str]] = []
         self.takes_s = 0.0
         self.troubles: dict[int, Exception] = {}
@@ -56,7 +58,7 @@ class Rig:
     def __init__(self) -> None:
         self.clock = LoopClock()
         self.platform = Platform(self.clock)
-        self.sender = Sender(self.platform, self.clock)
+        self.sender = Sender(self.platform, self.clock)  # type: ignore[arg-type]  # a twin of what is used
         self.began_at = self.clock.monotonic()
 
     def send(
@@ -84,7 +86,7 @@ async def test_a_burst_goes_at_once_and_what_is_too_far_off_comes_back(rig: Rig)
     done = await asyncio.gather(*sends, return_exceptions=True)
     assert rig.platform.texts() == [str(n) for n in range(6)]
     assert [round(at - rig.began_at) for at, *_ in rig.platform.calls] == [0, 0, 0, 3, 3, 3]
-    assert all(isinstance(one, FloodWait) for one in done[6:])
+    assert all(isinstance(one, RateLimited) for one in done[6:])
     assert 0 < done[6].retry_after_s <= 6.0  # type: ignore[union-attr]  # asserted above
 
 
@@ -97,22 +99,22 @@ async def test_other_chats_do_not_wait_for_a_full_one(rig: Rig) -> None:
 
 
 async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
-    rig.platform.troubles[7] = FloodWait(4.0)
-    with pytest.raises(FloodWait):
+    rig.platform.troubles[7] = RateLimited(4.0)
+    with pytest.raises(RateLimited):
         await rig.send("a")
     assert rig.sender.pause_s(7) == 4.0
     await rig.send("b", chat_id=8)
     assert rig.passed_s == 0.0
-    with pytest.raises(FloodWait) as error:  # near as it is, the outbox waits better
+    with pytest.raises(RateLimited) as error:  # near as it is, the outbox waits better
         await rig.send("too soon")
     assert (error.value.retry_after_s, rig.passed_s) == (4.0, 0.0)
     await asyncio.sleep(4.0)
     await rig.send("c")
     assert rig.passed_s == 4.0
-    rig.platform.troubles[7] = FloodWait(60.0)
-    with pytest.raises(FloodWait):
+    rig.platform.troubles[7] = RateLimited(60.0)
+    with pytest.raises(RateLimited):
         await rig.send("d")
-    with pytest.raises(FloodWait) as error:  # too far: told at once, and nothing is sent
+    with pytest.raises(RateLimited) as error:  # too far: told at once, and nothing is sent
         await rig.send("e")
     assert error.value.retry_after_s == 60.0
     assert rig.platform.texts() == ["a", "b", "c", "d"]
@@ -122,47 +124,47 @@ async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
 async def test_refused_decoration_never_holds_up_an_answer(rig: Rig, method: str) -> None:
     """In no chat, whether one is refused or many."""
     for chat_id in (7, 8, 9, -100):
-        rig.platform.troubles[chat_id] = FloodWait(60.0)
-        with pytest.raises(FloodWait):
+        rig.platform.troubles[chat_id] = RateLimited(60.0)
+        with pytest.raises(RateLimited):
             await rig.send("", chat_id, DRAFT, method=method, droppable=True)
     for chat_id in (7, 8, 9, -100, 10):
         await rig.send("answer", chat_id)
         await rig.send("edit", chat_id, EDIT, method="editMessageText", droppable=True)
     assert rig.passed_s == 0.0
-    with pytest.raises(Dropped):
+    with pytest.raises(LowPriorityDropped):
         await rig.send("", priority=TYPING, method="sendChatAction", droppable=True)
-    with pytest.raises(FloodWait):  # told at once: it may come back, as deletions do
+    with pytest.raises(RateLimited):  # told at once: it may come back, as deletions do
         await rig.send("", priority=EDIT, method="deleteMessage")
     assert rig.platform.texts().count("answer") == 5
 
 
 async def test_a_refused_edit_holds_up_messages_only_where_they_share_a_limit(rig: Rig) -> None:
     for chat_id in (7, 8, -100):
-        rig.platform.troubles[chat_id] = FloodWait(60.0)
-        with pytest.raises(FloodWait):
+        rig.platform.troubles[chat_id] = RateLimited(60.0)
+        with pytest.raises(RateLimited):
             await rig.send("stream", chat_id, EDIT, method="editMessageText", droppable=True)
     await rig.send("answer", 7)
     await rig.send("elsewhere", 9)
     for chat_id, method in ((7, "editMessageText"), (-100, "sendMessage")):
-        with pytest.raises(FloodWait) as error:
+        with pytest.raises(RateLimited) as error:
             await rig.send("too soon", chat_id, method=method)
         assert error.value.retry_after_s == 60.0
     assert rig.passed_s == 0.0
     assert rig.platform.texts() == ["stream"] * 3 + ["answer", "elsewhere"]
-    assert [rig.sender.pause_s(7, kind) for kind in Kind] == [0.0, 60.0, 60.0]
+    assert [rig.sender.pause_s(7, kind) for kind in CallKind] == [0.0, 60.0, 60.0]
     await asyncio.sleep(60.0)
     await rig.send("the answer over the stream", 7, method="editMessageText")
     assert rig.passed_s == 60.0
 
 
 async def test_decoration_is_dropped_and_never_waited_for(rig: Rig) -> None:
-    rig.platform.troubles[7] = FloodWait(4.0)
-    with pytest.raises(FloodWait):
+    rig.platform.troubles[7] = RateLimited(4.0)
+    with pytest.raises(RateLimited):
         await rig.send("a")
-    with pytest.raises(Dropped):
+    with pytest.raises(LowPriorityDropped):
         await rig.send("", priority=TYPING, method="sendChatAction", droppable=True)
     assert rig.passed_s == 0.0
-    with pytest.raises(Dropped):
+    with pytest.raises(LowPriorityDropped):
         await rig.send("", priority=EDIT, method="editMessageText", droppable=True)
     assert rig.passed_s <= 1.0
     assert rig.platform.texts() == ["a"]
@@ -202,12 +204,12 @@ async def test_a_newer_edit_takes_the_place_of_one_that_waits(rig: Rig) -> None:
     waiting = edit("old")
     await asyncio.sleep(0)
     newer = edit("new")
-    with pytest.raises(Dropped, match="newer"):
+    with pytest.raises(LowPriorityDropped, match="newer"):
         await waiting
     await asyncio.sleep(0)
     assert rig.sender.withdraw("stream:m")
     assert not rig.sender.withdraw("stream:m")
-    with pytest.raises(Dropped):
+    with pytest.raises(LowPriorityDropped):
         await newer
     assert rig.passed_s == 2.5
     assert rig.platform.texts() == ["0", "1"]
@@ -236,7 +238,7 @@ async def test_closed_it_sends_nothing_more(rig: Rig) -> None:
 async def test_the_limits_outlive_a_sender(rig: Rig) -> None:
     await asyncio.gather(*(rig.send(str(n)) for n in range(3)))
     await rig.sender.close()
-    rig.sender = Sender(rig.platform, rig.clock)
+    rig.sender = Sender(rig.platform, rig.clock)  # type: ignore[arg-type]  # a twin of what is used
     await rig.send("next life")
     assert rig.passed_s == 3.0
 
@@ -246,7 +248,7 @@ async def test_a_call_that_hangs_does_not_hold_its_chat_for_ever(rig: Rig) -> No
     hanging = [rig.send(str(n), timeout_s=1000.0) for n in range(3)]
     await asyncio.sleep(0.1)
     rig.platform.takes_s = 0.0
-    with pytest.raises(FloodWait):
+    with pytest.raises(RateLimited):
         await rig.send("soon")
     await asyncio.sleep(3.0)
     await rig.send("after all")

@@ -1,33 +1,43 @@
 """Splitting: what the passages show together is what the flow shows, each within its limit."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.answer.clean import is_unseen
-from agentsup.channels.answer.layout import Flow, lay_out
-from agentsup.channels.answer.markdown import parse
-from agentsup.channels.answer.split import Passage, split, utf16_len
-from agentsup.model.answer import Answer, Code, Span, Style, Table, Text, TextUnit
+from agentsup.channels.text.clean import is_unseen
+from agentsup.channels.text.layout import Flow, lay_out
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.split import Passage, passages, utf16_len
+from agentsup.model.answer import (
+    AnswerBlocks,
+    CodeBlock,
+    Style,
+    Table,
+    TextBlock,
+    TextSpan,
+    TextUnit,
+)
 
-CELLS = st.text("ab 中😀é", max_size=6).map(lambda text: Text(text.strip()))
+CELLS = st.text("ab 中😀é", max_size=6).map(lambda text: TextBlock(text.strip()))
 ATOMS = [*"abc .!?\n\n\t。א", "e\u0301", "😀", "👨‍👩‍👧", "🇩🇪", "\u200b", "long" * 9]
 LINES = st.lists(st.sampled_from(ATOMS), max_size=120).map("".join)
 
 
 @st.composite
-def styled_texts(draw: st.DrawFn) -> Text:
+def styled_texts(draw: st.DrawFn) -> TextBlock:
     text = draw(LINES)
     ends = st.lists(st.integers(0, len(text)), min_size=2, max_size=2, unique=True)
     styles = st.sampled_from([Style.BOLD, Style.CODE, Style.QUOTE])
     spans = []
     for _ in range(draw(st.integers(0, 3)) if text else 0):
         start, end = sorted(draw(ends))
-        spans.append(Span(start, end, draw(styles)))
+        spans.append(TextSpan(start, end, draw(styles)))
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
-    return Text(text, tuple(ordered), heading=draw(st.integers(0, 1)))
+    return TextBlock(text, tuple(ordered), heading=draw(st.integers(0, 1)))
 
 
 @st.composite
@@ -37,11 +47,11 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 answers = st.builds(
-    Answer,
+    AnswerBlocks,
     st.lists(
         st.one_of(
             styled_texts(),
-            st.builds(Code, LINES.map(lambda text: text.strip("\n").rstrip()), st.just("py")),
+            st.builds(CodeBlock, LINES.map(lambda text: text.strip("\n").rstrip()), st.just("py")),
             tables(),
         ),
         max_size=6,
@@ -82,25 +92,27 @@ def check(flow: Flow, found: tuple[Passage, ...], limit: int, unit: TextUnit) ->
 
 
 @given(answers, st.integers(16, 120), st.sampled_from(TextUnit))
-def test_passages_are_the_answer(answer: Answer, limit: int, unit: TextUnit) -> None:
+def test_passages_are_the_answer(answer: AnswerBlocks, limit: int, unit: TextUnit) -> None:
     flow = lay_out(answer)
-    found = split(flow, limit, unit)
+    found = tuple(passages(flow, limit, unit))
     check(flow, found, limit, unit)
-    assert split(flow, limit, unit) == found
+    assert tuple(passages(flow, limit, unit)) == found
 
 
 @given(answers, answers, st.integers(16, 60))
-def test_what_comes_later_changes_nothing_earlier(a: Answer, b: Answer, limit: int) -> None:
-    short, long = lay_out(a), lay_out(Answer(a.blocks + b.blocks))
-    if a.blocks and isinstance(a.blocks[-1], Text) and a.blocks[-1].heading:
+def test_what_comes_later_changes_nothing_earlier(
+    a: AnswerBlocks, b: AnswerBlocks, limit: int
+) -> None:
+    short, long = lay_out(a), lay_out(AnswerBlocks(a.blocks + b.blocks))
+    if a.blocks and isinstance(a.blocks[-1], TextBlock) and a.blocks[-1].heading:
         return  # the rest belongs below it
-    settled = [p for p in split(short, limit) if p.end < len(short.text) - limit - 2]
-    assert list(split(long, limit))[: len(settled)] == settled
+    settled = [p for p in passages(short, limit) if p.end < len(short.text) - limit - 2]
+    assert list(passages(long, limit))[: len(settled)] == settled
 
 
 def texts(source: str, limit: int) -> list[str]:
     flow = lay_out(parse(source))
-    found = split(flow, limit)
+    found = tuple(passages(flow, limit))
     check(flow, found, limit, TextUnit.UTF16)
     return [passage.text for passage in found]
 
@@ -161,22 +173,22 @@ def test_a_character_larger_than_a_message_is_cut_all_the_same() -> None:
 def test_code_that_is_cut_is_code_of_its_language_on_both_sides() -> None:
     source = "```rust\n" + "\n".join(f"let a{n} = {n};" for n in range(10_000)) + "\n```"
     flow = lay_out(parse(source))
-    found = split(flow, 4096)
+    found = tuple(passages(flow, 4096))
     check(flow, found, 4096, TextUnit.UTF16)
     assert "\n".join(passage.text for passage in found) == flow.text
-    assert all(p.spans == (Span(0, len(p.text), Style.PRE, "rust"),) for p in found)
+    assert all(p.spans == (TextSpan(0, len(p.text), Style.PRE, "rust"),) for p in found)
 
 
 def test_rows_come_with_their_header() -> None:
     source = "| name | no |\n|---|--:|\n" + "\n".join(f"| row | {n} |" for n in range(100))
     flow = lay_out(parse(source))
-    found = split(flow, 120)
+    found = tuple(passages(flow, 120))
     check(flow, found, 120, TextUnit.UTF16)
     assert len(found) > 5
     for number, passage in enumerate(found):
         assert passage.text.startswith("name  no\n────  ──\nrow ")
         assert passage.repeated == (len("name  no\n────  ──\n") if number else 0)
-        assert passage.spans == (Span(0, len(passage.text), Style.PRE),)
+        assert passage.spans == (TextSpan(0, len(passage.text), Style.PRE),)
 
 
 def test_a_table_does_not_begin_at_the_foot_of_a_message() -> None:
@@ -186,4 +198,4 @@ def test_a_table_does_not_begin_at_the_foot_of_a_message() -> None:
 
 def test_a_limit_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="16"):
-        split(Flow("x"), 15)
+        tuple(passages(Flow("x"), 15))

@@ -1,5 +1,7 @@
 """When a running answer is shown and which part of it: decided without a clock."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 from typing import Any
 
@@ -7,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.pace import (
-    KEPT_CHARS,
+from agentsup.channels.core.showing.rate_limit import (
+    PREVIEW_CHARS,
     WINDOW_CHARS,
-    Heard,
-    Mode,
-    Pace,
     Progress,
-    Way,
-    Window,
+    RateLimit,
+    StreamMethod,
+    StreamMode,
+    StreamState,
+    TextWindow,
     complete_length,
     draft_id_of,
     next_show_at,
@@ -23,12 +25,14 @@ from agentsup.channels.pace import (
 )
 from agentsup.channels.telegram import render
 
-LIVE = Pace(Mode.LIVE, interval_s=2.0, min_chars=200, idle_s=0.8)
-BUFFERED = Pace(Mode.BUFFERED, interval_s=2.0, min_chars=200, idle_s=0.8)
+LIVE = RateLimit(StreamMode.LIVE, interval_s=2.0, min_chars=200, idle_s=0.8)
+BUFFERED = RateLimit(StreamMode.BUFFERED, interval_s=2.0, min_chars=200, idle_s=0.8)
 
 
-def heard(length: int, *, first: float = 10.0, last: float = 10.0, complete: int = 0) -> Heard:
-    return Heard(length, complete, first, last)
+def heard(
+    length: int, *, first: float = 10.0, last: float = 10.0, complete: int = 0
+) -> StreamState:
+    return StreamState(length, complete, first, last)
 
 
 # -- when ------------------------------------------------------------------------------------------
@@ -45,7 +49,7 @@ def heard(length: int, *, first: float = 10.0, last: float = 10.0, complete: int
     ],
 )
 def test_the_first_text_is_shown_when_there_is_enough_or_a_pause(
-    what: Heard, at: float | None
+    what: StreamState, at: float | None
 ) -> None:
     assert next_show_at(what, Progress(), LIVE) == (None if at is None else pytest.approx(at))
 
@@ -59,8 +63,8 @@ def test_more_text_waits_for_the_interval_and_nothing_new_for_ever() -> None:
 
 def test_a_preview_that_fades_is_shown_again_and_a_message_is_not() -> None:
     private: dict[str, Any] = {"interval_s": 2.0, "min_chars": 200, "idle_ms": 800, "group": False}
-    draft = Pace.of(Mode.LIVE, Way.DRAFT, **private)
-    edit = Pace.of(Mode.LIVE, Way.EDIT, **private)
+    draft = RateLimit.of(StreamMode.LIVE, StreamMethod.DRAFT, **private)
+    edit = RateLimit.of(StreamMode.LIVE, StreamMethod.EDIT, **private)
     shown = Progress().shown(10, 10.0)
     assert next_show_at(heard(10), shown, draft) == 30.0
     assert next_show_at(heard(10), shown, edit) is None
@@ -68,7 +72,7 @@ def test_a_preview_that_fades_is_shown_again_and_a_message_is_not() -> None:
 
 
 def test_off_shows_nothing_and_buffered_shows_paragraphs() -> None:
-    off = Pace(Mode.OFF, 2.0, 200, 0.8)
+    off = RateLimit(StreamMode.OFF, 2.0, 200, 0.8)
     assert next_show_at(heard(5_000), Progress(), off) is None
     assert next_show_at(heard(5_000), Progress(), BUFFERED) is None
     assert next_show_at(heard(500, last=11.0, complete=40), Progress(), BUFFERED) == 11.0
@@ -91,21 +95,25 @@ def test_long_streams_slow_down_to_a_limit_and_groups_begin_slower() -> None:
     assert gaps == sorted(gaps)
     assert gaps[-1] == LIVE.interval_cap_s
     wanted: dict[str, Any] = {"interval_s": 0.1, "min_chars": 1, "idle_ms": 100}
-    assert Pace.of(Mode.LIVE, Way.EDIT, group=True, **wanted).interval_s == 3.0
-    assert Pace.of(Mode.LIVE, Way.DRAFT, group=False, **wanted).interval_s == 0.5
-    slow = Pace.of(Mode.LIVE, Way.EDIT, group=False, interval_s=60, min_chars=1, idle_ms=1)
+    assert RateLimit.of(StreamMode.LIVE, StreamMethod.EDIT, group=True, **wanted).interval_s == 3.0
+    assert (
+        RateLimit.of(StreamMode.LIVE, StreamMethod.DRAFT, group=False, **wanted).interval_s == 0.5
+    )
+    slow = RateLimit.of(
+        StreamMode.LIVE, StreamMethod.EDIT, group=False, interval_s=60, min_chars=1, idle_ms=1
+    )
     assert slow.gap_s(1_000) == 60.0, "what the settings ask for is never undercut"
 
 
 @given(
     deltas=st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(1, 400)), min_size=1, max_size=40),
-    mode=st.sampled_from([Mode.LIVE, Mode.BUFFERED]),
+    mode=st.sampled_from([StreamMode.LIVE, StreamMode.BUFFERED]),
 )
 def test_sends_keep_their_distance_and_all_text_is_shown_in_the_end(
-    deltas: list[tuple[float, int]], mode: Mode
+    deltas: list[tuple[float, int]], mode: StreamMode
 ) -> None:
-    pace = Pace(mode, interval_s=2.0, min_chars=200, idle_s=0.8)
-    now, text, progress, sent = 0.0, Heard(), Progress(), list[float]()
+    pace = RateLimit(mode, interval_s=2.0, min_chars=200, idle_s=0.8)
+    now, text, progress, sent = 0.0, StreamState(), Progress(), list[float]()
 
     def catch_up(until: float) -> None:
         nonlocal progress
@@ -148,17 +156,17 @@ def test_paragraphs_and_whole_code_blocks_are_complete() -> None:
 def test_a_window_stays_until_it_is_full_and_moves_by_whole_paragraphs() -> None:
     paragraphs = [f"{number} " + "word " * 40 for number in range(40)]
     text = "\n\n".join(paragraphs)
-    assert Window().moved(text[:WINDOW_CHARS]) == Window()
-    moved = Window().moved(text)
+    assert TextWindow().moved(text[:WINDOW_CHARS]) == TextWindow()
+    moved = TextWindow().moved(text)
     rest = text[moved.start :]
     assert rest in {"\n\n".join(paragraphs[n:]) for n in range(40)}
-    assert KEPT_CHARS <= len(rest) <= 2 * KEPT_CHARS
+    assert PREVIEW_CHARS <= len(rest) <= 2 * PREVIEW_CHARS
     assert moved.markdown(rest).startswith("…\n\n")
 
 
 def test_in_a_long_code_block_the_window_is_code_too() -> None:
     text = "Look:\n\n```python\n" + "\n".join(f"line_{n} = {n}" for n in range(400))
-    moved = Window().moved(text)
+    moved = TextWindow().moved(text)
     assert moved.fence == "```python"
     piece = render.render_partial(moved.markdown(text[moved.start :]))
     assert piece is not None
@@ -168,7 +176,7 @@ def test_in_a_long_code_block_the_window_is_code_too() -> None:
 
 @given(st.lists(st.text("ab \n`~#", max_size=600), max_size=25))
 def test_whatever_comes_the_view_is_the_newest_text_and_fits(chunks: list[str]) -> None:
-    text, window = "", Window()
+    text, window = "", TextWindow()
     for chunk in chunks:
         text += chunk
         window = window.moved(text[window.start :], most=500, keep=100)

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.telegram.access import Reason, may, named, remedy
-from agentsup.channels.telegram.event import Event, EventKind, Malformed, Me, read
+from agentsup.channels.core.receiving.gate import AccessReason
+from agentsup.channels.core.receiving.raw import Malformed
+from agentsup.channels.telegram.access import may, named, remedy
+from agentsup.channels.telegram.event import BotUser, UpdateEvent, UpdateKind, read
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal, PrincipalKind
 
-ME = Me(777, "bob_bot")
+ME = BotUser(777, "bob_bot")
 ANN, EVE, TEAM, OTHERS = 11, 12, -100, -200
 SPEC = AgentSpec(name="bob", allowed_user_ids=(ANN,), allowed_group_ids=(TEAM,))
 
@@ -40,7 +42,7 @@ def message(chat_id: int, sender: int | None, text: str = "hi", **more: Any) -> 
     return found
 
 
-def verdict_of(update: dict[str, Any], spec: AgentSpec = SPEC) -> Reason:
+def verdict_of(update: dict[str, Any], spec: AgentSpec = SPEC) -> AccessReason:
     return may(read({"update_id": 1, **update}, ME), spec, people).reason
 
 
@@ -54,48 +56,51 @@ REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob
 @pytest.mark.parametrize(
     "update, reason",
     [
-        ({"message": message(ANN, ANN)}, Reason.ALLOWED),
-        ({"edited_message": message(ANN, ANN, edit_date=1)}, Reason.ALLOWED),
-        ({"message": message(EVE, EVE)}, Reason.STRANGER),
-        ({"edited_message": message(EVE, EVE, edit_date=1)}, Reason.STRANGER),
-        ({"message": message(TEAM, ANN)}, Reason.NOT_ADDRESSED),
-        ({"message": message(TEAM, ANN, "@bob_bot x", entities=MENTION)}, Reason.ALLOWED),
-        ({"message": message(TEAM, ANN, "@BOB_BOT x", entities=MENTION)}, Reason.ALLOWED),
-        ({"message": message(TEAM, ANN, "@bob_bot x")}, Reason.NOT_ADDRESSED),
-        ({"message": message(TEAM, ANN, "yes", reply_to_message=REPLY)}, Reason.ALLOWED),
-        ({"message": message(TEAM, ANN, "/ping@bob_bot", entities=COMMAND)}, Reason.ALLOWED),
-        ({"message": message(TEAM, ANN, "/ping@bob_bo2", entities=COMMAND)}, Reason.NOT_ADDRESSED),
+        ({"message": message(ANN, ANN)}, AccessReason.ALLOWED),
+        ({"edited_message": message(ANN, ANN, edit_date=1)}, AccessReason.ALLOWED),
+        ({"message": message(EVE, EVE)}, AccessReason.STRANGER),
+        ({"edited_message": message(EVE, EVE, edit_date=1)}, AccessReason.STRANGER),
+        ({"message": message(TEAM, ANN)}, AccessReason.NOT_ADDRESSED),
+        ({"message": message(TEAM, ANN, "@bob_bot x", entities=MENTION)}, AccessReason.ALLOWED),
+        ({"message": message(TEAM, ANN, "@BOB_BOT x", entities=MENTION)}, AccessReason.ALLOWED),
+        ({"message": message(TEAM, ANN, "@bob_bot x")}, AccessReason.NOT_ADDRESSED),
+        ({"message": message(TEAM, ANN, "yes", reply_to_message=REPLY)}, AccessReason.ALLOWED),
+        ({"message": message(TEAM, ANN, "/ping@bob_bot", entities=COMMAND)}, AccessReason.ALLOWED),
+        (
+            {"message": message(TEAM, ANN, "/ping@bob_bo2", entities=COMMAND)},
+            AccessReason.NOT_ADDRESSED,
+        ),
         (
             {
                 "message": message(
                     TEAM, ANN, "/ping@bob_bo2", entities=COMMAND, reply_to_message=REPLY
                 )
             },
-            Reason.NOT_ADDRESSED,
+            AccessReason.NOT_ADDRESSED,
         ),
-        ({"message": message(TEAM, EVE, "@bob_bot x", entities=MENTION)}, Reason.STRANGER),
-        ({"message": message(OTHERS, ANN, "@bob_bot x", entities=MENTION)}, Reason.GROUP),
-        ({"message": message(TEAM, None, "@bob_bot x", entities=MENTION)}, Reason.NO_PERSON),
+        ({"message": message(TEAM, EVE, "@bob_bot x", entities=MENTION)}, AccessReason.STRANGER),
+        ({"message": message(OTHERS, ANN, "@bob_bot x", entities=MENTION)}, AccessReason.GROUP),
+        ({"message": message(TEAM, None, "@bob_bot x", entities=MENTION)}, AccessReason.NO_PERSON),
         (
             {"message": message(TEAM, ANN, entities=MENTION, sender_chat=chat(TEAM))},
-            Reason.NO_PERSON,
+            AccessReason.NO_PERSON,
         ),
-        ({"channel_post": message(TEAM, None)}, Reason.NOT_FOR_US),
-        ({"channel_post": message(TEAM, ANN)}, Reason.NOT_FOR_US),
-        ({"inline_query": {"id": "1", "from": user(ANN)}}, Reason.NOT_FOR_US),
+        ({"channel_post": message(TEAM, None)}, AccessReason.NOT_FOR_US),
+        ({"channel_post": message(TEAM, ANN)}, AccessReason.NOT_FOR_US),
+        ({"inline_query": {"id": "1", "from": user(ANN)}}, AccessReason.NOT_FOR_US),
         (
             {"callback_query": {"id": "1", "from": user(ANN), "message": message(TEAM, 777)}},
-            Reason.ALLOWED,
+            AccessReason.ALLOWED,
         ),
         (
             {"callback_query": {"id": "1", "from": user(EVE), "message": message(TEAM, 777)}},
-            Reason.STRANGER,
+            AccessReason.STRANGER,
         ),
         (
             {"callback_query": {"id": "1", "from": user(ANN), "message": message(OTHERS, 777)}},
-            Reason.GROUP,
+            AccessReason.GROUP,
         ),
-        ({"callback_query": {"id": "1", "from": user(ANN)}}, Reason.NOT_FOR_US),
+        ({"callback_query": {"id": "1", "from": user(ANN)}}, AccessReason.NOT_FOR_US),
         (
             {
                 "message_reaction": {
@@ -106,7 +111,7 @@ REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob
                     "new_reaction": [{"type": "emoji", "emoji": "👍"}],
                 }
             },
-            Reason.STRANGER,
+            AccessReason.STRANGER,
         ),
         (
             {
@@ -118,11 +123,11 @@ REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob
                     "new_reaction": [],
                 }
             },
-            Reason.NO_PERSON,
+            AccessReason.NO_PERSON,
         ),
     ],
 )
-def test_who_may_what(update: dict[str, Any], reason: Reason) -> None:
+def test_who_may_what(update: dict[str, Any], reason: AccessReason) -> None:
     assert verdict_of(update) is reason
 
 
@@ -130,16 +135,16 @@ def test_a_free_group_hears_everything_but_what_names_another_bot() -> None:
     spec = AgentSpec(
         name="bob", allowed_user_ids=(ANN,), allowed_group_ids=(TEAM,), group_mention_only=False
     )
-    assert verdict_of({"message": message(TEAM, ANN)}, spec) is Reason.ALLOWED
+    assert verdict_of({"message": message(TEAM, ANN)}, spec) is AccessReason.ALLOWED
     other = message(TEAM, ANN, "/ping@bob_bo2", entities=COMMAND)
-    assert verdict_of({"message": other}, spec) is Reason.NOT_ADDRESSED
-    assert verdict_of({"message": message(TEAM, EVE)}, spec) is Reason.STRANGER
+    assert verdict_of({"message": other}, spec) is AccessReason.NOT_ADDRESSED
+    assert verdict_of({"message": message(TEAM, EVE)}, spec) is AccessReason.STRANGER
 
 
 def test_a_bot_is_nobody() -> None:
     update = message(ANN, None)
     update["from"] = user(ANN) | {"is_bot": True}
-    assert verdict_of({"message": update}) is Reason.NO_PERSON
+    assert verdict_of({"message": update}) is AccessReason.NO_PERSON
 
 
 def test_how_to_let_somebody_in_is_told_with_the_ids() -> None:
@@ -166,9 +171,9 @@ def test_people_without_a_name_of_ours_have_the_one_they_show() -> None:
 
 ids = st.sampled_from([ANN, EVE, TEAM, OTHERS, 777, 1087968824, 0, 13])
 events = st.builds(
-    Event,
+    UpdateEvent,
     update_id=st.just(1),
-    kind=st.sampled_from(EventKind),
+    kind=st.sampled_from(UpdateKind),
     chat_id=st.none() | ids,
     chat_type=st.sampled_from(["private", "group", "supergroup", "channel", "", "new"]),
     topic_id=st.none() | st.just(4),
@@ -184,7 +189,7 @@ events = st.builds(
 
 @given(events, st.booleans())
 def test_nobody_but_known_people_in_allowed_places_is_let_through(
-    event: Event, mention_only: bool
+    event: UpdateEvent, mention_only: bool
 ) -> None:
     spec = AgentSpec(
         name="bob",
@@ -195,7 +200,7 @@ def test_nobody_but_known_people_in_allowed_places_is_let_through(
     verdict = may(event, spec, people)
     if not verdict.allowed:
         assert verdict.principal is None
-        assert verdict.reason is not Reason.ALLOWED
+        assert verdict.reason is not AccessReason.ALLOWED
         return
     assert event.user_id == ANN
     assert not event.is_bot
@@ -205,7 +210,7 @@ def test_nobody_but_known_people_in_allowed_places_is_let_through(
     else:
         assert event.chat_id == TEAM
         assert event.chat_type in {"group", "supergroup"}
-        if event.kind in {EventKind.MESSAGE, EventKind.EDITED}:
+        if event.kind in {UpdateKind.MESSAGE, UpdateKind.EDITED}:
             assert not event.misaddressed
             assert event.addressed or not mention_only
 

@@ -7,16 +7,21 @@ from typing import Any
 import pytest
 
 from agentsup.catalogue import words
-from agentsup.channels.received import safe_name
-from agentsup.channels.report import ChannelState
-from agentsup.channels.telegram import compose, place
-from agentsup.channels.telegram.errors import FateUnknown, FloodWait, PollConflict
-from agentsup.channels.telegram.event import Attachment, EventKind, Malformed, Me, read
-from agentsup.channels.telegram.place import Place
+from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
+from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.files.inbox_files import safe_name
+from agentsup.channels.core.receiving.raw import Malformed
+from agentsup.channels.core.receiving.rows import ReceivedRow
+from agentsup.channels.core.receiving.texts import late_notice
+from agentsup.channels.core.report import ChannelState
+from agentsup.channels.telegram import address, texts
+from agentsup.channels.telegram.address import ChatAddress
+from agentsup.channels.telegram.errors import PollConflict
+from agentsup.channels.telegram.event import BotUser, UpdateKind, read
 from agentsup.channels.telegram.poll import judge, second_poller
-from agentsup.channels.telegram.updates import SILENCE_MS, Offset, Row
+from agentsup.channels.telegram.received import SILENCE_MS, Offset, ledger_id, row_owner
 
-ME = Me(777, "bob_bot")
+ME = BotUser(777, "bob_bot")
 
 
 def message(text: str = "", **more: Any) -> dict[str, Any]:
@@ -35,28 +40,26 @@ def message(text: str = "", **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["5", "-100200300", "5/7", "-1001234567890/12"])
 def test_a_place_is_its_name(name: str) -> None:
-    assert place.parse(name).conversation == name
+    assert address.parse(name).conversation == name
 
 
 @pytest.mark.parametrize("name", ["", "0", "a", "5/", "5/0", "5/-1", "05", "5/7/9", " 5", "٥"])
 def test_other_names_are_no_places(name: str) -> None:
     with pytest.raises(ValueError, match="no Telegram chat"):
-        place.parse(name)
+        address.parse(name)
 
 
-def test_a_place_addresses_calls() -> None:
-    assert Place(-5, 7).fields == {"chat_id": -5, "message_thread_id": 7}
-    assert Place(5).fields == {"chat_id": 5}
-    assert Place(5).is_private
-    assert not Place(-5).is_private
+def test_a_place_is_private_or_a_group() -> None:
+    assert ChatAddress(5).is_private
+    assert not ChatAddress(-5).is_private
 
 
 def test_a_text_is_read() -> None:
     event = read(message("hello"), ME)
-    assert (event.kind, event.text, event.user_name) == (EventKind.MESSAGE, "hello", "Ann")
+    assert (event.kind, event.text, event.user_name) == (UpdateKind.MESSAGE, "hello", "Ann")
     assert event.language == "de"
     assert event.at == 1_700_000_000_000
-    assert event.place == Place(11)
+    assert event.address == ChatAddress(11)
 
 
 def test_only_a_topic_is_a_topic() -> None:
@@ -129,41 +132,41 @@ def test_files_and_other_content() -> None:
 
 
 def test_the_address_is_not_part_of_what_is_said() -> None:
-    assert compose.said([read(message("@Bob_Bot, do it"), ME)], "bob_bot") == "do it"
-    assert compose.said([read(message("ask @bob_bot"), ME)], "bob_bot") == "ask @bob_bot"
-    assert compose.said([read(message("@bob_bottle"), ME)], "bob_bot") == "@bob_bottle"
+    assert texts.said([read(message("@Bob_Bot, do it"), ME)], "bob_bot") == "do it"
+    assert texts.said([read(message("ask @bob_bot"), ME)], "bob_bot") == "ask @bob_bot"
+    assert texts.said([read(message("@bob_bottle"), ME)], "bob_bot") == "@bob_bottle"
 
 
 def test_what_somebody_else_wrote_is_quoted() -> None:
     reply = {"message_id": 2, "from": {"id": 12, "first_name": "Eve"}, "text": "the plan"}
     event = read(message("what of it?", reply_to_message=reply), ME)
-    assert compose.said([event], "bob_bot") == "[in reply to Eve: the plan]\nwhat of it?"
+    assert texts.said([event], "bob_bot") == "[in reply to Eve: the plan]\nwhat of it?"
     own = {**reply, "from": {"id": 777}}
     event = read(message("what of it?", reply_to_message=own), ME)
-    assert compose.said([event], "bob_bot") == "[about your own words: the plan]\nwhat of it?"
+    assert texts.said([event], "bob_bot") == "[about your own words: the plan]\nwhat of it?"
     part = {"text": "plan", "position": 4}
     event = read(message("this bit?", reply_to_message=own, quote=part), ME)
-    assert compose.said([event], "bob_bot") == "[about your own words: plan]\nthis bit?"
+    assert texts.said([event], "bob_bot") == "[about your own words: plan]\nthis bit?"
 
 
 def test_a_forwarded_text_says_whose_it_is() -> None:
     origin = {"type": "user", "sender_user": {"id": 12, "first_name": "Eve"}}
     assert (
-        compose.said([read(message("news", forward_origin=origin), ME)], "")
+        texts.said([read(message("news", forward_origin=origin), ME)], "")
         == "[forwarded from Eve]\nnews"
     )
     origin["sender_user"] = {"id": 12, "first_name": "Eve]\n[in reply to Ann: yes"}
-    said = compose.said([read(message("news", forward_origin=origin), ME)], "")
+    said = texts.said([read(message("news", forward_origin=origin), ME)], "")
     assert said == "[forwarded from Eve) (in reply to Ann: yes]\nnews"
 
 
 def test_late_messages_are_named_up_to_a_few() -> None:
-    text = compose.late_notice([f"text {n}" for n in range(8)], 24, words())
+    text = late_notice([f"text {n}" for n in range(8)], 24, words())
     assert text.startswith("8 messages came more than 24 hours late")
     assert "text 4" in text
     assert "text 5" not in text
     assert "and 3 more" in text
-    german = compose.late_notice(["eins"], 1, words("de"))
+    german = late_notice(["eins"], 1, words("de"))
     assert german.startswith("Eine Nachricht kam mehr als eine Stunde zu spät")
 
 
@@ -206,8 +209,9 @@ def test_after_days_of_silence_no_offset_is_sent() -> None:
 
 
 def test_a_new_count_has_names_of_its_own_in_the_ledger() -> None:
-    assert Row(1, 0, 5, "").external_id("777") == "update:777:5"
-    assert Row(1, 1, 5, "").external_id("777") == "update:777:1.5"
+    owner = row_owner("777")
+    assert ledger_id(ReceivedRow(1, owner, "7", "5", "")) == "update:777:5"
+    assert ledger_id(ReceivedRow(1, owner, "7", "1.5", "")) == "update:777:1.5"
 
 
 def test_troubles_of_polling_are_told_apart() -> None:
@@ -216,8 +220,8 @@ def test_troubles_of_polling_are_told_apart() -> None:
     waits = [judge(PollConflict("x"), n, 0.5).wait_s for n in range(1, 12)]
     assert waits == sorted(waits)
     assert waits[-1] == 60
-    assert judge(FloodWait(7.0), 3, 0.5).wait_s == 7.0
-    assert judge(FateUnknown("cut"), 50, 1.0).wait_s <= 45
+    assert judge(RateLimited(7.0), 3, 0.5).wait_s == 7.0
+    assert judge(OutcomeUnknown("cut"), 50, 1.0).wait_s <= 45
 
 
 def test_the_second_poller_is_named() -> None:

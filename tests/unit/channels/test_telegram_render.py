@@ -1,26 +1,30 @@
 """Answers as Telegram's messages: limits, entities, white space, previews."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentsup.channels.answer.clean import is_unseen
-from agentsup.channels.answer.layout import lay_out
-from agentsup.channels.answer.markdown import parse
 from agentsup.channels.telegram.render import (
     MAX_ENTITIES,
     Piece,
-    keyboard,
-    plain,
     render,
     render_answer,
     render_partial,
-    utf16_len,
 )
-from agentsup.model.answer import Answer, Button, Buttons, FileRef, Span, Style, Text
-from agentsup.model.errors import BadRequest
+from agentsup.channels.text.clean import is_unseen
+from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.markdown import parse
+from agentsup.channels.text.split import utf16_len
+from agentsup.model.answer import (
+    AnswerBlocks,
+    Style,
+    TextBlock,
+    TextSpan,
+)
 
 TYPES = {
     "bold",
@@ -226,12 +230,16 @@ def test_arguments_of_entities() -> None:
 
 
 def test_a_spoiler_of_a_block_is_one() -> None:
-    (piece,) = render_answer(Answer((Text("it was him", (Span(7, 10, Style.SPOILER),)),)))
+    (piece,) = render_answer(
+        AnswerBlocks((TextBlock("it was him", (TextSpan(7, 10, Style.SPOILER),)),))
+    )
     assert piece.entities == ({"type": "spoiler", "offset": 7, "length": 3},)
 
 
 def test_blocks_made_by_hand_are_made_safe_too() -> None:
-    (piece,) = render_answer(Answer((Text("a\x00b\ud83d", (Span(2, 3, Style.BOLD),)),)))
+    (piece,) = render_answer(
+        AnswerBlocks((TextBlock("a\x00b\ud83d", (TextSpan(2, 3, Style.BOLD),)),))
+    )
     check(piece, 4096)
     assert piece == Piece("a\ufffdb\ufffd", ({"type": "bold", "offset": 2, "length": 1},))
 
@@ -314,20 +322,3 @@ def test_fields() -> None:
     assert piece.caption_fields() == {"caption": "a b", "caption_entities": [bold]}
     assert render("a")[0].fields() == {"text": "a"}
     assert render("a")[0].caption_fields() == {"caption": "a"}
-    assert plain(piece) == "a b"
-
-
-def test_files_and_buttons_are_no_text() -> None:
-    buttons = Buttons(((Button("Yes", "y"), Button("Site", url="https://x.y")), ()))
-    assert render_answer(Answer((FileRef("a.txt"), buttons))) == ()
-    assert keyboard(buttons) == {
-        "inline_keyboard": [
-            [{"text": "Yes", "callback_data": "y"}, {"text": "Site", "url": "https://x.y"}]
-        ]
-    }
-
-
-def test_a_button_carries_64_bytes_at_most() -> None:
-    assert keyboard(Buttons(((Button("a", "é" * 32),),)))["inline_keyboard"]
-    with pytest.raises(BadRequest, match="64"):
-        keyboard(Buttons(((Button("a", "é" * 32 + "x"),),)))

@@ -1,14 +1,16 @@
 """Editing agents.json keeps what a person wrote, and writes nothing that would be wrong."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
 import pytest
 
-from agentsup.cli import agents_edit
-from agentsup.cli.agents_edit import change_file, listed, with_entry, without_entry
-from agentsup.cli.failure import Failed
-from agentsup.cli.home_files import create_home
+from agentsup.cli.commands import agents_edit
+from agentsup.cli.commands.agents_edit import change_file, listed, with_entry, without_entry
+from agentsup.cli.commands.home_files import create_home
+from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.home import Home
 
 ODD = '{\n    "agents": [\n        {"name": "a",   "slots": 2},\n\n        { "name": "b" }\n    ]\n}\n'
@@ -50,13 +52,13 @@ def test_removing_one_leaves_the_other_as_it_was_written(name: str) -> None:
     "change, said",
     [
         (lambda t: with_entry(t, {"name": "A"}), "already"),
-        (lambda t: with_entry(t, {"name": "../x"}), "safe path"),
+        (lambda t: with_entry(t, {"name": "../x"}), "may have letters"),
         (lambda t: without_entry(t, "main"), "can't be removed"),
         (lambda t: without_entry(t, "aa"), "did you mean 'a'"),
     ],
 )
 def test_refusals_say_why(change: object, said: str) -> None:
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(CommandFailed, match=said):
         change(ODD)  # type: ignore[operator]  # a lambda of the table
 
 
@@ -78,15 +80,47 @@ def test_the_old_file_is_kept_and_the_mode_stays(home: Home) -> None:
 
 def test_a_change_that_would_be_wrong_writes_nothing(home: Home) -> None:
     before = home.agents_json.read_bytes()
-    with pytest.raises(Failed, match=r"nothing was written.*engin.*did you mean 'engine'"):
+    with pytest.raises(CommandFailed, match=r"nothing was written.*engin.*did you mean 'engine'"):
         change_file(home, lambda text: with_entry(text, {"name": "new", "engin": "auto"}))
     assert home.agents_json.read_bytes() == before
     assert not home.backups.exists()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": ["nope"]},
+        {"role": "nobody"},
+        {"engine": "scripted", "engine_options": {"script": "gone.yaml"}},
+        {"engine": "foo"},
+    ],
+)
+def test_what_would_not_be_applied_is_not_written(home: Home, more: dict[str, object]) -> None:
+    before = home.agents_json.read_bytes()
+    with pytest.raises(CommandFailed, match="nothing was written"):
+        change_file(home, lambda text: with_entry(text, {"name": "new", **more}))
+    assert home.agents_json.read_bytes() == before
+
+
+def test_what_was_wrong_before_keeps_nobody_from_another_change(home: Home) -> None:
+    text = '[{"name": "a", "tools": ["nope"]}, {"name": "b", "role": "nobody"}]'
+    home.agents_json.write_text(text)
+    change_file(home, lambda text: without_entry(text, "b"))
+    change_file(home, lambda text: with_entry(text, {"name": "c"}))
+    assert listed(home.agents_json.read_text()).names == ["a", "c"]
+
+
+def test_a_file_that_vanished_is_not_begun_anew(home: Home) -> None:
+    home.applied.mkdir()
+    home.agents_json.rename(home.applied / home.agents_json.name)
+    with pytest.raises(CommandFailed, match="the file is gone"):
+        change_file(home, lambda text: with_entry(text, {"name": "new"}))
+    assert not home.agents_json.exists()
+
+
 def test_a_file_that_is_wrong_already_is_left_alone(home: Home) -> None:
     home.agents_json.write_text('[{"name": "a"')
-    with pytest.raises(Failed, match="not right as it stands"):
+    with pytest.raises(CommandFailed, match="has an error"):
         change_file(home, lambda text: with_entry(text, {"name": "new"}))
     assert home.agents_json.read_text() == '[{"name": "a"'
 
@@ -96,7 +130,7 @@ def test_a_file_changed_meanwhile_is_not_overwritten(home: Home) -> None:
         home.agents_json.write_text('[{"name": "theirs"}]')
         return with_entry(text, {"name": "mine"})
 
-    with pytest.raises(Failed, match="changed meanwhile"):
+    with pytest.raises(CommandFailed, match="changed meanwhile"):
         change_file(home, change)
     assert home.agents_json.read_text() == '[{"name": "theirs"}]'
 
@@ -117,6 +151,6 @@ def test_a_linked_file_stays_a_link(home: Home, tmp_path: Path) -> None:
 
 
 def test_without_a_home_nothing_is_made(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="agentsup init"):
+    with pytest.raises(CommandFailed, match="agentsup init"):
         change_file(Home(tmp_path / "none"), lambda text: text)
     assert agents_edit.EMPTY == "[]\n"

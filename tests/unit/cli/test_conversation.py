@@ -1,18 +1,21 @@
 """What a chat client makes of frames: nothing lost, nothing doubled, questions answered by number."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
 import pytest
 
-from agentsup.cli.chat.conversation import Conversation, HelloRefused, Kind, Shown
+from agentsup.cli.chat.conversation import ChatState, HelloRefused
 from agentsup.cli.chat.lines import line_of
 from agentsup.cli.chat.painter import Painter
+from agentsup.cli.chat.shown import ShownItem, ShownKind
 
 
-def conversation() -> Conversation:
+def conversation() -> ChatState:
     numbers = itertools.count(1)
-    talk = Conversation("main", "local", lambda: f"say_{next(numbers)}")
+    talk = ChatState("main", "local", lambda: f"say_{next(numbers)}")
     talk.take(welcome(10))
     return talk
 
@@ -34,12 +37,12 @@ def accepted(say_id: str, message_id: str = "m1", **more: Any) -> dict[str, Any]
     return {"type": "accepted", "id": say_id, "message_id": message_id, "position": 0, **more}
 
 
-def kinds(shown: list[Shown]) -> list[Kind]:
+def kinds(shown: list[ShownItem]) -> list[ShownKind]:
     return [one.kind for one in shown]
 
 
 def test_the_first_hello_asks_for_history_and_the_next_resumes() -> None:
-    talk = Conversation("main", "local", lambda: "say_1")
+    talk = ChatState("main", "local", lambda: "say_1")
     assert "after" not in talk.hello()
     talk.take(welcome(10))
     talk.take(out(12, "answer", "hi"))
@@ -57,7 +60,7 @@ def test_a_text_is_pending_until_confirmed_and_is_sent_again_under_its_id() -> N
 
 def test_an_event_seen_twice_counts_once() -> None:
     talk = conversation()
-    assert kinds(talk.take(out(11, "answer", "hi"))) == [Kind.ANSWER]
+    assert kinds(talk.take(out(11, "answer", "hi"))) == [ShownKind.ANSWER]
     assert talk.take(out(11, "answer", "hi")) == []
     assert talk.take(out(9, "answer", "old")) == []
 
@@ -79,14 +82,14 @@ def test_my_own_text_is_not_echoed_and_another_clients_is(event_first: bool) -> 
     for step in steps if event_first else reversed(steps):
         assert talk.take(step) == []
     (other,) = talk.take(event(12, "chat.in", "m2", text="theirs", **{"from": "anna"}))
-    assert (other.kind, other.who, other.text) == (Kind.PERSON, "anna", "theirs")
+    assert (other.kind, other.who, other.text) == (ShownKind.PERSON, "anna", "theirs")
 
 
 def test_a_corrected_text_is_shown_as_it_is_now() -> None:
     talk = conversation()
     edited = event(12, "chat.edited", "m2", text="the red one", **{"from": "anna"})
     (shown,) = talk.take(edited)
-    assert (shown.kind, shown.who, shown.text) == (Kind.CORRECTED, "anna", "the red one")
+    assert (shown.kind, shown.who, shown.text) == (ShownKind.CORRECTED, "anna", "the red one")
     assert line_of(shown) == "anna (corrected): the red one"
     lines: list[str] = []
     Painter(lines.append, lambda: 80, plain=True).show(shown)
@@ -160,7 +163,7 @@ def test_a_refused_text_is_told_and_dropped_but_not_where_the_daemon_is_going() 
 
 
 def test_a_refused_hello_ends_it() -> None:
-    talk = Conversation("mian", "local", lambda: "say_1")
+    talk = ChatState("mian", "local", lambda: "say_1")
     with pytest.raises(HelloRefused, match="did you mean"):
         talk.take(
             {"type": "error", "id": "", "problem": {"detail": "no agent; did you mean main?"}}
@@ -172,23 +175,23 @@ def test_another_store_is_told_and_texts_are_sent_again() -> None:
     talk.take(accepted(talk.say("one")["id"]))
     frame = talk.say("two")
     shown = talk.take(welcome(2, reset=True, history=[]))
-    assert Kind.NOTICE in kinds(shown)
+    assert ShownKind.NOTICE in kinds(shown)
     assert not talk.awaited
     assert list(talk.unsent()) == [frame]
     assert talk.seq == 2
 
 
 def test_history_is_old_and_awaits_nothing() -> None:
-    talk = Conversation("main", "local", lambda: "say_1")
+    talk = ChatState("main", "local", lambda: "say_1")
     history = [
         event(1, "chat.in", text="hi")["event"],
         out(2, "answer", "hello")["event"],
     ]
     shown = talk.take(welcome(5, history=history))
     assert [(one.kind, one.old) for one in shown] == [
-        (Kind.PERSON, True),
-        (Kind.ANSWER, True),
-        (Kind.WELCOME, False),
+        (ShownKind.PERSON, True),
+        (ShownKind.ANSWER, True),
+        (ShownKind.WELCOME, False),
     ]
     assert talk.seq == 5
 
@@ -204,11 +207,11 @@ def test_a_quiet_command_is_for_the_client() -> None:
     frame = talk.say("/help", quiet=True)
     assert talk.unconfirmed == []
     (shown,) = talk.take({"type": "reply", "id": frame["id"], "text": "/new …", "ok": True})
-    assert shown.kind is Kind.COMMANDS
+    assert shown.kind is ShownKind.COMMANDS
     (loud,) = talk.take(
         {"type": "reply", "id": talk.say("/help")["id"], "text": "/new", "ok": True}
     )
-    assert loud.kind is Kind.REPLY
+    assert loud.kind is ShownKind.HELP
 
 
 def test_unknown_frames_of_a_later_version_are_ignored() -> None:
@@ -220,16 +223,35 @@ def test_unknown_frames_of_a_later_version_are_ignored() -> None:
 
 def test_what_runs_already_is_shown_with_the_welcome() -> None:
     """To who opens a chat midway, and to who comes back: else what follows is no part of it."""
-    talk = Conversation("main", "local", lambda: "say_1")
+    talk = ChatState("main", "local", lambda: "say_1")
     running = {"message_id": "m1", "text": "1 2 ", "shortened": False, "tools": []}
     shown = talk.take(welcome(10, live=[running]))
-    assert kinds(shown) == [Kind.WELCOME, Kind.PICTURE]
+    assert kinds(shown) == [ShownKind.WELCOME, ShownKind.PICTURE]
     assert (shown[-1].text, shown[-1].message_id) == ("1 2 ", "m1")
-    assert kinds(talk.take(welcome(10, live=[running])))[-1] is Kind.PICTURE
+    assert kinds(talk.take(welcome(10, live=[running])))[-1] is ShownKind.PICTURE
 
 
 def test_what_is_amiss_with_the_agent_is_said_once_at_the_beginning() -> None:
-    talk = Conversation("main", "local", lambda: "say_1")
+    talk = ChatState("main", "local", lambda: "say_1")
     shown = talk.take(welcome(10, warnings=["no key"]))
-    assert [one.text for one in shown if one.kind is Kind.WARNING] == ["no key"]
-    assert Kind.WARNING not in kinds(talk.take(welcome(11, warnings=["no key"])))
+    assert [one.text for one in shown if one.kind is ShownKind.WARNING] == ["no key"]
+    assert ShownKind.WARNING not in kinds(talk.take(welcome(11, warnings=["no key"])))
+
+
+def test_the_result_of_a_task_is_no_answer_of_the_turn_that_is_being_written() -> None:
+    """It stands by itself, and what is being written goes on after it."""
+    talk, lines = conversation(), list[str]()
+    painter = Painter(lines.append, lambda: 80, plain=True)
+    painter.show(ShownItem(ShownKind.DELTA, "one ", "main", "m1"))
+    shown = [
+        *talk.take(out(11, "answer", "Result of digging:\ndone", "task_run", of_work="digging")),
+        *talk.take(out(12, "answer", "Result of :\nnamed nothing", "other_run", of_work="")),
+    ]
+    assert kinds(shown) == [ShownKind.RESULT, ShownKind.RESULT]
+    assert line_of(shown[0]) == "main, in the background: Result of digging:\ndone"
+    painter.show(shown[0])
+    painter.show(ShownItem(ShownKind.DELTA, "two", "main", "m1"))
+    (answer,) = talk.take(out(13, "answer", "one two", "m1"))
+    assert answer.kind is ShownKind.ANSWER
+    painter.show(answer)
+    assert lines == ["main: one ", "main, in the background: Result of digging:", "done", "two"]

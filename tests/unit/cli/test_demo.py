@@ -1,17 +1,19 @@
 """The demo's home: right, its own, and nobody else's."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from agentsup.cli import demo
-from agentsup.cli.failure import Failed
-from agentsup.cli.home_files import TEMPLATES
+from agentsup.cli.commands import demo
+from agentsup.cli.commands.home_files import TEMPLATES
+from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.explain import validate
 from agentsup.config.snapshot import load
-from agentsup.engines.scripted_rules import Script, parse_script
-from agentsup.testing.telegram import FakeTelegram
+from agentsup.engines.scripted.script import Script, parse_script
+from agentsup.fakes.telegram import FakeTelegram
 
 
 async def test_the_home_is_right_and_its_agents_know_the_fake(tmp_path: Path) -> None:
@@ -37,20 +39,23 @@ async def test_the_home_is_right_and_its_agents_know_the_fake(tmp_path: Path) ->
 async def test_another_demo_in_the_same_home_is_named(tmp_path: Path) -> None:
     with demo._demo_home(str(tmp_path / "home")) as place:
         async with FakeTelegram(place.home.root / demo.FAKE):
-            with pytest.raises(Failed, match="another demo"):
+            with pytest.raises(CommandFailed, match="another demo"):
                 await demo._Demo(place, keeps=True, port=0)._start_fake()
 
 
 async def test_a_place_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with demo._demo_home(str(tmp_path / "home")) as place:
         (tmp_path / "home").write_text("")
-        with pytest.raises(Failed, match="can't be made"):
+        with pytest.raises(CommandFailed, match="can't be made"):
             await demo._Demo(place, keeps=True, port=0)._start_fake()
 
 
 def test_a_home_of_somebody_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "agents.json").write_text("[]")
-    with pytest.raises(Failed, match="not the home of a demo"), demo._demo_home(str(tmp_path)):
+    with (
+        pytest.raises(CommandFailed, match="not the home of a demo"),
+        demo._demo_home(str(tmp_path)),
+    ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["agents.json"]
 
@@ -65,7 +70,7 @@ def test_without_a_home_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Failed, match=r"pip install 'agentsup\[telegram\]'"):
+    with pytest.raises(CommandFailed, match=r"pip install 'agentsup\[telegram\]'"):
         demo.run_demo(None, None)
 
 

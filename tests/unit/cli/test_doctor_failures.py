@@ -1,15 +1,20 @@
 """What failed of late, as the doctor tells it: by kind, in the operator's own sentence."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agentsup.cli.doctor_work import look
+from agentsup.cli.doctor.check import OK
+from agentsup.cli.doctor.work import check_work
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.attempts import AttemptRow, record_tx
-from agentsup.store.database import Database, StoreOptions, Tx
+from agentsup.mailbox.messages.attempts import AttemptRow, record_tx
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from agentsup.store.transaction import Tx
 
 MESSAGE = (
     "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, outcome,"
@@ -58,7 +63,7 @@ def test_failures_of_a_day_are_told_by_kind(state_db: Path) -> None:
             record_tx(tx, AttemptRow(f"m{number}", *facts, "no credit", "switch", now))
 
     written(state_db, write)
-    found = [f.text for f in look(state_db, is_running=False) if f.subject == "failures"]
+    found = [f.text for f in check_work(state_db, is_running=False) if f.name == "failures"]
     assert found == [
         "2 failed within a day with quota_exceeded, the last one: because of 0",
         "1 failed within a day with server_error, the last one: because of 1",
@@ -68,4 +73,4 @@ def test_failures_of_a_day_are_told_by_kind(state_db: Path) -> None:
 
 def test_where_nothing_failed_nothing_is_told(state_db: Path) -> None:
     written(state_db, lambda tx: None)
-    assert list(look(state_db, is_running=False)) == []
+    assert [one.result for one in check_work(state_db, is_running=False)] == [OK]

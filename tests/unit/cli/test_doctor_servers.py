@@ -1,5 +1,7 @@
 """What the doctor says of tool servers, without starting any."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import sys
@@ -8,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.doctor_servers import look
+from agentsup.cli.doctor.check import FAIL, OK
+from agentsup.cli.doctor.tool_servers import check_servers
 from agentsup.config.home import Home
 
 
@@ -29,11 +32,11 @@ def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> N
             "web": {"url": "https://x.example/mcp?key=1"},
         },
     )
-    found = {one.text.split(" ")[0]: one for one in look(home, {"PATH": "/usr/bin"})}
-    assert found["here"].is_well
-    assert not found["gone"].is_well
+    found = {one.text.split(" ")[0]: one for one in check_servers(home, {"PATH": "/usr/bin"})}
+    assert found["here"].result == OK
+    assert found["gone"].result == FAIL
     assert "install it" in found["gone"].advice
-    assert found["web"].is_well
+    assert found["web"].result == OK
     assert "key=1" not in found["web"].text
     assert "off" not in found
 
@@ -41,10 +44,10 @@ def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> N
 def test_a_missing_library_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     home = home_with(tmp_path, {"a": {"command": "x"}, "b": {"command": "y"}})
-    (one,) = look(home, {})
-    assert not one.is_well
+    (one,) = check_servers(home, {})
+    assert one.result == FAIL
     assert "agentsup[mcp]" in one.advice
 
 
 def test_without_servers_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert list(look(home_with(tmp_path, {}), {})) == []
+    assert list(check_servers(home_with(tmp_path, {}), {})) == []

@@ -1,5 +1,7 @@
 """The connection comes back by itself; a text said into a dying connection arrives once."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,10 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agentsup.cli.chat.conversation import Conversation, Kind, Shown
-from agentsup.cli.chat.link import Link
-from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Place
+from agentsup.cli.chat.conversation import ChatState
+from agentsup.cli.chat.link import ChatConnection
+from agentsup.cli.chat.shown import ShownItem, ShownKind
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.tasks import TaskOwner
 
@@ -21,7 +24,7 @@ Script = Callable[["Daemon", web.WebSocketResponse, int], Awaitable[None]]
 
 
 class Daemon:
-    """Serves `/ws` by a script that gets the number of the connection; keeps what it was sent."""
+    """Serves ``/ws`` by a script that gets the number of the connection; keeps what it was sent."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -70,11 +73,11 @@ class Daemon:
 class Client:
     def __init__(self, home: Path, **more: Any) -> None:
         numbers = iter(range(100))
-        self.talk = Conversation("main", "local", lambda: f"say_{next(numbers)}")
-        self.shown: list[Shown] = []
+        self.talk = ChatState("main", "local", lambda: f"say_{next(numbers)}")
+        self.shown: list[ShownItem] = []
         self.told: list[str] = []
-        self.link = Link(
-            Place.of(str(home), {}),
+        self.link = ChatConnection(
+            DaemonLocation.of(str(home), {}),
             self.talk,
             clock=SystemClock(),
             show=self.shown.append,
@@ -105,7 +108,7 @@ async def test_a_daemon_that_has_the_port_of_the_one_meant_hears_nothing(tmp_pat
     daemon = Daemon(script)
     daemon.boot_id = "boot_of_another"
     async with daemon.running(tmp_path):
-        with pytest.raises(Unreachable, match="no daemon runs"):
+        with pytest.raises(DaemonUnreachable, match="no daemon runs"):
             await Client(tmp_path).link.run()
     assert daemon.frames == []
 
@@ -129,12 +132,12 @@ async def test_a_text_that_was_not_confirmed_is_said_again_under_the_same_id(
     async with daemon.running(tmp_path), client.running():
         await client.until(lambda: client.talk.seq is not None)
         await client.link.say("hello")
-        await client.until(lambda: any(one.kind is Kind.ANSWER for one in client.shown))
+        await client.until(lambda: any(one.kind is ShownKind.ANSWER for one in client.shown))
     first, second = daemon.frames
     assert first[1] == second[1] == {"type": "say", "id": "say_0", "text": "hello"}
     assert second[0]["after"] == 5
     assert client.told == ["reconnecting…", "connected again"]
-    assert [one.text for one in client.shown if one.kind is Kind.ANSWER] == ["here"]
+    assert [one.text for one in client.shown if one.kind is ShownKind.ANSWER] == ["here"]
 
 
 async def test_what_is_typed_while_the_daemon_is_away_is_said_in_order_when_it_is_back(
@@ -169,7 +172,7 @@ async def test_what_is_typed_while_the_daemon_is_away_is_said_in_order_when_it_i
 
 async def test_no_daemon_at_first_is_told_at_once(tmp_path: Path) -> None:
     client = Client(tmp_path)
-    with pytest.raises(Unreachable, match="no daemon runs"):
+    with pytest.raises(DaemonUnreachable, match="no daemon runs"):
         await client.link.run()
 
 
@@ -180,7 +183,7 @@ async def test_a_refused_token_is_told(tmp_path: Path) -> None:
     client = Client(tmp_path)
     async with Daemon(never).running(tmp_path):
         (tmp_path / "api.token").write_text("other")
-        with pytest.raises(Failed, match="does not know this token"):
+        with pytest.raises(CommandFailed, match="does not know this token"):
             await client.link.run()
 
 
@@ -192,7 +195,7 @@ async def test_a_refused_conversation_is_told(tmp_path: Path) -> None:
 
     client = Client(tmp_path)
     async with Daemon(refuse).running(tmp_path):
-        with pytest.raises(Failed, match="there is no agent called 'main'"):
+        with pytest.raises(CommandFailed, match="there is no agent called 'main'"):
             await client.link.run()
 
 
@@ -203,5 +206,5 @@ async def test_a_pipe_gives_up_in_the_end(tmp_path: Path) -> None:
 
     client = Client(tmp_path, give_up_s=0.05)
     async with Daemon(brief).running(tmp_path):
-        with pytest.raises(Failed, match="did not come back"):
+        with pytest.raises(CommandFailed, match="did not come back"):
             await client.link.run()

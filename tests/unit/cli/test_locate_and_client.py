@@ -1,5 +1,7 @@
 """Whom a command talks to, and how it says that nobody answers."""
 
+from __future__ import annotations
+
 import http.server
 import json
 import os
@@ -11,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.client import Client, ConnectionLost, Refused, segment
-from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Address, Place, holder_of, is_alive
+from agentsup.cli.connect.client import ConnectionLost, DaemonClient, DaemonRefused, segment
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.locate import Address, DaemonLocation, holder_of, is_alive
 from agentsup.cli.main import hoisted, main
-from agentsup.cli.reads import READS, path_of
+from agentsup.cli.output.reads import READS, path_of
 from agentsup.config.home import Home
 from agentsup.kit import machine
 from agentsup.kit.files import HomeLock
@@ -65,8 +67,8 @@ def server() -> Iterator[tuple[str, list[tuple[str, str, Any, str]]]]:
         thread.join()
 
 
-def client_to(url: str, tmp_path: Path) -> Client:
-    return Client(Place.of(str(tmp_path), {}), Address(url, "secret"))
+def client_to(url: str, tmp_path: Path) -> DaemonClient:
+    return DaemonClient(DaemonLocation.of(str(tmp_path), {}), Address(url, "secret"))
 
 
 def test_the_token_and_the_body_are_sent(server: tuple[str, list[Any]], tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_the_token_and_the_body_are_sent(server: tuple[str, list[Any]], tmp_path
 def test_a_refusal_is_one_sentence(
     server: tuple[str, list[Any]], tmp_path: Path, path: str, said: str
 ) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(DaemonRefused, match=said):
         client_to(server[0], tmp_path).get(path)
 
 
@@ -106,7 +108,9 @@ def test_a_lost_connection_is_not_told_as_no_daemon(
 
 def test_nobody_there(tmp_path: Path) -> None:
     client = client_to("http://127.0.0.1:9", tmp_path)
-    with pytest.raises(Unreachable, match=r"no daemon runs for .*start one with `agentsup --home"):
+    with pytest.raises(
+        DaemonUnreachable, match=r"no daemon runs for .*start one with `agentsup --home"
+    ):
         client.get("/status")
 
 
@@ -124,8 +128,8 @@ ELSEWHERE = {"AGENTSUP_URL": "http://far:2/", "AGENTSUP_TOKEN": "far"}
 def test_a_home_wins_over_a_url(tmp_path: Path) -> None:
     root = home_with(tmp_path, WRITTEN)
     expected = Address("http://127.0.0.1:1", "t0ken", 12, "b")
-    assert Place.of(root, ELSEWHERE).address() == expected
-    assert Place.of(None, {**ELSEWHERE, "AGENTSUP_HOME": root}).address() == expected
+    assert DaemonLocation.of(root, ELSEWHERE).address() == expected
+    assert DaemonLocation.of(None, {**ELSEWHERE, "AGENTSUP_HOME": root}).address() == expected
 
 
 def of_home(root: Path, **other: object) -> dict[str, object]:
@@ -143,18 +147,18 @@ def test_a_copied_home_has_no_daemon_of_its_own(tmp_path: Path) -> None:
     original = tmp_path / "original"
     original.mkdir()
     home_with(original, of_home(original))
-    assert Place.of(str(original), {}).address().pid == 12
+    assert DaemonLocation.of(str(original), {}).address().pid == 12
     copy = shutil.copytree(original, tmp_path / "copy")
-    with pytest.raises(Unreachable, match=f"daemon.json is a copy of that in {original}"):
-        Place.of(str(copy), {}).address()
+    with pytest.raises(DaemonUnreachable, match=f"daemon.json is a copy of that in {original}"):
+        DaemonLocation.of(str(copy), {}).address()
     moved = original.rename(tmp_path / "moved")
-    assert Place.of(str(moved), {}).address().pid == 12
+    assert DaemonLocation.of(str(moved), {}).address().pid == 12
 
 
 def test_an_address_of_an_earlier_start_of_the_machine_is_nobodys(tmp_path: Path) -> None:
     home_with(tmp_path, of_home(tmp_path, machine_boot="another"))
-    with pytest.raises(Unreachable, match="no daemon runs for"):
-        Place.of(str(tmp_path), {}).address()
+    with pytest.raises(DaemonUnreachable, match="no daemon runs for"):
+        DaemonLocation.of(str(tmp_path), {}).address()
 
 
 def test_a_copied_lock_file_names_nobody(tmp_path: Path) -> None:
@@ -169,23 +173,23 @@ def test_a_copied_lock_file_names_nobody(tmp_path: Path) -> None:
 
 
 def test_a_url_wins_over_the_usual_home() -> None:
-    assert Place.of(None, ELSEWHERE).address() == Address("http://far:2", "far")
+    assert DaemonLocation.of(None, ELSEWHERE).address() == Address("http://far:2", "far")
 
 
 def test_a_url_without_a_token_says_what_to_set() -> None:
-    with pytest.raises(Failed, match="AGENTSUP_TOKEN is not set"):
-        Place.of(None, {"AGENTSUP_URL": "http://far:2"}).address()
+    with pytest.raises(CommandFailed, match="AGENTSUP_TOKEN is not set"):
+        DaemonLocation.of(None, {"AGENTSUP_URL": "http://far:2"}).address()
 
 
 @pytest.mark.parametrize("daemon", ["", "{", "[]", {"pid": 1}])
 def test_half_a_daemon_file_is_no_daemon(tmp_path: Path, daemon: object) -> None:
-    with pytest.raises(Unreachable):
-        Place.of(home_with(tmp_path, daemon), {}).address()
+    with pytest.raises(DaemonUnreachable):
+        DaemonLocation.of(home_with(tmp_path, daemon), {}).address()
 
 
 def test_a_missing_token_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"api\.token is missing"):
-        Place.of(home_with(tmp_path, WRITTEN, token=None), {}).address()
+    with pytest.raises(CommandFailed, match=r"api\.token is missing"):
+        DaemonLocation.of(home_with(tmp_path, WRITTEN, token=None), {}).address()
 
 
 def test_processes() -> None:

@@ -1,5 +1,7 @@
 """The log as people read it, and what the doctor finds."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -8,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli import doctor, doctor_fence
-from agentsup.cli.doctor import Check, examine, file_system_of
-from agentsup.cli.home_files import create_home
-from agentsup.cli.locate import Place
-from agentsup.cli.log_lines import tail_log, text_of
+from agentsup.cli.commands import log_lines
+from agentsup.cli.commands.home_files import create_home
+from agentsup.cli.commands.log_lines import follow_log, tail_log, text_of
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.doctor import check as doctor_checks
+from agentsup.cli.doctor import fence as doctor_fence
+from agentsup.cli.doctor.check import Check
+from agentsup.cli.doctor.checks import examine, file_system_of
 from agentsup.config.home import Home
-from agentsup.engines.programs import PROGRAMS
+from agentsup.engines.programs.presets import PROGRAMS
 from agentsup.kit import fence, seccomp
 from agentsup.kit.files import HomeLock
 
@@ -32,6 +37,37 @@ def test_the_tail_reaches_into_rotated_pieces(tmp_path: Path) -> None:
     assert tail_log(log, 4, None) == [line(n) for n in (2, 3, 4, 5)]
     assert len(tail_log(log, 99, None)) == 5
     assert tail_log(log, 0, None) == []
+
+
+def test_a_line_that_is_half_written_at_a_rotation_is_followed_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, old = tmp_path / "agentsup.log", tmp_path / "agentsup.log.1"
+    log.write_text("")
+    one, two = line(1), line(2)
+
+    was_replaced = log_lines._was_replaced
+
+    def rotated(path: Path, descriptor: int) -> bool:
+        """The rest of the line is written between the look at the file and at its name."""
+        if log.read_text() == one[:20]:
+            log.rename(old)
+            with old.open("a") as file:
+                file.write(f"{one[20:]}\n")
+            log.write_text(f"{two}\n")
+        return was_replaced(path, descriptor)
+
+    def pause(*_: object) -> None:
+        if old.exists():
+            raise KeyboardInterrupt
+        log.write_text(one[:20])
+
+    monkeypatch.setattr(log_lines, "_was_replaced", rotated)
+    monkeypatch.setattr("select.select", pause)
+    seen: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        follow_log(log, None, seen.append)
+    assert seen == [one, two]
 
 
 def test_the_tail_of_one_agent(tmp_path: Path) -> None:
@@ -74,22 +110,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def checks(home: Home) -> list[Check]:
-    return examine(Place.of(str(home.root), {}))
+    return examine(DaemonLocation.of(str(home.root), {}))
 
 
 def test_a_new_home_is_well(home: Home) -> None:
     result = checks(home)
-    assert [one for one in result if one.result == doctor.FAIL] == []
-    assert found(result, "port").result == doctor.OK
+    assert [one for one in result if one.result == doctor_checks.FAIL] == []
+    assert found(result, "port").result == doctor_checks.OK
     assert found(result, "daemon").text == "none runs for this home"
     engine = found(result, "engine")
-    assert engine.result == doctor.WARN
-    assert "OPENAI_API_KEY" in engine.text
+    assert engine.result == doctor_checks.WARN
+    assert "no model is configured" in engine.text
 
 
 def test_a_missing_home(tmp_path: Path) -> None:
-    home = found(examine(Place.of(str(tmp_path / "none"), {})), "home")
-    assert (home.result, home.advice) == (doctor.FAIL, "make it with `agentsup init`")
+    home = found(examine(DaemonLocation.of(str(tmp_path / "none"), {})), "home")
+    assert (home.result, home.advice) == (doctor_checks.FAIL, "make it with `agentsup init`")
 
 
 def test_an_open_token_and_an_open_home(home: Home) -> None:
@@ -98,14 +134,14 @@ def test_an_open_token_and_an_open_home(home: Home) -> None:
     home.root.chmod(0o755)
     result = checks(home)
     token = found(result, "token")
-    assert (token.result, "makes a new one" in token.advice) == (doctor.WARN, True)
-    assert found(result, "home").result == doctor.WARN
+    assert (token.result, "makes a new one" in token.advice) == (doctor_checks.WARN, True)
+    assert found(result, "home").result == doctor_checks.WARN
 
 
 def test_a_wrong_configuration_is_named_with_its_place(home: Home) -> None:
     home.agents_json.write_text('[{"name": "a", "modle": "x"}]')
     config = found(checks(home), "config")
-    assert config.result == doctor.FAIL
+    assert config.result == doctor_checks.FAIL
     assert "agents.json:1:16" in config.text
     assert "did you mean 'model'?" in config.text
 
@@ -115,17 +151,17 @@ def test_a_taken_port(home: Home) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         home.config_toml.write_text(f"[api]\nport = {taken.getsockname()[1]}\n")
-        assert found(checks(home), "port").result == doctor.FAIL
+        assert found(checks(home), "port").result == doctor_checks.FAIL
 
 
 @pytest.mark.parametrize(
     "mode, version, result, said",
     [
-        ("auto", 7, doctor.OK, "can't open what is in the home"),
-        ("auto", 2, doctor.WARN, "Linux 6.2"),
-        ("auto", 0, doctor.WARN, "can't fence programs in"),
-        ("required", 0, doctor.FAIL, "can't fence programs in"),
-        ("off", 7, doctor.WARN, "fence.mode is off"),
+        ("auto", 7, doctor_checks.OK, "can't open what is in the home"),
+        ("auto", 2, doctor_checks.WARN, "Linux 6.2"),
+        ("auto", 0, doctor_checks.WARN, "can't fence programs in"),
+        ("required", 0, doctor_checks.FAIL, "can't fence programs in"),
+        ("off", 7, doctor_checks.WARN, "fence.mode is off"),
     ],
 )
 def test_what_keeps_programs_from_the_home(
@@ -139,7 +175,9 @@ def test_what_keeps_programs_from_the_home(
     assert said in f"{check.text} {check.advice}"
 
 
-@pytest.mark.parametrize("mode, result", [("auto", doctor.WARN), ("required", doctor.FAIL)])
+@pytest.mark.parametrize(
+    "mode, result", [("auto", doctor_checks.WARN), ("required", doctor_checks.FAIL)]
+)
 def test_a_system_without_a_filter_of_system_calls_is_told(
     home: Home, monkeypatch: pytest.MonkeyPatch, mode: str, result: str
 ) -> None:
@@ -176,10 +214,10 @@ def test_services_that_take_orders_are_named_where_the_kernel_lets_programs_conn
 
 def test_a_daemon_that_was_killed_left_its_number_behind(home: Home) -> None:
     home.lock.write_text(f"{os.getpid()}\n")
-    assert found(checks(home), "daemon").result == doctor.OK
+    assert found(checks(home), "daemon").result == doctor_checks.OK
     with HomeLock(home.lock):
         held = found(checks(home), "daemon")
-    assert (held.result, str(os.getpid()) in held.text) == (doctor.FAIL, True)
+    assert (held.result, str(os.getpid()) in held.text) == (doctor_checks.FAIL, True)
 
 
 def test_network_file_systems_are_known(tmp_path: Path) -> None:
@@ -195,10 +233,9 @@ def test_coding_agents_are_shown_with_version_and_sign_in(
 ) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name, body in (("gemini", "echo 0.61.0"), ("opencode", "exit 3"), ("qwen", "sleep 60")):
+    for name, body in (("gemini", "echo 0.61.0"), ("opencode", "exit 3"), ("qwen", "exit 3")):
         (programs / name).write_text(f"#!/bin/sh\n{body}\n")
         (programs / name).chmod(0o755)
-    monkeypatch.setattr("agentsup.cli.doctor_programs._LIMIT_S", 3.0)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     for preset in PROGRAMS.values():
@@ -210,20 +247,33 @@ def test_coding_agents_are_shown_with_version_and_sign_in(
     )
     result = checks(home)
     gemini = found(result, "engine gemini")
-    assert (gemini.result, gemini.advice) == (doctor.OK, "")
+    assert (gemini.result, gemini.advice) == (doctor_checks.OK, "")
     assert gemini.text.startswith("0.61.0, signed in by GEMINI_API_KEY")
     assert "k-secret" not in repr(result)
     kimi = found(result, "engine kimi")
-    assert (kimi.result, "uv tool install kimi-cli" in kimi.advice) == (doctor.FAIL, True)
+    assert (kimi.result, "uv tool install kimi-cli" in kimi.advice) == (doctor_checks.FAIL, True)
     qwen = found(result, "engine qwen")
-    assert (qwen.result, "version not told" in qwen.text) == (doctor.WARN, True)
+    assert (qwen.result, "version not told" in qwen.text) == (doctor_checks.WARN, True)
     assert not [one for one in result if one.name == "engine goose"], "it pushes the others away"
     others = found(result, "other engines")
     assert (others.result, "goose" in others.text, "gemini" in others.text) == (
-        doctor.OK,
+        doctor_checks.OK,
         True,
         False,
     )
+
+
+def test_a_coding_agent_that_never_answers_is_waited_for_so_long(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "qwen"
+    program.write_text("#!/bin/sh\nsleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("agentsup.cli.doctor.programs._LIMIT_S", 0.2)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    home.agents_json.write_text('[{"name": "b", "engine": "qwen"}]')
+    qwen = found(checks(home), "engine qwen")
+    assert (qwen.result, "version not told" in qwen.text) == (doctor_checks.WARN, True)
 
 
 @pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock")

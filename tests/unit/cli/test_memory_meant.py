@@ -1,4 +1,5 @@
-"""`agentsup memory` takes one entry that was seen, or what is one's own, never all that a key names."""
+"""``agentsup memory`` takes one entry that was seen, or what is one's own, never all that a key
+names."""
 
 from __future__ import annotations
 
@@ -6,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli import memory
-from agentsup.cli.failure import Failed
-from agentsup.cli.memory import _chosen, _meant
+from agentsup.cli.commands import memory
+from agentsup.cli.commands.memory import _chosen, _meant
+from agentsup.cli.connect.failure import CommandFailed
 
 
 def test_of_several_entries_the_one_is_named_by_its_id() -> None:
     found = [{"id": "mem_1", "content": "green"}, {"id": "mem_2", "content": "black"}]
     assert _meant(found[:1], None)["id"] == "mem_1"
     assert _meant(found, "mem_2")["content"] == "black"
-    with pytest.raises(Failed, match="--id mem_2: black"):
+    with pytest.raises(CommandFailed, match="--id mem_2: black"):
         _meant(found, None)
-    with pytest.raises(Failed, match="no memory mem_3"):
+    with pytest.raises(CommandFailed, match="no memory mem_3"):
         _meant(found, "mem_3")
 
 
@@ -43,10 +44,10 @@ def test_a_key_is_what_is_ones_own_and_another_persons_entry_is_seen_first(
     assert chosen() == {"key": "tea", "scope": None}
     assert chosen(memory_id="mem_1", updated_at=5) == {"id": "mem_1", "updated_at": 5}
     for more in ({"memory_id": "mem_1"}, {"scope": "instance", "memory_id": "mem_1"}):
-        with pytest.raises(Failed, match="--id mem_1 --updated-at 5"):
+        with pytest.raises(CommandFailed, match="--id mem_1 --updated-at 5"):
             chosen(**more)
     found.remove(mine)
-    with pytest.raises(Failed, match="--id mem_1 --updated-at 5"):
+    with pytest.raises(CommandFailed, match="--id mem_1 --updated-at 5"):
         chosen()
-    with pytest.raises(Failed, match="no such memory"):
+    with pytest.raises(CommandFailed, match="no such memory"):
         chosen(scope="global")

@@ -1,9 +1,11 @@
 """Arguments that are no UTF-8, as a shell may pass them, become question marks and no traceback."""
 
+from __future__ import annotations
+
 import os
 
-from agentsup.cli.client import segment
-from agentsup.cli.reads import path_of
+from agentsup.cli.connect.client import segment
+from agentsup.cli.output.reads import path_of
 
 RAW = os.fsdecode(b"a\xff")
 

@@ -1,4 +1,4 @@
-"""`agents set`: what it sends for what is typed, and what it says of the answer."""
+"""``agents set``: what it sends for what is typed, and what it says of the answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentsup.cli import overrides
 from agentsup.cli.app import app
+from agentsup.cli.commands import overrides
 
 ROW = {
     "agent": "ann",

@@ -1,4 +1,6 @@
-"""`agents validate` reads scripts too: what is wrong, in which file and line."""
+"""``agents validate`` reads scripts too: what is wrong, in which file and line."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -7,19 +9,19 @@ from typing import Any
 import pytest
 
 from agentsup.cli.main import main
-from agentsup.cli.scripts import script_findings
 from agentsup.config.explain import validate
-from agentsup.config.findings import Finding
+from agentsup.config.findings import ConfigFinding
 from agentsup.config.home import Home
 from agentsup.config.snapshot import load
+from agentsup.daemon.runtime.scripts import ScriptCheck
 
 
-def checked(root: Path, *entries: dict[str, Any]) -> list[Finding]:
+def checked(root: Path, *entries: dict[str, Any]) -> list[ConfigFinding]:
     home = Home(root)
     home.create()
     home.agents_json.write_text(json.dumps(list(entries), indent=1))
     assert load(home, environ={}), "the daemon takes the files as they are"
-    return validate(home, {}, checks=(script_findings,))
+    return validate(home, {}, checks=(ScriptCheck(),))
 
 
 def scripted(source: str, **more: Any) -> dict[str, Any]:
@@ -34,6 +36,22 @@ def line_of(root: Path, text: str) -> int:
 def test_a_good_script_is_right(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("- {match: 'x', steps: [{say: y}]}\n")
     assert checked(tmp_path, scripted("file:rules.yaml"), {"name": "ben", "engine": "auto"}) == []
+
+
+def test_a_change_of_a_script_is_told_once_though_no_agent_names_it_any_more(
+    tmp_path: Path,
+) -> None:
+    home, check, rules = Home(tmp_path), ScriptCheck(), tmp_path / "rules.yaml"
+    home.create()
+    rules.write_text("- {match: 'x', steps: [{say: y}]}\n")
+    for agents in ([scripted("rules.yaml")], []):
+        home.agents_json.write_text(json.dumps(agents))
+        assert validate(home, {}, checks=(check,)) == []
+        assert not check.has_changed()
+    rules.unlink()
+    assert [check.has_changed() for _ in range(2)] == [True, False]
+    rules.write_text("- {match: 'x', steps: [{say: z}]}\n")
+    assert [check.has_changed() for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(

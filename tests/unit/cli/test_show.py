@@ -1,10 +1,21 @@
 """Tables fit where they are shown: pipes, terminals, phones."""
 
+from __future__ import annotations
+
 import io
 
 import pytest
 
-from agentsup.cli.show import Screen, clean, duration, facts, shortened, table, when, width_of
+from agentsup.cli.output.show import (
+    CommandOutput,
+    duration,
+    facts,
+    shortened,
+    table,
+    when,
+    width_of,
+)
+from agentsup.kit.terminal import clean
 
 HEADERS = ("name", "state", "last reason")
 ROWS = [
@@ -33,6 +44,12 @@ def test_a_phone_gets_cards_that_drop_nothing() -> None:
     text = table(ids, [row], 40)
     assert all(cell in text for cell in row)
     assert max(map(width_of, text.split("\n"))) <= 40
+
+
+def test_a_card_names_what_is_empty_too() -> None:
+    assert table(("agent", "today", "this month"), [("main", "-", "$0.10")], 12) == (
+        "main\n  today -\n  this month\n    $0.10"
+    )
 
 
 def test_wide_characters_count_twice() -> None:
@@ -73,5 +90,5 @@ def test_no_time_is_a_dash() -> None:
 
 def test_what_is_no_terminal_gets_no_colour() -> None:
     stream = io.StringIO()
-    Screen(stream).table(("name", "state"), [("main", "failed")], empty="none")
+    CommandOutput(stream).table(("name", "state"), [("main", "failed")], empty="none")
     assert stream.getvalue() == "NAME  STATE\nmain  failed\n"

@@ -1,20 +1,22 @@
 """What is known of a daemon that something else restarts; its environment is closed to us."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path
 
-from agentsup.cli.background import is_supervised
-from agentsup.cli.locate import Place
+from agentsup.cli.commands.background import is_supervised
+from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.config.home import Home
 
 
-def place(root: Path, **facts: object) -> Place:
+def place(root: Path, **facts: object) -> DaemonLocation:
     home = Home(root)
     home.create()
     written = {"pid": os.getpid(), "url": "http://127.0.0.1:1", **facts}
     home.daemon_json.write_text(json.dumps(written))
-    return Place(home)
+    return DaemonLocation(home)
 
 
 def test_systemd_restarts_what_it_runs(tmp_path: Path) -> None:

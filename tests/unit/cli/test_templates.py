@@ -1,16 +1,20 @@
-"""What `init` lays down is right, is the same as what the repository shows, and is not overwritten."""
+"""What ``init`` lays down is right, is the same as what the repository shows, and is not
+overwritten."""
+
+from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from agentsup.cli.failure import Failed
-from agentsup.cli.home_files import DEMO_RULES, TEMPLATES, create_home
+from agentsup.cli.commands.home_files import DEMO_RULES, TEMPLATES, create_home
+from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.explain import validate
 from agentsup.config.home import Home
 from agentsup.config.snapshot import load
-from agentsup.engines.scripted_rules import Script, parse_script
+from agentsup.engines.scripted.script import Script, parse_script
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,13 +59,13 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(Failed, match="can't be made"):
+    with pytest.raises(CommandFailed, match="can't be made"):
         create_home(Home(tmp_path / "home"))
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
-    with pytest.raises(Failed, match="can't be made"):
+    with pytest.raises(CommandFailed, match="can't be made"):
         create_home(Home(tmp_path / "home"))
 
 
@@ -82,7 +86,13 @@ def rules() -> Script:
         ("facts about bees", "say"),
         ("choose", "question"),
         ("count", "stream"),
-        ("hello", "say"),
+        ("hello there", "say"),
+        ("what can you do?", "say"),
+        ("remember that my bike is blue", "tool"),
+        ("what do you know about the bike?", "tool"),
+        ("summarise the papers in inbox/", "tool"),
+        ("[file: inbox/a.txt (a.txt)]", "tool"),
+        ("read it\n[file: inbox/a.txt (a.txt)]", "tool"),
         ("writer answered your message msg_1 (“x”):\n\nyes", "say"),
     ],
 )
@@ -92,6 +102,33 @@ def test_the_demo_rules_fit_what_they_say(rules: Script, text: str, kind: str) -
     assert found[0][0].kind == kind
 
 
-@pytest.mark.parametrize("text", ["ask", "what is the weather?", "ask nobody for a haiku"])
-def test_other_texts_are_left_to_the_honest_echo(rules: Script, text: str) -> None:
-    assert rules.find(text) is None
+@pytest.mark.parametrize("text", ["ask", "what is the weather?", "ask nobody\nfor a haiku"])
+def test_other_texts_get_three_things_to_try(rules: Script, text: str) -> None:
+    found = rules.find(text)
+    assert found is not None
+    said = found[0][0].say or ""
+    named = re.findall(r"^- `(.+)`$", said, re.MULTILINE)
+    assert len(named) == 3
+    for example in named:
+        tried = rules.find(example)
+        assert tried is not None
+        assert tried[0] != found[0], f"{example} has no answer of its own"
+
+
+def test_what_the_rules_propose_has_an_answer_of_its_own(rules: Script) -> None:
+    other = rules.find("nothing of that sort")
+    found = rules.find("what can you do?")
+    assert other is not None
+    assert found is not None
+    proposed = re.findall(r"`([^`/]+)`", found[0][0].say or "")
+    comments = (TEMPLATES / DEMO_RULES).read_text().partition("Try, in the chat")[2]
+    for line in comments.partition("\n\n")[0].splitlines()[1:]:
+        proposed += [each.strip() for each in re.split(r"\(|  \.\.\.  ", line.strip("# "))[:2]]
+    texts = [each for each in proposed if each[:1].islower() and not each.endswith(")")]
+    assert len(texts) > 8
+    for text in texts:
+        if text.startswith(("agentsup", "also", "the ")):
+            continue
+        tried = rules.find(text)
+        assert tried is not None
+        assert tried[0] != other[0], text

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli import doctor
-from agentsup.cli.doctor import Check, examine
-from agentsup.cli.locate import Place
-from agentsup.cli.show import width_of
-from agentsup.cli.trace import length, line
+from agentsup.cli.commands.trace import length, line
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.doctor import check as doctor_checks
+from agentsup.cli.doctor.check import Check
+from agentsup.cli.doctor.checks import examine
+from agentsup.cli.output.show import width_of
 from agentsup.config.home import Home
 from agentsup.kit.clock import SystemClock
-from agentsup.store.database import Database, StoreOptions
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
 
 
 def span(**more: Any) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def checks(home: Home, name: str) -> list[Check]:
-    return [check for check in examine(Place(home)) if check.name == name]
+    return [check for check in examine(DaemonLocation(home)) if check.name == name]
 
 
 def stored(home: Home, *statements: str) -> None:
@@ -108,24 +110,24 @@ def test_a_home_without_a_store_has_no_work_to_look_at(home: Home) -> None:
 def test_a_quiet_store_is_well_and_a_leak_is_told_with_what_to_do(home: Home) -> None:
     stored(home)
     (work,) = checks(home, "work")
-    assert (work.result, "nothing amiss" in work.text) == (doctor.OK, True)
+    assert (work.result, "nothing amiss" in work.text) == (doctor_checks.OK, True)
     stored(home, "INSERT INTO processes VALUES (4711, 1, 'old', 'agt', 'msg', '/bin/cat', 1)")
     (leak,) = checks(home, "leaks")
-    assert (leak.result, "/bin/cat" in leak.text) == (doctor.WARN, True)
+    assert (leak.result, "/bin/cat" in leak.text) == (doctor_checks.WARN, True)
     assert leak.advice == "the next start ends what is left of them"
 
 
 def test_a_store_that_can_not_be_read_is_told(home: Home) -> None:
     home.state_db.write_bytes(b"this is no database" * 500)
     (work,) = checks(home, "work")
-    assert (work.result, str(home.state_db) in work.text) == (doctor.FAIL, True)
+    assert (work.result, str(home.state_db) in work.text) == (doctor_checks.FAIL, True)
 
 
 def test_an_endpoint_without_the_library_fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks(home, "otel") == []
     home.config_toml.write_text('[otel]\nendpoint = "http://127.0.0.1:4318"\n')
     (there,) = checks(home, "otel")
-    assert there.result == doctor.OK
+    assert there.result == doctor_checks.OK
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
@@ -133,5 +135,5 @@ def test_an_endpoint_without_the_library_fails(home: Home, monkeypatch: pytest.M
         lambda name, *more: None if name.startswith("opentelemetry") else find(name, *more),
     )
     (missing,) = checks(home, "otel")
-    assert missing.result == doctor.FAIL
+    assert missing.result == doctor_checks.FAIL
     assert "agentsup[otel]" in missing.advice

@@ -1,5 +1,7 @@
 """The fallback model in the files: read, merged, shown without its key, warned of where it is none."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,6 @@
-"""`[fence]`: what is closed, and clear words for what can't be read."""
+"""``[fence]``: what is closed, and clear words for what can't be read."""
+
+from __future__ import annotations
 
 import pytest
 

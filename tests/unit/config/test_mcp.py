@@ -1,4 +1,6 @@
-"""`mcp` of an entry: shapes people know, what can't work, secrets, and what an edit touches."""
+"""``mcp`` of an entry: shapes people know, what can't work, secrets, and what an edit touches."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -11,7 +13,7 @@ from agentsup.config.explain import explain_agent
 from agentsup.config.home import Home
 from agentsup.config.mcp import McpServer, resolved, servers_of
 from agentsup.config.snapshot import ConfigSnapshot, load
-from agentsup.model.agent import FieldClass
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError, ConfigErrors
 
 ENVIRON = {"TOKEN": "ghp_the-real-token", "EMPTY": ""}

@@ -1,14 +1,25 @@
 """The deep merge: each value comes from the highest layer that says it, and its origin is told."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.config.merge import Explained, Layer, Origin, build_spec, built_in, leaves, merge
-from agentsup.model.agent import AgentSpec, Secret, Slots
+from agentsup.config.merge import (
+    ExplainedValues,
+    Layer,
+    ValueOrigin,
+    build_spec,
+    built_in,
+    leaves,
+    merge,
+)
+from agentsup.model.agent import AgentSpec, Slots
+from agentsup.model.secret import Secret
 
-ORIGINS = list(Origin)
+ORIGINS = list(ValueOrigin)
 
 # Layers as validation lets them through: a key is a block in all of them or in none.
 blocks = st.dictionaries(
@@ -46,15 +57,15 @@ def merged(*layers: Layer) -> dict[str, Any]:
 
 @given(layer_values)
 def test_one_layer_merges_to_itself(values: dict[str, Any]) -> None:
-    made = merge([Layer(Origin.ENTRY, values)])
+    made = merge([Layer(ValueOrigin.ENTRY, values)])
     assert made.values == values
     assert set(made.origins) == set(flat(values))
-    assert set(made.origins.values()) <= {Origin.ENTRY}
+    assert set(made.origins.values()) <= {ValueOrigin.ENTRY}
 
 
 @given(layer_values)
 def test_an_empty_layer_changes_nothing(values: dict[str, Any]) -> None:
-    layer, empty = Layer(Origin.ENTRY, values), Layer(Origin.OVERRIDE, {})
+    layer, empty = Layer(ValueOrigin.ENTRY, values), Layer(ValueOrigin.OVERRIDE, {})
     assert merge([layer, empty]) == merge([empty, layer]) == merge([layer])
 
 
@@ -62,9 +73,9 @@ def test_an_empty_layer_changes_nothing(values: dict[str, Any]) -> None:
 def test_merging_is_associative(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]
 ) -> None:
-    first, second, third = (Layer(Origin.ENTRY, each) for each in (one, two, three))
-    left = merged(Layer(Origin.ENTRY, merged(first, second)), third)
-    right = merged(first, Layer(Origin.ENTRY, merged(second, third)))
+    first, second, third = (Layer(ValueOrigin.ENTRY, each) for each in (one, two, three))
+    left = merged(Layer(ValueOrigin.ENTRY, merged(first, second)), third)
+    right = merged(first, Layer(ValueOrigin.ENTRY, merged(second, third)))
     assert left == right == merged(first, second, third)
 
 
@@ -93,40 +104,42 @@ def test_one_key_of_a_block_leaves_the_others() -> None:
     made = merge(
         [
             built_in(),
-            Layer(Origin.AGENT_DEFAULTS, {"streaming": {"mode": "off", "min_chars": 7}}),
-            Layer(Origin.ENTRY, {"name": "a", "streaming": {"min_chars": 9}}),
+            Layer(ValueOrigin.AGENT_DEFAULTS, {"streaming": {"mode": "off", "min_chars": 7}}),
+            Layer(ValueOrigin.ENTRY, {"name": "a", "streaming": {"min_chars": 9}}),
         ]
     )
     streaming = build_spec(made.values).streaming
-    assert (streaming.enabled, streaming.min_chars, streaming.idle_ms) == (False, 9, 800)
-    assert made.origin("streaming.mode") is Origin.AGENT_DEFAULTS
-    assert made.origin("streaming.min_chars") is Origin.ENTRY
-    assert made.origin("streaming.idle_ms") is Origin.BUILT_IN
+    assert (streaming.mode, streaming.min_chars, streaming.idle_ms) == ("off", 9, 800)
+    assert made.origin("streaming.mode") is ValueOrigin.AGENT_DEFAULTS
+    assert made.origin("streaming.min_chars") is ValueOrigin.ENTRY
+    assert made.origin("streaming.idle_ms") is ValueOrigin.BUILT_IN
 
 
 def test_lists_replace() -> None:
-    low = Layer(Origin.AGENT_DEFAULTS, {"tools": ["a", "b"]})
-    assert merged(low, Layer(Origin.ENTRY, {"tools": ["c"]})) == {"tools": ["c"]}
-    assert merged(low, Layer(Origin.ENTRY, {"tools": []})) == {"tools": []}
+    low = Layer(ValueOrigin.AGENT_DEFAULTS, {"tools": ["a", "b"]})
+    assert merged(low, Layer(ValueOrigin.ENTRY, {"tools": ["c"]})) == {"tools": ["c"]}
+    assert merged(low, Layer(ValueOrigin.ENTRY, {"tools": []})) == {"tools": []}
 
 
 def test_a_value_that_changes_its_shape_replaces_with_its_origins() -> None:
-    low = Layer(Origin.AGENT_DEFAULTS, {"engine_options": {"x": {"y": 1, "z": 2}}})
-    made = merge([low, Layer(Origin.ENTRY, {"engine_options": {"x": 5}})])
-    assert made == Explained({"engine_options": {"x": 5}}, {"engine_options.x": Origin.ENTRY})
+    low = Layer(ValueOrigin.AGENT_DEFAULTS, {"engine_options": {"x": {"y": 1, "z": 2}}})
+    made = merge([low, Layer(ValueOrigin.ENTRY, {"engine_options": {"x": 5}})])
+    assert made == ExplainedValues(
+        {"engine_options": {"x": 5}}, {"engine_options.x": ValueOrigin.ENTRY}
+    )
     again = merge(
         [
             low,
-            Layer(Origin.ENTRY, {"engine_options": {"x": 5}}),
-            Layer(Origin.OVERRIDE, {"engine_options": {"x": {"k": 1}}}),
+            Layer(ValueOrigin.ENTRY, {"engine_options": {"x": 5}}),
+            Layer(ValueOrigin.OVERRIDE, {"engine_options": {"x": {"k": 1}}}),
         ]
     )
     assert again.values == {"engine_options": {"x": {"k": 1}}}
-    assert again.origins == {"engine_options.x.k": Origin.OVERRIDE}
+    assert again.origins == {"engine_options.x.k": ValueOrigin.OVERRIDE}
 
 
 def test_the_built_in_layer_is_the_spec_s_own_defaults() -> None:
-    made = merge([built_in(), Layer(Origin.ENTRY, {"name": "a"})])
+    made = merge([built_in(), Layer(ValueOrigin.ENTRY, {"name": "a"})])
     assert build_spec(made.values) == AgentSpec("a")
 
 
@@ -135,7 +148,7 @@ def test_a_spec_is_frozen_all_through_and_keeps_secrets_wrapped() -> None:
         [
             built_in(),
             Layer(
-                Origin.ENTRY,
+                ValueOrigin.ENTRY,
                 {
                     "name": "a",
                     "tools": ["x"],

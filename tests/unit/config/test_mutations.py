@@ -1,5 +1,7 @@
 """A thousand damaged files: each is read, or refused with every finding placed; nothing else."""
 
+from __future__ import annotations
+
 import json
 import random
 import re
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentsup.config.agents_file import AgentsFile, parse_agents
-from agentsup.config.entry import Entry
+from agentsup.config.entry import AgentEntry
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import name_problem
 
@@ -62,7 +64,7 @@ def doubled_name(chance: random.Random, entries: Entries) -> bytes:
 
 
 def unknown_key(chance: random.Random, entries: Entries) -> bytes:
-    key = list(chance.choice(list(Entry.model_fields)))
+    key = list(chance.choice(list(AgentEntry.model_fields)))
     chance.shuffle(key)
     holder = chance.choice(entries)
     holder = chance.choice([holder, holder["slots"], holder["matrix"]])
@@ -95,7 +97,7 @@ def wrong_type(chance: random.Random, entries: Entries) -> bytes:
     holder = chance.choice([holder, holder["slots"], holder["matrix"]])
     for key in chance.sample(sorted(holder), k=chance.randint(1, len(holder))):
         holder[key] = chance.choice(WRONG)
-    extra = chance.choice(list(Entry.model_fields))
+    extra = chance.choice(list(AgentEntry.model_fields))
     chance.choice(entries)[extra] = chance.choice(WRONG)
     return write(chance, entries).encode()
 

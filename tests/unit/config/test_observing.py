@@ -1,4 +1,6 @@
-"""`[traces]` and `[otel]`: addresses, defaults, and no secret in what is shown."""
+"""``[traces]`` and ``[otel]``: addresses, defaults, and no secret in what is shown."""
+
+from __future__ import annotations
 
 import pytest
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from agentsup.config.overriding import (
@@ -12,7 +14,8 @@ from agentsup.config.overriding import (
     raises_rights,
     read_value,
 )
-from agentsup.model.agent import ENGINES, FIELDS, FieldClass
+from agentsup.model.agent import FIELDS, Engine
+from agentsup.model.agent_fields import FieldClass
 
 
 def test_every_overridable_field_can_be_set_and_every_other_says_why() -> None:
@@ -27,7 +30,7 @@ def test_every_overridable_field_can_be_set_and_every_other_says_why() -> None:
 
 
 def test_the_choices_are_those_of_the_schema() -> None:
-    assert set(choices("engine")) == set(ENGINES)
+    assert set(choices("engine")) == set(get_args(Engine))
     assert choices("streaming.mode") == ("off", "buffered", "live")
     assert choices("model") == ()
 

@@ -1,5 +1,7 @@
 """Places of values: whatever the layout of the text, the place found is where the value stands."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.config.findings import KeyPath
-from agentsup.config.positions import JsonPlaces, LineIndex, TomlPlaces
+from agentsup.config.positions import JsonPositions, LineIndex, TomlPositions
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8)
@@ -36,7 +38,7 @@ def paths(value: Any, at: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
 @given(documents, st.sampled_from([None, 0, 1, 3]), st.booleans())
 def test_each_value_of_a_json_text_is_found(value: Any, indent: int | None, ascii_: bool) -> None:
     text = "\n " + json.dumps(value, indent=indent, ensure_ascii=ascii_) + "\n"
-    places = JsonPlaces(text)
+    places = JsonPositions(text)
     lines = text.split("\n")
     for at, expected in paths(value):
         line, column = places.locate(at)
@@ -51,7 +53,7 @@ def test_each_value_of_a_json_text_is_found(value: Any, indent: int | None, asci
 
 
 def test_a_path_that_is_not_there_is_placed_at_its_nearest_parent() -> None:
-    places = JsonPlaces('[\n {"a": {"b": 1}}]')
+    places = JsonPositions('[\n {"a": {"b": 1}}]')
     assert places.locate((0, "a", "x", 3)) == (2, 3)
     assert places.locate((0, "x")) == (2, 2)
     assert places.locate((7,)) == (1, 1)
@@ -59,7 +61,7 @@ def test_a_path_that_is_not_there_is_placed_at_its_nearest_parent() -> None:
 
 
 def test_doubled_keys_are_found_at_any_depth() -> None:
-    places = JsonPlaces('{"a": 1,\n "b": [{"c": 1, "c": 2}],\n "a": 3}')
+    places = JsonPositions('{"a": 1,\n "b": [{"c": 1, "c": 2}],\n "a": 3}')
     assert places.duplicate_keys() == [(("b", 0, "c"), (2, 17)), (("a",), (3, 2))]
     assert places.locate(("a",)) == (3, 2)
 
@@ -68,7 +70,7 @@ def test_doubled_keys_are_found_at_any_depth() -> None:
 def test_offsets_become_lines_and_columns(text: str) -> None:
     index = LineIndex(text)
     for offset in range(len(text) + 1):
-        line, column = index.place(offset)
+        line, column = index.position(offset)
         before = text[:offset].split("\n")
         assert (line, column) == (len(before), len(before[-1]) + 1)
 
@@ -120,4 +122,4 @@ x = 2
     ],
 )
 def test_keys_of_a_toml_text_are_found(where: KeyPath, place: tuple[int, int]) -> None:
-    assert TomlPlaces(TOML).locate(where) == place
+    assert TomlPositions(TOML).locate(where) == place

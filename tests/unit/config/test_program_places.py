@@ -1,10 +1,12 @@
 """Which files and folders of programs are kept from being changed."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
-from agentsup.config.program_places import program_places, without_places_of
+from agentsup.config.program_places import program_locations, without_folders_of
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def program(path: Path) -> Path:
 
 def found(user: Path, path: str, *names: str) -> set[Path]:
     environ = {"HOME": str(user), "PATH": path}
-    places = program_places(environ, names, home=user.parent / "home")
+    places = program_locations(environ, names, home=user.parent / "home")
     return {Path(each) for each in places}
 
 
@@ -70,5 +72,5 @@ def test_a_path_of_the_daemon_names_no_folder_that_agents_write(user: Path) -> N
     inside.mkdir(parents=True)
     (user / "linked").symlink_to(inside)
     environ = {"PATH": f"/usr/bin:{inside}:{user}/linked:{user}", "A": "b"}
-    assert without_places_of(environ, home) == {"PATH": f"/usr/bin:{user}", "A": "b"}
-    assert without_places_of({"A": "b"}, home) == {"A": "b"}
+    assert without_folders_of(environ, home) == {"PATH": f"/usr/bin:{user}", "A": "b"}
+    assert without_folders_of({"A": "b"}, home) == {"A": "b"}

@@ -1,20 +1,24 @@
 """Secrets by reference, the paths of a home, and the shipped schema."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from agentsup.config import secrets
+from agentsup.config import schema, secrets
 from agentsup.config.agents_file import parse_agents
 from agentsup.config.home import Home
-from agentsup.config.schema import SHIPPED, agents_schema, schema_text
-from agentsup.model.agent import Secret
+from agentsup.config.schema import agents_schema, config_schema, schema_texts
+from agentsup.config.settings import parse_settings
 from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.secret import Secret
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -99,9 +103,48 @@ def test_finding_the_home_imports_nothing_heavy() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_shipped_schema_is_up_to_date() -> None:
-    assert SHIPPED.read_text() == schema_text(), "run: python -m agentsup.config.schema"
-    jsonschema.Draft202012Validator.check_schema(agents_schema())
+@pytest.mark.parametrize("name", [schema.AGENTS_FILE, schema.CONFIG_FILE])
+def test_the_shipped_schema_is_up_to_date(name: str) -> None:
+    shipped = Path(schema.__file__).with_name(name).read_text()
+    assert shipped == schema_texts()[name], "run: python -m agentsup.config.schema"
+    jsonschema.Draft202012Validator.check_schema(json.loads(shipped))
+
+
+def test_each_setting_of_config_toml_says_what_it_means() -> None:
+    tables = config_schema()
+    named = {"": tables["properties"], **{k: d["properties"] for k, d in tables["$defs"].items()}}
+    silent = [
+        f"{table}.{key}"
+        for table, settings in named.items()
+        for key, value in settings.items()
+        if not (value.get("description") or "$ref" in value or value.get("additionalProperties"))
+    ]
+    assert silent == []
+
+
+CONFIG_AGREED: list[tuple[str, bool]] = [
+    ("", True),
+    ('[main]\nmodel = "m"\n[agent_defaults.budget]\nper_day_usd = 1.0', True),
+    ("[limits]\naging_s = 5", True),
+    ("[limits]\nprocesses = 0", False),
+    ("[api]\nport = 70000", False),
+    ("[api]\nprot = 1", False),
+    ('[people.ann]\nrole = "king"', False),
+    ("[people.ann]\ntelegram = [5]", True),
+    ('[main]\nmodell = "m"', False),
+    ('main_crash = "burn"', False),
+]
+
+
+@pytest.mark.parametrize("text, is_right", CONFIG_AGREED)
+def test_the_schema_of_config_toml_agrees_with_its_check(text: str, is_right: bool) -> None:
+    validator = jsonschema.Draft202012Validator(config_schema())
+    assert validator.is_valid(tomllib.loads(text)) is is_right
+    if is_right:
+        parse_settings(text.encode())
+    else:
+        with pytest.raises(ConfigErrors):
+            parse_settings(text.encode())
 
 
 def test_the_example_loads_and_fits_the_schema() -> None:

@@ -1,17 +1,23 @@
 """config.toml and the environment: strict in the file, typed from the environment, placed."""
 
+from __future__ import annotations
+
+import ast
+
 import pytest
+from pydantic import BaseModel
 
 from agentsup.config.settings import (
     Settings,
-    SettingsFile,
     parse_settings,
     setting_class,
     unknown_variables,
 )
-from agentsup.model.agent import FieldClass
+from agentsup.config.settings_file import SettingsFile
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.principal import PersonRole
+from tests.support.source_tree import modules, nodes_of
 
 
 def refused(text: str) -> tuple[ConfigError, ...]:
@@ -140,6 +146,34 @@ def test_a_mistyped_variable_is_warned_about() -> None:
     assert [each.field for each in told] == ["AGENTSUP_MAIN_CRAHS"]
 
 
+def test_what_never_had_an_effect_is_warned_about() -> None:
+    loaded = parse_settings(b"[limits]\ndepth = 5\naging_s = 60\n")
+    (warning,) = loaded.warnings
+    assert "config.toml:3:1: limits.aging_s: 'aging_s' has no effect" in str(warning)
+    assert "remove this line" in str(warning)
+    assert loaded.settings.limits.depth == 5
+
+
+@pytest.mark.code
+def test_each_setting_is_read_somewhere() -> None:
+    """A setting that is accepted and read by nobody is a promise that is not kept."""
+    reads = {
+        node.attr
+        for path in modules()
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute)
+    }
+    settings = SettingsFile.model_fields
+    sections = [each.annotation for each in settings.values()]
+    keys = {
+        key
+        for section in sections
+        if isinstance(section, type) and issubclass(section, BaseModel)
+        for key in section.model_fields
+    }
+    assert (settings.keys() | keys) - reads == set()
+
+
 def test_each_setting_has_a_class() -> None:
     for name, row in SettingsFile.model_fields.items():
         if name in {"main", "agent_defaults"}:
@@ -157,3 +191,12 @@ def test_settings_show_no_secret_of_main() -> None:
     loaded = parse_settings(b"[main]\ntelegram_token = '123456:private'")
     assert "private" not in repr(loaded)
     assert "private" not in repr(loaded.settings)
+
+
+def test_a_table_that_stands_twice_is_named_in_our_words() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_settings(b"[main]\nmodel = 'a'\n[main]\nmodel = 'b'\n")
+    (found,) = caught.value.findings
+    assert "the table [main] is here a second time" in found.message
+    assert found.line == 3
+    assert "(file)" not in str(found)

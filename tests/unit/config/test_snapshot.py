@@ -1,5 +1,7 @@
 """One reading of a home: layers, overrides, identities across agents, and what changed between two."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -8,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.config.diff import Plan, diff, diff_specs
-from agentsup.config.explain import explain, explain_agent, validate
+from agentsup.config.diff import ChangePlan, diff, diff_specs
+from agentsup.config.explain import explain_agent, validate
 from agentsup.config.findings import Severity
 from agentsup.config.home import Home
 from agentsup.config.merge import digest, leaves
 from agentsup.config.snapshot import ConfigSnapshot, Override, load
-from agentsup.model.agent import FIELDS, AgentSpec, FieldClass, Secret, Slots
+from agentsup.model.agent import FIELDS, AgentSpec, Slots
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import BadRequest, ConfigError, ConfigErrors, NotFound
+from agentsup.model.secret import Secret
 
 
 class Files:
@@ -178,14 +182,14 @@ def test_a_snapshot_shows_no_secret(files: Files) -> None:
         {
             "name": "a",
             "matrix": {"user_id": "@a:x", "password": "private"},
-            "engine_options": {"api_key": "private", "headers": {"Authorization": "private"}},
+            "engine_options": {"api_key": "private", "env": {"AUTHORIZATION": "private"}},
         }
     )
     snapshot = files.load()
     shown = [
         repr(snapshot),
         str(snapshot.warnings),
-        str(explain(files.home, "a")),
+        str(explain_agent(load(files.home), "a")),
         str(diff(files.load(), snapshot)),
         str(snapshot.settings),
     ]
@@ -235,7 +239,7 @@ def test_an_override_of_one_key_leaves_its_block(files: Files) -> None:
     files.agents({"name": "a", "streaming": {"min_chars": 5}})
     override = files.load().override("a", "streaming.mode", "off")
     streaming = files.load({"a": {"streaming.mode": override}}).specs["a"].streaming
-    assert (streaming.enabled, streaming.min_chars) == (False, 5)
+    assert (streaming.mode, streaming.min_chars) == ("off", 5)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +299,7 @@ def test_turning_an_agent_off_and_settings_that_need_a_restart(files: Files) -> 
     assert plan.needs_restart == ("api.port",)
     assert set(plan.settings) == {
         "api.port", "limits.depth", "people.anna.role", "people.anna.telegram",
-        "people.anna.matrix", "people.anna.language",
+        "people.anna.matrix", "people.anna.language", "people.anna.timezone", "people.anna.agents",
     }  # fmt: skip
 
 
@@ -337,8 +341,8 @@ def test_a_diff_names_exactly_the_leaves_that_differ(one: AgentSpec, other: Agen
 
 
 def test_a_plan_without_anything_is_empty() -> None:
-    assert Plan().is_empty
-    assert not Plan(added=("a",)).is_empty
+    assert ChangePlan().is_empty
+    assert not ChangePlan(added=("a",)).is_empty
 
 
 def test_a_role_may_be_listed_like_an_agent(files: Files) -> None:

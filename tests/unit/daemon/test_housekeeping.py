@@ -1,17 +1,20 @@
 """Chores on a slow beat: each in its time, one that fails costs only itself."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
 
-from agentsup.daemon.housekeeping import Chore, Housekeeper
-from agentsup.kit.clock import LoopClock
+from agentsup.daemon.runtime.housekeeping import Chore, Housekeeper
+from agentsup.kit.log import FACTS
 from agentsup.model.errors import StoreUnavailable
+from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_each_chore_in_its_time() -> None:
+async def test_each_chore_in_its_time(caplog: pytest.LogCaptureFixture) -> None:
     clock, ran = LoopClock(), []
 
     def chore(name: str, every_s: float, first_s: float) -> Chore:
@@ -30,7 +33,8 @@ async def test_each_chore_in_its_time() -> None:
     await task
     assert ready == [1]
     assert ran == [(0, "full"), (5, "often"), (15, "often"), (20, "full"), (25, "often")]
-    assert "disk is full" in keeper.last_failure
+    put_off = [getattr(record, FACTS) for record in caplog.records]
+    assert {"chore": "full", "reason": "the disk is full"} in put_off
 
 
 async def test_a_beat_does_not_drift_and_missed_ones_are_made_up_for_once() -> None:

@@ -1,5 +1,7 @@
 """What is the daemon's keeps its modes, whatever a program of the same user did to them."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
@@ -12,9 +14,15 @@ import pytest
 
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
-from agentsup.daemon import modes as modes_module
-from agentsup.daemon.modes import ModeKeeper, Restored, StartModes, restore, told
-from agentsup.daemon.tokens import TokenBook, operator_token
+from agentsup.daemon.runtime import file_modes as modes_module
+from agentsup.daemon.runtime.file_modes import (
+    ModeKeeper,
+    RestoredMode,
+    StartModes,
+    report_text,
+    restore,
+)
+from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.model.errors import StoreUnavailable
@@ -67,6 +75,20 @@ def test_a_home_that_is_right_is_left_alone(home: Home) -> None:
     before = modes(home.root)
     assert restore(home) == []
     assert modes(home.root) == before
+
+
+def test_files_with_secrets_are_closed_to_others(home: Home) -> None:
+    key = home.secrets / "openai.key"
+    for path in (home.environment, key):
+        path.touch()
+        path.chmod(0o644)
+    home.secrets.chmod(0o755)
+    assert {each.path for each in restore(home)} == {home.environment, key, home.secrets}
+    assert [p.stat().st_mode & 0o777 for p in (home.environment, key, home.secrets)] == [
+        0o600,
+        0o600,
+        0o700,
+    ]
 
 
 DAMAGE = (
@@ -218,7 +240,7 @@ async def test_while_it_runs_a_readable_token_is_replaced_and_told(home: Home) -
     entropy = SystemEntropy(SystemClock())
     told_texts: list[str] = []
     token, _ = operator_token(home.api_token, entropy)
-    tokens = TokenBook(entropy, token)
+    tokens = TokenRegistry(entropy, token)
 
     async def tell(text: str) -> None:
         told_texts.append(text)
@@ -254,7 +276,7 @@ async def test_what_could_not_be_told_is_told_at_the_next_look(home: Home) -> No
     home.tasks.chmod(0)
     start = StartModes(tuple(restore(home)))
     keeper = ModeKeeper(
-        home, TokenBook(entropy, token), entropy, Redactor(), tell, start, ConfigFiles()
+        home, TokenRegistry(entropy, token), entropy, Redactor(), tell, start, ConfigFiles()
     )
     with pytest.raises(StoreUnavailable):
         await keeper.look()
@@ -263,10 +285,10 @@ async def test_what_could_not_be_told_is_told_at_the_next_look(home: Home) -> No
 
 
 def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
-    found = [Restored(Path(f"/h/{number}"), 0o755, 0o700) for number in range(8)]
-    text = told(found, has_new_token=True)
+    found = [RestoredMode(Path(f"/h/{number}"), 0o755, 0o700) for number in range(8)]
+    text = report_text(found, has_new_token=True)
     assert "/h/0 (755, now 700)" in text
     assert "and 3 more" in text
     assert "new one" in text
-    assert told([], has_new_token=False) == ""
+    assert report_text([], has_new_token=False) == ""
     assert StartModes() == StartModes((), has_new_token=False)

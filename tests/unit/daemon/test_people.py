@@ -1,5 +1,7 @@
 """Who people are: [people] before allowed_user_ids, operators with and without [people]."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -7,13 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.channels.matrix import deliver as matrix
-from agentsup.channels.telegram import deliver as telegram
-from agentsup.config.settings import Person, SettingsFile
+from agentsup.config.settings_file import Person, SettingsFile
 from agentsup.config.snapshot import ConfigSnapshot
-from agentsup.daemon import transports
-from agentsup.daemon.people import People
+from agentsup.daemon.runtime.people import People
 from agentsup.model.agent import MAIN, AgentSpec, MatrixIdentity
+from agentsup.model.platforms import MATRIX, TELEGRAM
 from agentsup.model.principal import PersonRole
 
 
@@ -57,8 +57,8 @@ def test_without_people_those_whom_main_allows_are_operators(
 ) -> None:
     found = people_of()(spec, user_id)
     assert (found.role if found else None) == role
-    assert people_of().operator_ids() == {1, 2}
-    assert people_of().operator_names() == {"@one:h", "@two:h"}
+    assert people_of().operators(TELEGRAM) == {1, 2}
+    assert people_of().operators(MATRIX) == {"@one:h", "@two:h"}
 
 
 def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
@@ -74,16 +74,11 @@ def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
     allowed = people(MAIN_SPEC, 1)
     assert allowed is not None
     assert allowed.role is PersonRole.USER
-    assert people.operator_ids() == {7}
+    assert people.operators(TELEGRAM) == {7}
     named = people_of(
         anna={"role": "manager", "matrix": ("@a:h",)}, eve={"role": "user", "matrix": ("@e:h",)}
     )
-    assert named.operator_names() == {"@a:h"}
-
-
-def test_the_door_waits_in_the_words_of_the_channel() -> None:
-    """A bot that attaches wakes the parts that wait for that very reason."""
-    assert transports.NOT_CONNECTED == telegram.NOT_ATTACHED == matrix.NOT_ATTACHED
+    assert named.operators(MATRIX) == {"@a:h"}
 
 
 def test_a_daemon_without_a_bot_knows_nothing_of_platforms() -> None:

@@ -1,8 +1,10 @@
 """An operator hears once of what was taken from the daemon, and the probe for as long as it lasts."""
 
+from __future__ import annotations
+
 import pytest
 
-from agentsup.daemon.resources import ResourceKeeper
+from agentsup.daemon.runtime.resources import ResourceKeeper
 from agentsup.kit.resources import Change, Resources
 from agentsup.model.errors import StoreUnavailable
 

@@ -1,26 +1,32 @@
 """Tokens die with what they stand for; the roster keeps ids, wishes and overrides."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agentsup.config.snapshot import Override
-from agentsup.daemon.roster import Roster
-from agentsup.daemon.tokens import TokenBook, operator_token
-from agentsup.kit.clock import LoopClock, SystemClock
-from agentsup.kit.entropy import SeededEntropy, SystemEntropy
+from agentsup.daemon.runtime.directory import RosterDirectory
+from agentsup.daemon.runtime.roster import Roster
+from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigError, Gone, NotFound
 from agentsup.model.health import Desired
 from agentsup.model.principal import OPERATOR, PrincipalKind
-from agentsup.store.database import Database, StoreOptions
-from agentsup.store.runner import InlineRunner
-from agentsup.testing.fresh_store import lay_store
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
 
 
-def book() -> TokenBook:
-    return TokenBook(SystemEntropy(SystemClock()), "operators-own-token")
+def book() -> TokenRegistry:
+    return TokenRegistry(SystemEntropy(SystemClock()), "operators-own-token")
 
 
 def test_who_a_token_stands_for() -> None:
@@ -42,13 +48,11 @@ def test_who_a_token_stands_for() -> None:
 
 def test_an_agents_tokens_end_together() -> None:
     tokens = book()
-    first = tokens.issue_agent("agt_1", "ann")
-    second = tokens.issue_agent("agt_1", "ann")
-    assert tokens.identify(first) is None, "replaced"
+    earlier = tokens.issue_run("agt_1", "ann", "msg_0")
     run = tokens.issue_run("agt_1", "ann", "msg_1")
     other = tokens.issue_run("agt_2", "ben", "msg_2")
     tokens.revoke_agent("agt_1")
-    assert [tokens.identify(each) is None for each in (second, run, other)] == [True, True, False]
+    assert [tokens.identify(each) is None for each in (earlier, run, other)] == [True, True, False]
 
 
 def test_no_token_is_kept_in_the_clear() -> None:
@@ -132,11 +136,11 @@ async def test_wishes_and_overrides_are_durable_and_end_with_a_removal(store: Da
     again = await roster_of(store, "ann")
     assert again.entry("ann").desired is Desired.DOWN
     assert again.overrides() == {"ann": {"model": Override("m", "base")}}
-    assert not again.lookup("ann").is_wanted_up
+    assert not again.is_wanted_up(again.entry("ann"))
     await again.take_over({"main": AgentSpec("main")})
     await again.take_over({name: AgentSpec(name) for name in ("main", "ann")})
     assert again.entry("ann").desired is Desired.UP
-    assert again.lookup("ann").is_wanted_up
+    assert again.is_wanted_up(again.entry("ann"))
 
 
 @pytest.mark.virtual
@@ -145,3 +149,41 @@ async def test_an_unknown_name_is_told_with_the_closest(store: Database) -> None
     with pytest.raises(NotFound, match="Did you mean coder") as found:
         roster.entry("codr")
     assert found.value.facts["did_you_mean"] == "coder"
+
+
+@pytest.mark.virtual
+async def test_the_directory_makes_an_entry_anew_with_each_change_and_only_then(
+    store: Database,
+) -> None:
+    roster = await roster_of(store, "ann")
+    status, problem = ["running", ""], [""]
+    directory = RosterDirectory(
+        roster, lambda agent_id: (status[0], status[1]), lambda role: problem[0]
+    )
+    role = {"main": AgentSpec("main"), "ann": AgentSpec("ann", role="writer")}
+
+    async def declare() -> None:
+        await roster.take_over(role)
+
+    async def refuse_role() -> None:
+        problem[0] = "it has no file"
+
+    async def fail() -> None:
+        status[:] = ["failed", "no model"]
+
+    async def stop() -> None:
+        await roster.set_desired("ann", Desired.DOWN)
+
+    seen = [directory.lookup("ann")]
+    for change in (declare, refuse_role, fail, stop):
+        assert directory.lookup("ANN") is directory.by_id(seen[-1].agent_id) is seen[-1]
+        await change()
+        seen.append(directory.lookup("ann"))
+    facts = [(each.role, each.role_problem, each.status, each.is_wanted_up) for each in seen]
+    assert facts == [
+        ("", "", "running", True),
+        ("writer", "", "running", True),
+        ("writer", "it has no file", "running", True),
+        ("writer", "it has no file", "failed", True),
+        ("writer", "it has no file", "failed", False),
+    ]

@@ -1,9 +1,11 @@
 """Which permission requests of an agent are about our own tools: the title's exact form, no more."""
 
+from __future__ import annotations
+
 import pytest
 
 from agentsup.engines.acp.mapping import our_call
-from agentsup.engines.programs import PRESETS
+from agentsup.engines.programs.presets import PRESETS
 from agentsup.model.engine import PermissionRequest
 
 GEMINI, CLAUDE = PRESETS["gemini"].our_title, PRESETS["claude-acp"].our_title

@@ -1,14 +1,16 @@
 """Who may run a program now, and in which order."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
 
-from agentsup.engines.child import BerthLimits, Berths
 from agentsup.engines.failures import EnginesBusy
+from agentsup.engines.process import ProcessSlotLimits, ProcessSlots
 
 
-async def ask(berths: Berths, agents: str) -> dict[str, asyncio.Task]:
+async def ask(berths: ProcessSlots, agents: str) -> dict[str, asyncio.Task]:
     """One waiting start for each letter, in this order; the letter and a number name it."""
     found: dict[str, asyncio.Task] = {}
     for agent in agents:
@@ -30,39 +32,39 @@ async def settle(tasks: dict[str, asyncio.Task]) -> None:
 
 
 async def test_no_more_run_than_allowed_in_all_and_for_one_agent() -> None:
-    berths = Berths(lambda: BerthLimits(total=3, per_agent=2))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=3, per_agent=2))
     tasks = await ask(berths, "aaabb")
     assert served(tasks) == {"a0", "a1", "b0"}
     assert (berths.running, berths.waiting) == (3, 2)
-    (await tasks["b0"]).leave()
+    (await tasks["b0"]).release()
     await asyncio.sleep(0)
     assert served(tasks) == {"a0", "a1", "b0", "b1"}
     await settle(tasks)
 
 
 async def test_the_agent_with_the_fewest_comes_first() -> None:
-    berths = Berths(lambda: BerthLimits(total=2, per_agent=2))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=2, per_agent=2))
     tasks = await ask(berths, "aaaab")
-    (await tasks["a0"]).leave()
+    (await tasks["a0"]).release()
     await asyncio.sleep(0)
     assert "b0" in served(tasks)
     await settle(tasks)
 
 
 async def test_a_cancelled_start_leaves_the_queue_and_takes_nothing() -> None:
-    berths = Berths(lambda: BerthLimits(total=1))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=1))
     tasks = await ask(berths, "abc")
     tasks["b0"].cancel()
     await asyncio.sleep(0)
-    (await tasks["a0"]).leave()
+    (await tasks["a0"]).release()
     tasks["c0"].cancel()  # in the same moment in which its turn has come
     await asyncio.wait(tasks.values())
     assert (berths.running, berths.waiting) == (0, 0)
-    (await berths.take("d")).leave()
+    (await berths.take("d")).release()
 
 
 async def test_too_many_waiting_are_refused() -> None:
-    berths = Berths(lambda: BerthLimits(total=1, waiting=2))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=1, waiting=2))
     tasks = await ask(berths, "abc")
     with pytest.raises(EnginesBusy, match="2 engine programs wait"):
         await berths.take("d")
@@ -71,44 +73,44 @@ async def test_too_many_waiting_are_refused() -> None:
 
 
 async def test_a_held_program_gives_its_place_and_comes_back_at_once() -> None:
-    berths = Berths(lambda: BerthLimits(total=1))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=1))
     tasks = await ask(berths, "abc")
     first = await tasks["a0"]
-    assert first.hold()
+    assert first.pause()
     await asyncio.sleep(0)
     assert served(tasks) == {"a0", "b0"}
-    assert (berths.running, berths.held) == (1, 1)
+    assert (berths.running, berths.paused) == (1, 1)
     first.resume()
-    assert (berths.running, berths.held) == (2, 0)
-    (await tasks["b0"]).leave()
+    assert (berths.running, berths.paused) == (2, 0)
+    (await tasks["b0"]).release()
     await asyncio.sleep(0)
     assert "c0" not in served(tasks)  # one more runs than allowed: the next start waits
-    first.leave()
+    first.release()
     await asyncio.sleep(0)
     assert "c0" in served(tasks)
     await settle(tasks)
 
 
 async def test_only_so_many_are_held() -> None:
-    berths = Berths(lambda: BerthLimits(total=2, held=1))
+    berths = ProcessSlots(lambda: ProcessSlotLimits(total=2, paused=1))
     one, two = await berths.take("a"), await berths.take("a")
-    assert one.hold()
-    assert not two.hold()
-    assert (berths.running, berths.held) == (1, 1)
-    one.leave()
-    one.leave()
-    assert (berths.running, berths.held) == (1, 0)
-    assert two.hold()
-    two.leave()
-    assert (berths.running, berths.held) == (0, 0)
+    assert one.pause()
+    assert not two.pause()
+    assert (berths.running, berths.paused) == (1, 1)
+    one.release()
+    one.release()
+    assert (berths.running, berths.paused) == (1, 0)
+    assert two.pause()
+    two.release()
+    assert (berths.running, berths.paused) == (0, 0)
 
 
 async def test_a_changed_limit_holds_for_the_next_start() -> None:
-    limits = [BerthLimits(total=1)]
-    berths = Berths(lambda: limits[0])
+    limits = [ProcessSlotLimits(total=1)]
+    berths = ProcessSlots(lambda: limits[0])
     tasks = await ask(berths, "ab")
     assert served(tasks) == {"a0"}
-    limits[0] = BerthLimits(total=3)
+    limits[0] = ProcessSlotLimits(total=3)
     tasks |= {"c0": asyncio.create_task(berths.take("c"))}
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,5 +1,7 @@
 """What engines say, made fit to be stored and sent."""
 
+from __future__ import annotations
+
 import json
 import math
 
@@ -9,10 +11,10 @@ from hypothesis import strategies as st
 
 from agentsup.engines.clean import clean, clean_event, clean_value
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
+    EngineNotice,
     FileOut,
-    Notice,
     Suspended,
     TextDelta,
     ToolFinished,
@@ -45,12 +47,12 @@ def test_a_clean_value_can_be_sent(value: object) -> None:
     "event",
     [
         TextDelta(HALF),
-        Notice(HALF),
+        EngineNotice(HALF),
         ToolStarted(HALF, {HALF: [HALF, {"x": HALF}]}),
         ToolFinished(HALF, True, HALF),
         FileOut(HALF),
         Suspended(b"", HALF, (HALF,)),
-        Done("failed", HALF, HALF, HALF),
+        EngineDone("failed", HALF, HALF, HALF),
     ],
 )
 def test_no_event_carries_half_a_character(event: EngineEvent) -> None:

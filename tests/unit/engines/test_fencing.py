@@ -1,11 +1,13 @@
 """Where a fenced program finds room for temporary files."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
-from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.failures import EnginesBusy, NotConfigured
+from agentsup.engines.process.fencing import Fencing
 from agentsup.kit import fence, seccomp
 from agentsup.kit.pool import BoundedPool
 
@@ -31,7 +33,7 @@ async def test_a_fence_that_can_not_be_made_now_is_no_reason_to_run_without(
     def out_of_descriptors(wanted: fence.Fence) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("agentsup.engines.child.fencing.rules_of", out_of_descriptors)
+    monkeypatch.setattr("agentsup.engines.process.fencing.rules_of", out_of_descriptors)
     with pytest.raises(EnginesBusy, match="Too many open files"):
         async with Fencing((str(tmp_path),)).around((), files=BoundedPool("files"), key="ada"):
             pytest.fail("it would have run")

@@ -1,17 +1,19 @@
 """The guard against engines that do everything wrong."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
-from agentsup.engines.failures import EngineCrash, RateLimited
-from agentsup.engines.guard import RunLimits, open_guarded
-from agentsup.engines.guard_rules import Account, CallRepeats, cut
+from agentsup.engines.failures import EngineCrash, ProviderRateLimited
+from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits, cut
 from agentsup.model.engine import (
-    Done,
     EngineCaps,
+    EngineDone,
     EngineEvent,
     EngineHost,
     EngineSession,
@@ -24,14 +26,14 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested, StoreUnavailable
-from agentsup.testing.engine_host import MemoryHost, segment
+from tests.support.engine_host import MemoryHost, segment
 
 Run = Callable[["Fake"], AsyncIterator[EngineEvent]]
 SPEC = EngineSpec("fake")
 
 
 class Fake:
-    """An engine and its session in one; `run_with` is what a run does."""
+    """An engine and its session in one; ``run_with`` is what a run does."""
 
     name = "fake"
     caps = EngineCaps()
@@ -69,10 +71,10 @@ async def collect(
         await session.close()
 
 
-def end_of(events: list[EngineEvent]) -> Done:
-    assert sum(isinstance(event, Done | Suspended) for event in events) == 1
+def end_of(events: list[EngineEvent]) -> EngineDone:
+    assert sum(isinstance(event, EngineDone | Suspended) for event in events) == 1
     end = events[-1]
-    assert isinstance(end, Done)
+    assert isinstance(end, EngineDone)
     return end
 
 
@@ -90,14 +92,14 @@ async def test_what_comes_after_the_end_is_ignored_and_the_generator_closed() ->
 
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         try:
-            yield Done("ok", text="the answer")
+            yield EngineDone("ok", text="the answer")
             yield TextDelta("more")
-            yield Done("failed")
+            yield EngineDone("failed")
         finally:
             closed.set()
 
     events = await collect(run)
-    assert events == [Done("ok", text="the answer")]
+    assert events == [EngineDone("ok", text="the answer")]
     assert closed.is_set()
 
 
@@ -106,7 +108,7 @@ async def test_a_cleanup_after_the_end_is_given_time() -> None:
 
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         try:
-            yield Done("ok", text="x")
+            yield EngineDone("ok", text="x")
         finally:
             await asyncio.sleep(0.02)
             steps.append("cleaned up")
@@ -120,7 +122,7 @@ async def test_an_error_in_the_cleanup_does_not_undo_the_end(
 ) -> None:
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         try:
-            yield Done("ok", text="x")
+            yield EngineDone("ok", text="x")
         finally:
             raise LookupError("late")
 
@@ -133,7 +135,7 @@ async def test_an_end_without_text_gets_the_deltas() -> None:
         yield TextDelta("one ")
         yield ThinkingDelta("hm")
         yield TextDelta("two")
-        yield Done("ok")
+        yield EngineDone("ok")
 
     assert end_of(await collect(run)).text == "one two"
 
@@ -161,7 +163,7 @@ async def test_a_run_that_raises_before_it_yields_fails_the_turn() -> None:
 async def test_an_engine_failure_keeps_its_code_class_and_wish() -> None:
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         yield Usage(3, 4)
-        raise RateLimited("slow down", retry_after_s=7.0)
+        raise ProviderRateLimited("slow down", retry_after_s=7.0)
 
     events = await collect(run)
     end = end_of(events)
@@ -191,7 +193,7 @@ async def test_an_engine_that_swallows_a_fatal_error_of_the_host_is_ended_all_th
             await fake.host.call("full", {})
         except StoreUnavailable:
             yield TextDelta("never mind")
-        yield Done("ok", text="all is well")
+        yield EngineDone("ok", text="all is well")
 
     host = MemoryHost({"full": full}, fatal=(StoreUnavailable,))
     with pytest.raises(StoreUnavailable):
@@ -207,9 +209,9 @@ async def test_an_engine_that_cancels_itself_ends_cancelled() -> None:
 
 
 @pytest.mark.virtual
-async def test_an_engine_that_ignores_cancellation_is_left_behind_and_reported() -> None:
-    reported: list[str] = []
-
+async def test_an_engine_that_ignores_cancellation_is_left_behind_and_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         yield TextDelta("x")
         while not fake.release.is_set():
@@ -217,18 +219,16 @@ async def test_an_engine_that_ignores_cancellation_is_left_behind_and_reported()
                 await fake.release.wait()
             except asyncio.CancelledError:
                 continue
-        yield Done("ok", text="too late")
+        yield EngineDone("ok", text="too late")
 
     fake = Fake(run)
-    session = await open_guarded(
-        fake, SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5), on_abandoned=reported.append
-    )
+    session = await open_guarded(fake, SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5))
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with aclosing(session.run(segment())) as running:
         await anext(running)
     assert loop.time() - began == pytest.approx(0.5, abs=0.01)
-    assert reported == ["engine fake: message msg_1"]
+    assert "engine fake did not stop in time and was left behind: message msg_1" in caplog.text
     await session.close()
 
 
@@ -247,11 +247,9 @@ async def test_who_ignored_each_request_is_ended_where_it_listens_again() -> Non
             await asyncio.sleep(3600)
         finally:
             ended.set()
-        yield Done("ok", text="too late")
+        yield EngineDone("ok", text="too late")
 
-    session = await open_guarded(
-        Fake(run), SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5), on_abandoned=lambda _: None
-    )
+    session = await open_guarded(Fake(run), SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5))
     async with aclosing(session.run(segment())) as running:
         await anext(running)
     await session.close()
@@ -296,7 +294,7 @@ class Place:
         for _, wake in self.watchers:
             wake()
 
-    def let_go(self) -> bool:
+    def suspend(self) -> bool:
         return False
 
 
@@ -314,7 +312,7 @@ async def test_time_without_a_slot_is_not_the_turns() -> None:
         await fake.host.call("ask_agent", {})
         yield TextDelta("heard")
         await asyncio.sleep(60)
-        yield Done("ok", text="too late")
+        yield EngineDone("ok", text="too late")
 
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -333,7 +331,7 @@ async def test_a_tool_of_the_engine_itself_that_is_open_is_not_idleness() -> Non
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
         yield ToolStarted("shell", {"command": "make"})
         await asyncio.sleep(100)
-        yield Done("ok", text="made")
+        yield EngineDone("ok", text="made")
 
     assert end_of(await collect(run, limits=RunLimits(idle_s=30))).text == "made"
 
@@ -362,24 +360,24 @@ async def test_an_endless_answer_is_stopped() -> None:
 
 async def test_an_engine_that_can_not_be_opened_is_an_engine_failure() -> None:
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
-        yield Done("ok")
+        yield EngineDone("ok")
 
     with pytest.raises(EngineFailed, match="can't be opened"):
         await open_guarded(Fake(run, open_error=OSError("no")), SPEC, MemoryHost())
-    with pytest.raises(RateLimited):
-        await open_guarded(Fake(run, open_error=RateLimited("no")), SPEC, MemoryHost())
+    with pytest.raises(ProviderRateLimited):
+        await open_guarded(Fake(run, open_error=ProviderRateLimited("no")), SPEC, MemoryHost())
 
 
 async def test_a_session_runs_several_segments() -> None:
     async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
-        yield Done("ok", text="x")
+        yield EngineDone("ok", text="x")
 
     fake = Fake(run)
     session = await open_guarded(fake, SPEC, MemoryHost())
     for _ in range(3):
         session.cancel()  # an old cancel does not reach a later run
         events = [event async for event in session.run(segment())]
-        assert events == [Done("ok", text="x")]
+        assert events == [EngineDone("ok", text="x")]
     await session.close()
     assert fake.is_closed
 
@@ -402,11 +400,11 @@ def test_cut_never_splits_a_character(keep: int) -> None:
 
 
 def test_deltas_beyond_the_limit_are_dropped_once_it_was_said() -> None:
-    account = Account(RunLimits(max_answer_bytes=10))
+    account = RunAccount(RunLimits(max_answer_bytes=10))
     first = account.note(TextDelta("0123456789ab"))
     assert isinstance(first, TextDelta)
     assert first.text.startswith("0123456789\n[")
     assert account.note(TextDelta("cd")) is None
-    end = account.end(Done("ok"))
-    assert isinstance(end, Done)
+    end = account.end(EngineDone("ok"))
+    assert isinstance(end, EngineDone)
     assert end.text == first.text

@@ -1,5 +1,7 @@
 """Each kind of program has a home of its own, with our settings in it and its old sessions."""
 
+from __future__ import annotations
+
 import itertools
 import json
 from dataclasses import replace
@@ -8,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.engines.agent_settings import (
+from agentsup.engines.process.homes import ACP, COMMAND, EngineHome, coding_agent_folders, exec_home
+from agentsup.engines.programs.agent_settings import (
     CLAUDE,
     CLAUDE_ACP,
     CODEX,
     GEMINI,
     KINDS,
+    MOVED_BY,
     OPENCODE,
     UNKNOWN,
     AgentSettings,
 )
-from agentsup.engines.child.homes import ACP, COMMAND, EngineHome, agents_places, exec_home
-from agentsup.engines.programs import PROGRAMS
+from agentsup.engines.programs.presets import PROGRAMS, Preset, variables
 from agentsup.model.engine import EngineSpec
 from agentsup.model.principal import NOBODY, OPERATORS
 
@@ -141,7 +144,7 @@ def test_the_users_own_home_is_left_alone(spec: EngineSpec, tmp_path: Path) -> N
     assert home.lay() == []
     assert (user / ".gemini" / "settings.json").read_text() == "{}"
     assert home.variables(own.env, {})["HOME"] == str(user)
-    assert home.place.opened == (str(user / ".gemini"),)
+    assert home.paths.opened == (str(user / ".gemini"),)
 
 
 def test_what_an_entry_says_counts_over_our_switches(spec: EngineSpec) -> None:
@@ -240,8 +243,32 @@ def test_a_link_planted_in_place_of_a_home_leads_nowhere(spec: EngineSpec, tmp_p
 
 
 def test_what_agents_keep_in_the_users_home_is_known() -> None:
-    found = agents_places("/home/ann")
+    found = coding_agent_folders({"HOME": "/home/ann"})
     assert {"/home/ann/.claude", "/home/ann/.codex", "/home/ann/.local/share/opencode"} <= set(
         found
     )
-    assert agents_places("") == ()
+    assert coding_agent_folders({}) == ()
+
+
+def test_what_agents_keep_elsewhere_is_known_by_its_variable() -> None:
+    found = coding_agent_folders(
+        {
+            "CODEX_HOME": "/srv/codex",
+            "XDG_CONFIG_HOME": "/srv/config",
+            "OPENCODE_CONFIG": "own.json",
+        }
+    )
+    assert set(found) == {"/srv/codex", "/srv/config/opencode", "/srv/config/goose"}
+
+
+@pytest.mark.parametrize("preset", PROGRAMS.values(), ids=lambda each: each.name)
+def test_no_variable_of_the_daemon_puts_other_settings_in_place_of_ours(
+    spec: EngineSpec, preset: Preset
+) -> None:
+    ours = {**preset.settings.env, **preset.settings.private_env}
+    steering = {*ours, *MOVED_BY, "OPENCODE_CONFIG_CONTENT", "HOME", "XDG_CONFIG_HOME"}
+    foreign = dict.fromkeys((*preset.env_names, *steering), "/srv/foreign")
+    home = EngineHome.of(spec, preset.name, preset.settings)
+    found = home.variables(spec.env, variables(preset, foreign))
+    assert not [name for name in steering if found.get(name) == "/srv/foreign"]
+    assert not [name for name in preset.env_names if name.endswith(("_HOME", "_DIR", "_CONFIG"))]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.reach import unable, unheard
+from agentsup.engines.registry.supported_settings import unable, why_ignored
 from agentsup.model.engine import EngineSpec
 
 
@@ -25,14 +25,14 @@ from agentsup.model.engine import EngineSpec
         ("provider", "llm", {"provider": "openai"}, "engine_options.provider"),
         ("provider", "claude", {}, "no choice of provider"),
         ("reasoning_effort", "claude", {}, ""),
-        ("reasoning_effort", "llm", {}, "can't be told"),
+        ("reasoning_effort", "llm", {}, "has no setting"),
         ("permission_mode", "scripted", {}, ""),
     ],
 )
 def test_what_nothing_would_hear_is_named(
     field: str, engine: str, options: dict[str, Any], told: str
 ) -> None:
-    found = unheard(field, EngineSpec(engine=engine, options=options))
+    found = why_ignored(field, EngineSpec(engine=engine, options=options))
     assert told in found
     assert bool(found) == bool(told)
 

@@ -1,4 +1,6 @@
-"""Names, the choice for `auto`, and what is imported when."""
+"""Names, the choice for ``auto``, and what is imported when."""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
@@ -7,20 +9,21 @@ from typing import Any, get_args
 
 import pytest
 
-from agentsup.config.entry import Engine
 from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
-from agentsup.engines.programs import AUTO_ORDER, PROGRAMS
-from agentsup.engines.registry import (
+from agentsup.engines.programs.presets import AUTO_ORDER, PROGRAMS
+from agentsup.engines.registry import registry as registry_module
+from agentsup.engines.registry.registry import (
     EngineRegistry,
     best_available,
     default_registry,
     needs_users_home,
 )
-from agentsup.engines.scripted import ScriptedEngine
+from agentsup.engines.scripted.engine import ScriptedEngine
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.procgroup import ProcessGroup, child_env
-from agentsup.model.agent import ENGINES
+from agentsup.kit.procgroup import ProcessGroup
+from agentsup.model.agent import Engine
 from agentsup.model.engine import EngineSpec
 
 
@@ -74,18 +77,34 @@ def test_a_missing_extra_is_one_line_with_the_command() -> None:
         ({}, {"options": {"base_url": "http://x", "model": "q"}}, True, "llm", "model q at"),
         ({}, {"model": "m", "options": {"api_key": "k"}}, True, "llm", "engine_options.api_key"),
         ({"OPENAI_API_KEY": "k"}, {"model": "m"}, False, "scripted", r"pip install 'agentsup"),
-        ({"OPENAI_API_KEY": "k"}, {"model": "claude-x"}, True, "scripted", "ANTHROPIC_API_KEY in"),
+        (
+            {"OPENAI_API_KEY": "k"},
+            {"model": "claude-x"},
+            True,
+            "scripted",
+            "put ANTHROPIC_API_KEY=… into",
+        ),
         ({"ANTHROPIC_API_KEY": "k"}, {"model": "sonnet"}, True, "scripted", "Claude Code alone"),
         ({"ANTHROPIC_BASE_URL": "http://x"}, {}, True, "llm", "model of the endpoint at http://x"),
-        ({}, {"model": "m", "provider": "anthropic"}, True, "scripted", "ANTHROPIC_API_KEY in"),
+        (
+            {},
+            {"model": "m", "provider": "anthropic"},
+            True,
+            "scripted",
+            "put ANTHROPIC_API_KEY=… into",
+        ),
     ],
 )
 def test_auto_takes_the_best_engine_and_says_why(
-    env: Mapping[str, str], spec: dict[str, Any], installed: bool, name: str, why: str
+    env: Mapping[str, str],
+    spec: dict[str, Any],
+    installed: bool,
+    name: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen, reason = best_available(
-        env, EngineSpec("auto", **spec), is_llm_installed=lambda: installed
-    )
+    monkeypatch.setattr(registry_module, "has_llm_extra", lambda: installed)
+    chosen, reason = best_available(env, EngineSpec("auto", **spec))
     assert chosen == name
     assert why in reason
     if chosen == "llm" and installed:
@@ -115,7 +134,7 @@ def test_auto_takes_an_agent_that_is_installed_and_signed_in(tmp_path: Path) -> 
     assert not needs_users_home("gemini", env | {"GEMINI_API_KEY": "k"})
     assert not needs_users_home("scripted", env)
     model = EngineSpec("auto", model="m")
-    name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model, is_llm_installed=lambda: True)
+    name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model)
     assert name == "llm", "a configured model comes first"
 
 
@@ -124,19 +143,18 @@ def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -
 
     def auto(model: str, **more: str) -> tuple[str, str]:
         spec = EngineSpec("auto", model=model)
-        return best_available(env | more, spec, is_llm_installed=lambda: True)
+        return best_available(env | more, spec)
 
     name, why = auto("sonnet")
     assert (name, "can't use model sonnet" in why) == ("claude", True)
     assert auto("sonnet", ANTHROPIC_BASE_URL="")[0] == "claude"
     assert auto("claude-x")[0] == "llm"
     name, why = auto("gpt-x", ANTHROPIC_API_KEY="", CLAUDE_CODE_OAUTH_TOKEN="t")
-    assert (name, "no key for it (OPENAI_API_KEY" in why) == ("scripted", True)
+    assert (name, "put OPENAI_API_KEY=… into" in why) == ("scripted", True)
 
 
 def test_every_engine_that_an_entry_may_name_is_there() -> None:
-    assert {*default_registry(SystemClock(), {}).names, "auto"} == set(ENGINES)
-    assert set(get_args(Engine)) == set(ENGINES)
+    assert {*default_registry(SystemClock(), {}).names, "auto"} == set(get_args(Engine))
     assert set(AUTO_ORDER) <= set(PROGRAMS)
 
 
@@ -183,7 +201,7 @@ def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
 async def test_nothing_heavy_is_imported_before_a_session_is_opened() -> None:
     code = (
         "import sys\n"
-        "from agentsup.engines.registry import default_registry\n"
+        "from agentsup.engines.registry.registry import default_registry\n"
         "from agentsup.engines import guard\n"
         "from agentsup.kit.clock import SystemClock\n"
         "import asyncio\n"

@@ -1,5 +1,7 @@
 """The scripted engine: each step does what the script says."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 from contextlib import aclosing
@@ -9,12 +11,14 @@ from typing import Any
 import pytest
 
 from agentsup.engines.failures import EngineCrash
-from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
-from agentsup.engines.scripted import NO_MODEL, ScriptedEngine
+from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.scripted.engine import NO_MODEL, ScriptedEngine
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.procgroup import child_env, members
+from agentsup.kit.proctable import members
 from agentsup.model.engine import (
-    Done,
+    EngineDone,
     EngineEvent,
     EngineHost,
     EngineSpec,
@@ -24,7 +28,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.message import Part
-from agentsup.testing.engine_host import MemoryHost, segment
+from tests.support.engine_host import MemoryHost, segment
 
 
 async def open_session(
@@ -56,9 +60,9 @@ async def collect(session: GuardedSession, text: str = "hi", **more: Any) -> lis
     return events
 
 
-def done(events: list[EngineEvent]) -> Done:
+def done(events: list[EngineEvent]) -> EngineDone:
     end = events[-1]
-    assert isinstance(end, Done), end
+    assert isinstance(end, EngineDone), end
     return end
 
 
@@ -228,7 +232,7 @@ async def test_hang_ignores_cancellation_until_it_is_forced(tmp_path: Path) -> N
     await anext(run)
     session.cancel(within_s=0.05)
     end = [event async for event in run][-1]
-    assert isinstance(end, Done)
+    assert isinstance(end, EngineDone)
     assert end.outcome == "cancelled"
     hanging = [t for t in asyncio.all_tasks() if t.get_name() == "engine:msg_1"]
     assert len(hanging) == 1

@@ -1,10 +1,12 @@
 """Scripts: every mistake is named with its line, rule and step."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 
-from agentsup.engines.scripted_rules import (
+from agentsup.engines.scripted.script import (
     MAX_SCRIPT_BYTES,
     STEPS,
     fill,

@@ -1,10 +1,14 @@
+from __future__ import annotations
+
 import asyncio
 import re
 
 import pytest
 
-from agentsup.kit.clock import LoopClock, SystemClock
-from agentsup.kit.entropy import SeededEntropy, SystemEntropy
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from tests.support.loop_clock import LoopClock
 
 
 class HandClock:

@@ -1,5 +1,7 @@
 """What a program of the same user sees of a process that has closed its memory."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Limits of descriptors: raised for the daemon, usual for what it starts; and what lacks one."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

@@ -1,5 +1,7 @@
 """A detached program is on its own: its session, its log, and its end is still seen."""
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path

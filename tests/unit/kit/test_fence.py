@@ -1,5 +1,7 @@
 """What is closed is closed, whichever way a program takes; what is its own stays open."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Whatever shows nothing is written out."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 

@@ -1,5 +1,7 @@
 """Other ways to the same files: what is closed under one path is closed under each."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """Texts made to be slow cost no more than others of their length."""
 
+from __future__ import annotations
+
 import unicodedata
 
 from hypothesis import given

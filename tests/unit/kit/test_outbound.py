@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from agentsup.kit.json_size import values_in
 from agentsup.kit.outbound.decoding import Decoder, EventCutter
-from agentsup.kit.outbound.httpx_client import Client
-from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter, exceeded
+from agentsup.kit.outbound.httpx_client import BoundedClient
+from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded, exceeded
+from agentsup.kit.outbound.tls import context
 
 LIMITS = AnswerLimits(event_bytes=1000, values=100)
 BARE, GZIP, ZLIB = -zlib.MAX_WBITS, zlib.MAX_WBITS | 16, zlib.MAX_WBITS
@@ -151,7 +152,7 @@ def test_bytes_and_pieces_of_an_answer_are_counted() -> None:
         (replace(LIMITS, body_bytes=10), "bytes"),
         (replace(LIMITS, pieces=3), "pieces"),
     ):
-        meter = Meter(limits)
+        meter = AnswerMeter(limits)
         with pytest.raises(LimitExceeded) as refused:
             [meter.add(3) for _ in range(5)]  # type: ignore[func-returns-value]
         assert refused.value.limit == limit
@@ -185,7 +186,7 @@ async def test_a_server_that_has_itself_asked_again_is_asked_at_a_pace(
 ) -> None:
     transport = Answers()
     limits = replace(LIMITS, requests_a_second=rate)
-    async with Client(limits) as client:
+    async with BoundedClient(limits, context()) as client:
         client._transport = transport
         began = asyncio.get_running_loop().time()
         for _ in range(50):

@@ -1,12 +1,24 @@
 """A pool for work that blocks: what hangs in it stays its key's own trouble."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
-from agentsup.kit.pool import BoundedPool, NoAnswer, NoThread, PoolFull, TimedSteps, in_time
+from agentsup.kit.pool import (
+    BoundedPool,
+    NoThread,
+    PoolFull,
+    PoolTimeout,
+    TimedSteps,
+    _Threads,
+    in_time,
+)
 
 SHORT_S = 0.05
 
@@ -36,10 +48,10 @@ async def test_a_step_runs_in_a_thread_of_its_own() -> None:
 async def test_one_keys_hanging_steps_delay_no_other(hanging: Callable[[], str]) -> None:
     pool = BoundedPool("files", threads=2, per_key=2)
     for _ in range(2):
-        with pytest.raises(NoAnswer, match="within"):
+        with pytest.raises(PoolTimeout, match="within"):
             await pool.run(hanging, key="ada", limit_s=SHORT_S)
     assert pool.stuck == {"ada": 2}
-    with pytest.raises(NoAnswer, match="still hang"):
+    with pytest.raises(PoolTimeout, match="still hang"):
         await pool.run(lambda: 1, key="ada")
     # Both threads hang, both places are free again.
     assert await asyncio.gather(*(pool.run(lambda: 1, key=f"b{n}") for n in range(20))) == [1] * 20
@@ -121,7 +133,7 @@ async def test_a_cancellation_comes_through_while_no_thread_can_be_started(
 async def test_a_key_gets_its_places_back_when_its_steps_end() -> None:
     pool = BoundedPool("files", per_key=1)
     over = threading.Event()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(PoolTimeout):
         await pool.run(over.wait, key="ada", limit_s=SHORT_S)
     over.set()
     async with asyncio.timeout(5):
@@ -135,7 +147,7 @@ async def test_a_dead_pool_is_seen_by_its_probe(hanging: Callable[[], str]) -> N
     """With more hanging steps than it leaves behind, the pool is dead, and says what hangs."""
     pool = BoundedPool("files", threads=2, per_key=1, limit_s=SHORT_S, stuck=2)
     for number in range(4):
-        with pytest.raises(NoAnswer):
+        with pytest.raises(PoolTimeout):
             await pool.run(hanging, key=f"agent{number}")
     told = await pool.probe()
     assert told is not None
@@ -194,7 +206,7 @@ async def test_what_ends_late_is_undone() -> None:
     pool = BoundedPool("files", limit_s=SHORT_S)
     over, undone = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(PoolTimeout):
         await pool.run(over.wait, undo=lambda made: loop.call_soon_threadsafe(undone.set))
     over.set()
     async with asyncio.timeout(5):
@@ -218,14 +230,14 @@ def test_what_hangs_is_asked_once_and_again_when_it_has_ended() -> None:
 
     try:
         for said in ("within", "still hangs", "still hangs"):
-            with pytest.raises(NoAnswer, match=said):
+            with pytest.raises(PoolTimeout, match=said):
                 steps.run(step, SHORT_S, key="a")
         assert steps.run(lambda: 1, 5, key="b") == 1
         with pytest.raises(ZeroDivisionError):
             steps.run(lambda: 1 // 0, 5, key="b")
-        with pytest.raises(NoAnswer, match="within"):
+        with pytest.raises(PoolTimeout, match="within"):
             steps.run(step, SHORT_S, key="c")
-        with pytest.raises(NoAnswer, match="still hangs"):
+        with pytest.raises(PoolTimeout, match="still hangs"):
             steps.run(lambda: 1, 5, key="b")
         assert len(asked) == 2
         hanging = [each for each in threading.enumerate() if each.name == "pool:reads"]
@@ -234,3 +246,30 @@ def test_what_hangs_is_asked_once_and_again_when_it_has_ended() -> None:
     for each in hanging:
         each.join(5)
     assert steps.run(lambda: 1, 5, key="a") == 1
+
+
+async def test_steps_one_after_another_share_a_thread() -> None:
+    pool = BoundedPool("files")
+    threads = {await pool.run(threading.get_ident) for _ in range(50)}
+    assert len(threads) == 1
+    both = threading.Barrier(2, timeout=5)
+    found = await asyncio.gather(*(pool.run(both.wait, key=key) for key in "ab"))
+    assert sorted(found) == [0, 1], "a second thread for a step beside another"
+
+
+async def test_a_thread_without_steps_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentsup.kit.pool.IDLE_S", 0.01)
+    thread = await BoundedPool("files").run(threading.current_thread)
+    await asyncio.to_thread(thread.join, 5)
+    assert not thread.is_alive()
+
+
+def test_steps_and_ends_of_idle_threads_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is put down for a thread that has just ended, and none is carried out twice."""
+    monkeypatch.setattr("agentsup.kit.pool.IDLE_S", 0.0005)
+    threads, done = _Threads("race"), list[int]()
+    for number in range(2_000):
+        threads.submit(partial(done.append, number)).result(5)
+        if number % 3 == 0:
+            time.sleep(0.0005)
+    assert done == list(range(2_000))

@@ -1,5 +1,7 @@
 """Real processes: each test starts what the engines of the world start, and looks in /proc."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes
@@ -16,22 +18,18 @@ from typing import Any
 import pytest
 
 from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit.childenv import child_env
+from agentsup.kit.leftovers import GroupRecord, sweep
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.prctl import become_subreaper
-from agentsup.kit.procgroup import (
-    GroupRecord,
-    Output,
-    ProcessGroup,
-    Stdio,
-    child_env,
-    members,
-    reap_orphans,
-    sweep,
-)
+from agentsup.kit.procgroup import Output, ProcessGroup, Stdio, reap_orphans
+from agentsup.kit.proctable import members
+from agentsup.kit.starter import ProgramStarter
 from agentsup.kit.tasks import TaskOwner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups by /proc")
 
+POPEN = subprocess.Popen
 IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.2; done"
 
 
@@ -53,6 +51,12 @@ async def first_line(group: ProcessGroup) -> bytes:
         return await anext(lines)
 
 
+async def both_up(group: ProcessGroup) -> None:
+    """Both programs of a group ignore TERM from now on."""
+    async with contextlib.aclosing(lines_of(group)) as lines:
+        assert [await anext(lines) for _ in range(2)] == [b"up", b"up"]
+
+
 async def lines_of(group: ProcessGroup) -> AsyncGenerator[bytes, None]:
     assert group.stdout is not None
     async with contextlib.aclosing(group.stdout.lines(10_000)) as lines:
@@ -60,7 +64,7 @@ async def lines_of(group: ProcessGroup) -> AsyncGenerator[bytes, None]:
             yield line
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.002)
@@ -183,19 +187,35 @@ async def test_a_line_is_limited(size: int) -> None:
                 await anext(lines)
 
 
-async def test_spawning_outside_the_main_thread_is_refused() -> None:
-    caught: list[BaseException] = []
+async def test_the_parent_of_a_program_is_a_thread_that_never_ends() -> None:
+    """The kernel kills a program at the end of the thread that forked it."""
+    async with await start("read x", stdin=Stdio.PIPE) as group:
+        (parent,) = [
+            thread
+            for thread in threading.enumerate()
+            if str(group.pid)
+            in Path(f"/proc/self/task/{thread.native_id}/children").read_text().split()
+        ]
+        assert parent in procgroup._starter._threads
+        assert parent.daemon
 
-    def elsewhere() -> None:
-        try:
-            asyncio.run(start("true"))
-        except RuntimeError as error:
-            caught.append(error)
 
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(caught[0])
+async def test_the_loop_goes_on_while_a_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    forked, asked = threading.Event(), threading.Event()
+
+    def fork(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        asked.set()
+        assert forked.wait(30)
+        return POPEN(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", fork)
+    async with asyncio.TaskGroup() as tasks:
+        starting = tasks.create_task(start("exit 5"), name="start")
+        await until(asked.is_set)
+        assert not starting.done()
+        forked.set()
+    async with starting.result() as group:
+        assert await group.wait() == 5
 
 
 # -- the traps ----------------------------------------------------------------------------------
@@ -241,7 +261,7 @@ async def test_term_can_be_answered_with_a_clean_end() -> None:
 
 async def test_a_group_that_ignores_term_is_killed() -> None:
     group = await start(f"({IGNORES_TERM}) & {IGNORES_TERM}")
-    await first_line(group)
+    await both_up(group)
     await group.stop(term_grace_s=0.05)
     assert group.returncode == -signal.SIGKILL
     assert members(group.pgid) == []
@@ -300,7 +320,7 @@ async def test_fifty_groups_die_in_parallel(monkeypatch: pytest.MonkeyPatch) -> 
     """None of them waits for another's end before it is killed, however slow the machine is."""
     groups = [await start(f"({IGNORES_TERM}) & {IGNORES_TERM}") for _ in range(50)]
     for group in groups:
-        await first_line(group)
+        await both_up(group)
     killed: set[int] = set()
     killed_at_an_end: list[int] = []
     killpg = os.killpg
@@ -373,6 +393,79 @@ async def test_cancelled_anywhere_it_leaves_no_process_and_no_descriptor(
     reap_orphans(reap_orphans())
 
 
+class SlowFork:
+    """Programs are forked, and then not told of before ``release``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pids: list[int] = []
+        self._is_told = threading.Event()
+        monkeypatch.setattr(subprocess, "Popen", self.fork)
+
+    def fork(self, *args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        popen = POPEN(*args, **options)
+        self.pids.append(popen.pid)
+        assert self._is_told.wait(30)
+        return popen
+
+    def release(self) -> None:
+        self._is_told.set()
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_a_start_that_is_cancelled_leaves_no_process(
+    cancels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is forked and not told of yet, the other one waits behind it."""
+    await use_group([], 0)
+    before, slow, owner = fds(), SlowFork(monkeypatch), TaskOwner("starts")
+    starts = [owner.spawn(start(IGNORES_TERM), name=f"start:{number}") for number in range(2)]
+    await until(lambda: bool(slow.pids))
+    for _ in range(cancels):
+        for each in starts:
+            each.cancel()
+        await until(starts[1].done)
+    # With one cancellation it is waited for, as the end of a group is.
+    await until(lambda: starts[0].done() == (cancels == 2))
+    slow.release()
+    await asyncio.wait(starts)
+    assert all(each.cancelled() for each in starts)
+    if cancels == 1:
+        assert not is_alive(slow.pids[0])
+    await until(lambda: not is_alive(slow.pids[0]) and fds() == before)
+    await until(lambda: not procgroup.live_groups()._marks)
+    assert len(slow.pids) == 1, "what waits is not forked any more"
+
+
+async def test_a_start_that_was_done_when_it_is_cancelled_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, owner = SlowFork(monkeypatch), TaskOwner("starts")
+    start_of_one = owner.spawn(start(IGNORES_TERM), name="start:one")
+    await until(lambda: bool(slow.pids))
+    slow.release()
+    # The loop stands still meanwhile, so that the answer and the cancellation come together.
+    time.sleep(0.05)
+    start_of_one.cancel()
+    await asyncio.wait({start_of_one})
+    assert start_of_one.cancelled()
+    assert not is_alive(slow.pids[0])
+    assert not procgroup.live_groups()._marks
+
+
+async def test_a_start_that_takes_too_long_fails_and_is_ended_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await use_group([], 0)
+    before, slow = fds(), SlowFork(monkeypatch)
+    monkeypatch.setattr(procgroup, "_starter", ProgramStarter(limit_s=2.0, undo_s=0.05))
+    with pytest.raises(OSError, match="not started within"):
+        await start(IGNORES_TERM)
+    assert is_alive(slow.pids[0])
+    slow.release()
+    await until(lambda: not is_alive(slow.pids[0]) and fds() == before)
+    await until(lambda: not procgroup.live_groups()._marks)
+
+
 async def test_a_cancelled_wait_changes_nothing() -> None:
     async with await start("read x; exit 5", stdin=Stdio.PIPE) as group:
         with pytest.raises(TimeoutError):
@@ -388,7 +481,8 @@ async def test_a_cancelled_wait_changes_nothing() -> None:
 
 DAEMON = """
 import asyncio, os, sys
-from agentsup.kit.procgroup import ProcessGroup, child_env
+from agentsup.kit.childenv import child_env
+from agentsup.kit.procgroup import ProcessGroup
 async def main():
     g = await ProcessGroup.spawn(["sh", "-c", sys.argv[1]], env=child_env(), cwd="/")
     async for line in g.stdout.lines(100):
@@ -400,7 +494,7 @@ asyncio.run(main())
 
 @contextlib.contextmanager
 def killed_daemon(script: str) -> Iterator[tuple[GroupRecord, int]]:
-    """A process that starts `script` as a group and is then SIGKILLed."""
+    """A process that starts ``script`` as a group and is then SIGKILLed."""
     argv = [sys.executable, "-c", DAEMON, script]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout is not None
@@ -420,18 +514,175 @@ async def test_what_outlived_the_leader_is_swept_by_its_mark() -> None:
     with killed_daemon("sleep 60 & echo $!; wait") as (record, grandchild):
         await until(lambda: not is_alive(record.pgid))
         assert is_alive(grandchild)
-        assert sweep([record]) == [record]
+        assert await sweep([record]) == [record]
         await until(lambda: not is_alive(grandchild))
-        assert sweep([record]) == []
+        assert await sweep([record]) == []
     reap_orphans(reap_orphans())
+
+
+async def test_what_is_just_exchanging_its_program_is_swept_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its environment reads as empty meanwhile; here the exchange ends between two looks."""
+    real, executing = proctable.environ_value, [True, True, False]
+    with killed_daemon("sleep 60 & echo $!; wait") as (record, grandchild):
+        await until(lambda: not is_alive(record.pgid))
+        await until(lambda: real(grandchild, leftovers.MARK) is not None)
+
+        def value(pid: int, name: str) -> str | None:
+            return None if pid == grandchild and executing else real(pid, name)
+
+        monkeypatch.setattr(proctable, "environ_value", value)
+        monkeypatch.setattr(
+            proctable, "is_being_executed", lambda _: bool(executing) and executing.pop(0)
+        )
+        assert await sweep([record]) == [record]
+        await until(lambda: not is_alive(grandchild))
+    reap_orphans(reap_orphans())
+
+
+MANY_STARTS = """
+import asyncio, os
+from agentsup.kit.childenv import child_env
+from agentsup.kit.procgroup import ProcessGroup
+async def one():
+    g = await ProcessGroup.spawn(["sh", "-c", "exec sleep 60"], env=child_env(), cwd="/")
+    print(g.pid, flush=True)
+async def main():
+    print(0, flush=True)
+    await asyncio.gather(*(one() for _ in range(20)))
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("started", [0, 1, 6])
+async def test_a_daemon_that_is_killed_while_it_starts_programs_leaves_none(started: int) -> None:
+    before = set(proctable.child_pids(os.getpid()))
+    with subprocess.Popen([sys.executable, "-c", MANY_STARTS], stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        for _ in range(started + 1):
+            daemon.stdout.readline()
+        daemon.kill()
+        daemon.wait()
+    mark = f"{daemon.pid}."
+
+    def left() -> list[int]:
+        rows = [row for row in proctable.table() if row.is_alive]
+        marks = {row.pid: proctable.environ_value(row.pid, leftovers.MARK) for row in rows}
+        return [pid for pid, value in marks.items() if value and value.startswith(mark)]
+
+    def is_gone() -> bool:
+        """What was just forked has no mark yet, and is our child now."""
+        reap_orphans(reap_orphans())
+        return not left() and set(proctable.child_pids(os.getpid())) <= before
+
+    await until(is_gone)
 
 
 async def test_a_living_leader_of_an_earlier_boot_is_swept() -> None:
     group = await start("sleep 60 & sleep 60")
     await until(lambda: len(members(group.pgid)) == 3)
-    assert sweep([group.record]) == [group.record]
+    assert await sweep([group.record]) == [group.record]
     assert await group.wait() == -signal.SIGKILL
     await group.stop(term_grace_s=0)
+
+
+async def test_what_a_group_starts_after_the_look_is_swept_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = await start("sleep 60 & sleep 60")
+    await until(lambda: len(members(group.pgid)) == 3)
+    real, looks = proctable.table, [0]
+
+    def table() -> list[proctable.ProcessRow]:
+        looks[0] += 1
+        return [
+            row for row in real() if looks[0] > 1 or row.pgid != group.pgid or row.pid == group.pid
+        ]
+
+    monkeypatch.setattr(proctable, "table", table)
+    assert await sweep([group.record]) == [group.record]
+    assert not members(group.pgid), "a sweep ends when nothing is left"
+    await group.stop(term_grace_s=0)
+
+
+async def test_a_member_on_its_way_out_is_waited_for_and_not_signalled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its environment with our mark is gone already, and so is its leader."""
+    record, nobody = GroupRecord(2**22 + 1, 9, "sh"), 2**22 + 2
+    ending = proctable.ProcessRow(nobody, "R", 1, record.pgid, record.pgid, 9, flags=0x4)
+    assert proctable.is_ending(ending)
+    looks, killed = [[ending], [ending], []], list[int]()
+    monkeypatch.setattr(proctable, "table", lambda: looks.pop(0))
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    assert await sweep([record]) == [record]
+    assert (looks, killed) == ([], [])
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, platform, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+"""
+
+
+async def test_a_member_whose_first_thread_has_ended_still_counts_and_is_killed() -> None:
+    """The kernel shows it as a zombie while its other threads run."""
+    program = f"{sys.executable} -c '{FIRST_THREAD_ENDS}' & echo $!; read x"
+    group = await start(program, stdin=Stdio.PIPE)
+    member = int(await first_line(group))
+    await until(lambda: (row := proctable.read_row(member)) is not None and row.state == "Z")
+    assert is_alive(member)
+    await group.stop(term_grace_s=0.2)
+    assert not is_alive(member)
+    reap_orphans(reap_orphans())
+
+
+async def test_a_member_whose_first_thread_has_ended_is_swept_by_its_mark() -> None:
+    """Its own entry shows no environment any more; those of its other threads do."""
+    program = f"{sys.executable} -c '{FIRST_THREAD_ENDS}' & echo $!; wait"
+    with killed_daemon(program) as (record, member):
+        await until(lambda: not is_alive(record.pgid))
+        await until(lambda: (row := proctable.read_row(member)) is not None and row.state == "Z")
+        assert await sweep([record]) == [record]
+        assert not is_alive(member)
+    reap_orphans(reap_orphans())
+
+
+async def test_a_member_whose_threads_all_end_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first thread is gone, another one still counts and has no memory any more; found while
+    its leader was there, or seen first when that is gone."""
+    record = GroupRecord(2**22 + 1, 9, "sh")
+    member = proctable.ProcessRow(2**22 + 2, "Z", 1, record.pgid, record.pgid, 9, 2, flags=0x4)
+    assert proctable.is_ending(member)
+    leader = proctable.ProcessRow(record.pgid, "S", 1, record.pgid, record.pgid, 9)
+    for looks in ([[leader, member], [member], []], [[member], [member], []]):
+        monkeypatch.setattr(proctable, "table", lambda looks=looks: looks.pop(0))
+        assert await sweep([record]) == [record]
+        assert looks == []
+
+
+async def test_what_was_found_once_counts_until_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A descendant outside the group, whose environment can't be read any more."""
+    record = GroupRecord(2**22 + 1, 9, "sh")
+    outside = proctable.ProcessRow(2**22 + 2, "S", 1, 1, 1, 9)
+    values = [str(record.pgid)]
+    monkeypatch.setattr(
+        proctable, "environ_value", lambda pid, name: values.pop() if values else None
+    )
+    looks = [[outside], [outside], []]
+    monkeypatch.setattr(proctable, "table", lambda: looks.pop(0))
+    killed = list[int]()
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    assert await sweep([record]) == [record]
+    assert (looks, killed) == ([], [outside.pid] * 2)
 
 
 async def test_a_reused_number_and_a_stranger_survive_the_sweep() -> None:
@@ -440,12 +691,12 @@ async def test_a_reused_number_and_a_stranger_survive_the_sweep() -> None:
         assert row is not None
         await until(lambda: len(members(stranger.pid)) == 2)
         before = members(stranger.pid)
-        assert sweep([GroupRecord(stranger.pid, row.started_ticks - 1, "sh")]) == []
+        assert await sweep([GroupRecord(stranger.pid, row.started_ticks - 1, "sh")]) == []
         assert members(stranger.pid) == before
         # Even with its leader gone, a group without our mark is nobody's business.
         stranger.kill()
         await until(lambda: not is_alive(stranger.pid))
-        assert sweep([GroupRecord(stranger.pid, row.started_ticks, "sh")]) == []
+        assert await sweep([GroupRecord(stranger.pid, row.started_ticks, "sh")]) == []
         assert len(members(stranger.pid)) == 1
         os.killpg(stranger.pid, signal.SIGKILL)
         await until(lambda: not members(stranger.pid))
@@ -467,11 +718,11 @@ async def test_dead_orphans_are_collected_and_living_leaders_left_alone() -> Non
         assert group.returncode == 1
 
 
-def test_the_record_names_the_process() -> None:
+async def test_the_record_names_the_process() -> None:
     row = proctable.read_row(os.getpid())
     assert row is not None
     assert row.started_ticks > 0
     assert row.parent == os.getppid()
     assert proctable.read_row(2**22 + 1) is None
     assert proctable.environ_value(os.getpid(), "NO_SUCH_NAME") is None
-    assert leftovers.sweep([]) == []
+    assert await leftovers.sweep([]) == []

@@ -1,5 +1,7 @@
 """Programs that hide from their group, and what ends them all the same."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes
@@ -7,19 +9,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from agentsup.kit import procgroup, proctable
+from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.leftovers import MARK
+from agentsup.kit.leftovers import MARK, GroupRecord, sweep
 from agentsup.kit.prctl import become_subreaper
-from agentsup.kit.procgroup import GroupRecord, ProcessGroup, Stdio, child_env, reap_orphans, sweep
+from agentsup.kit.procgroup import ProcessGroup, Stdio, reap_orphans
 from agentsup.kit.proctable import ProcessRow, environ_value
-from agentsup.kit.reaper import OrphansStuck, Reaper
+from agentsup.kit.reaper import OrphansStuck, Reaper, _Walk
 from agentsup.kit.tasks import TaskOwner
-from agentsup.testing import escapee
+from tests.support import escapee
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups by /proc")
 
@@ -52,7 +57,7 @@ async def start(tag: str, *ways: str) -> ProcessGroup:
     return await ProcessGroup.spawn(argv, env=child_env(), cwd="/", stdin=Stdio.PIPE)
 
 
-async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
+async def until(condition: Callable[[], object], limit_s: float = 20.0) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.002)
@@ -60,7 +65,14 @@ async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
 
 def orphans() -> set[int]:
     """What fell to this process, with children that tests before have left to others."""
-    return {row.pid for row in procgroup.live_groups().orphans()}
+    pids = proctable.adopted_pids(os.getpid())
+    return {row.pid for row in procgroup.live_groups().orphans(pids)}
+
+
+def has_left(tag: str) -> bool:
+    """Whether somebody of the tag has left and fell to this process."""
+    away = set(escapee.escaped(tag))
+    return bool(away) and away <= set(proctable.adopted_pids(os.getpid()))
 
 
 WAYS = ("hide", "hop", "closed")
@@ -84,7 +96,7 @@ async def test_who_hides_is_killed_on_sight(tag: str, way: str) -> None:
 async def test_a_background_program_with_its_mark_lives_as_long_as_its_group(tag: str) -> None:
     reaper = Reaper(SystemClock())
     group = await start(tag, "marked")
-    await until(lambda: escapee.escaped(tag))
+    await until(lambda: has_left(tag))
     await reaper.clear()
     assert escapee.escaped(tag)
     await group.stop(term_grace_s=0)
@@ -114,11 +126,11 @@ async def test_the_mark_of_a_group_that_is_gone_or_a_guessed_one_saves_nobody(ta
     reaper = Reaper(SystemClock())
     gone, live = await start(tag, "then:wait"), await start(tag, "then:wait")
     await gone.stop(term_grace_s=0)
-    known = live._strays.mark.split(".")[:2]  # the daemon's number and a count
-    for mark in (gone._strays.mark, ".".join(known), ".".join([*known, ""])):
+    known = live._detached.mark.split(".")[:2]  # the daemon's number and a count
+    for mark in (gone._detached.mark, ".".join(known), ".".join([*known, ""])):
         forged = ["/usr/bin/env", f"AGENTSUP_GROUP={mark}", *escapee.PROGRAM, tag, "marked"]
         async with await ProcessGroup.spawn(forged, env=child_env(), cwd="/"):
-            await until(lambda: escapee.escaped(tag))
+            await until(lambda: has_left(tag))
             await reaper.clear()
             assert escapee.escaped(tag) == []
     await live.stop(term_grace_s=0)
@@ -165,7 +177,7 @@ async def test_who_can_not_be_killed_is_told_until_it_is_gone(
     """Another user's rights: the kernel refuses our signal."""
     reaper = Reaper(SystemClock())
     async with await start(tag, "hide"):
-        await until(lambda: escapee.escaped(tag))
+        await until(lambda: has_left(tag))
         (stray,) = escapee.escaped(tag)
         with monkeypatch.context() as patch:
 
@@ -205,7 +217,7 @@ async def test_a_program_that_is_just_being_executed_is_not_taken_for_one_that_h
     """Then its environment is empty for a moment. Who stays so is killed."""
     reaper = Reaper(SystemClock())
     async with await start(tag, "marked"):
-        await until(lambda: escapee.escaped(tag))
+        await until(lambda: has_left(tag))
         with monkeypatch.context() as patch:
             patch.setattr(proctable, "environ_value", lambda pid, name: None)
             patch.setattr(proctable, "is_being_executed", lambda pid: True)
@@ -222,10 +234,10 @@ async def test_what_left_a_killed_daemons_group_is_swept_by_number_and_start(tag
     (stray,) = escapee.escaped(tag)
     row = proctable.read_row(stray)
     assert row is not None
-    assert sweep([], [GroupRecord(stray, row.started_ticks - 1, "sh")]) == []
+    assert await sweep([], [GroupRecord(stray, row.started_ticks - 1, "sh")]) == []
     assert escapee.escaped(tag) == [stray]
     record = GroupRecord(stray, row.started_ticks, "sh")
-    assert sweep([], [record]) == [record]
+    assert await sweep([], [record]) == [record]
     await until(lambda: not escapee.escaped(tag))
     await group.stop(term_grace_s=0)
 
@@ -246,8 +258,154 @@ async def test_the_dead_are_collected_without_a_look_at_each(
     async with await ProcessGroup.spawn(
         ["sh", "-c", script], env=child_env(), cwd="/", stdin=Stdio.PIPE
     ):
-        await until(lambda: len(set(proctable.adopted_pids(os.getpid())) - before) > 200)
+        await until(lambda: len(set(proctable.adopted_pids(os.getpid())) - before) == 200)
         monkeypatch.setattr(proctable, "read_row", counted)
         await reaper.clear()
         assert len(looks) < 100
         assert len(set(proctable.adopted_pids(os.getpid())) - before) < 20
+
+
+class SlowClock(SystemClock):
+    """Each look at it takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+
+async def test_no_look_at_very_many_dead_holds_up_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dead() -> set[int]:
+        return set(proctable.adopted_pids(os.getpid())) - before
+
+    reaper, before = Reaper(SlowClock()), set(proctable.adopted_pids(os.getpid()))
+    looks, read = list[int](), proctable.read_row
+
+    def counted(pid: int) -> ProcessRow | None:
+        looks.append(pid)
+        return read(pid)
+
+    script = "for i in $(seq 100); do (setsid true &); done; read line"
+    async with await ProcessGroup.spawn(
+        ["sh", "-c", script], env=child_env(), cwd="/", stdin=Stdio.PIPE
+    ) as group:
+        await until(lambda: len(dead()) == 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(proctable, "read_row", counted)
+            reap_orphans()
+            group._find_detached()
+            orphans()
+            assert len(looks) < 20, "dead ones are not read"
+        reaper._look()
+        assert len(dead()) > 90, "one look collects as many as its time allows"
+        await reaper._until_clean()
+        assert len(dead()) < 20, "and the next ones the rest"
+
+
+async def test_a_long_list_of_children_is_read_beside_the_loop_and_looked_at_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reaper, before = Reaper(SlowClock()), set(proctable.adopted_pids(os.getpid()))
+    on_loop, read, peeks = list[int](), proctable.adopted_pids, list[int]()
+
+    def noted(pid: int, most: int | None = None) -> list[int]:
+        if threading.current_thread() is threading.main_thread():
+            on_loop.append(most or sys.maxsize)
+        return read(pid, most)
+
+    def looked(pid: int) -> int:
+        peeks.append(pid)
+        return 0
+
+    script = "for i in $(seq 100); do (setsid true &); done; read line"
+    async with await ProcessGroup.spawn(
+        ["sh", "-c", script], env=child_env(), cwd="/", stdin=Stdio.PIPE
+    ):
+        await until(lambda: len(set(read(os.getpid())) - before) == 100)
+        monkeypatch.setattr("agentsup.kit.reaper.MANY", 50)
+        with monkeypatch.context() as patch:
+            patch.setattr(proctable, "adopted_pids", noted)
+            patch.setattr("agentsup.kit.strays.peek_exit", looked)
+            reaper._look_at(_Walk(read(os.getpid())))
+            assert len(peeks) < 20, "one part looks at as many as its time allows"
+            await reaper._until_clean()
+        assert set(on_loop) == {50}
+        assert len(set(read(os.getpid())) - before) < 20
+
+
+class ForkedAndNotTold:
+    """A program that runs and whose starter has not told of it yet; its child has left the group."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pids: list[int] = []
+        self.is_told = threading.Event()
+        self._popen = subprocess.Popen
+        monkeypatch.setattr(subprocess, "Popen", self._fork)
+
+    def _fork(self, *args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        popen = self._popen(*args, **options)
+        self.pids.append(popen.pid)
+        assert self.is_told.wait(30)
+        return popen
+
+
+@pytest.fixture(params=["lists", "no lists"])
+def children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a kernel without lists of children, where a new program looks like an orphan."""
+    if request.param == "no lists":
+        rows = proctable.table
+        monkeypatch.setattr(proctable, "has_lists", lambda: False)
+        monkeypatch.setattr(
+            proctable,
+            "adopted_pids",
+            lambda pid, most=None: [row.pid for row in rows() if row.parent == pid][:most],
+        )
+
+
+@pytest.mark.usefixtures("children")
+async def test_a_program_that_is_being_started_is_spared_with_what_it_started(
+    tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaper, new, owner = Reaper(SystemClock()), ForkedAndNotTold(monkeypatch), TaskOwner("starts")
+    starting = owner.spawn(start(tag, "marked"), name="start")
+    await until(lambda: has_left(tag))
+    await reaper.clear()
+    assert escapee.escaped(tag)
+    new.is_told.set()
+    async with await starting as group:
+        await reaper.clear()
+        assert group.returncode is None
+        assert escapee.escaped(tag)
+    assert not escapee.escaped(tag)
+
+
+@pytest.mark.usefixtures("children")
+async def test_a_program_before_its_exec_is_spared(
+    tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads its session already, and has the environment of this process still."""
+    held, let_go = os.pipe()
+
+    def before_exec(**_: object) -> Callable[[], object]:
+        return lambda: os.read(held, 1)
+
+    def born() -> list[ProcessRow]:
+        rows = proctable.descendants({os.getpid()})
+        return [row for row in rows if row.session == row.pid and row.parent == os.getpid()]
+
+    before = {row.pid for row in born()}
+    monkeypatch.setattr(procgroup, "before_exec", before_exec)
+    reaper, owner = Reaper(SystemClock()), TaskOwner("starts")
+    starting = owner.spawn(start(tag, "then:wait"), name="start")
+    await until(lambda: any(row.pid not in before for row in born()))
+    await reaper.clear()
+    os.write(let_go, b"x")
+    async with await starting as group:
+        assert group.returncode is None
+        assert group.pid in {row.pid for row in born()}
+    for descriptor in (held, let_go):
+        os.close(descriptor)

@@ -1,5 +1,7 @@
 """What another program took from a process is found, and given back where the kernel lets it."""
 
+from __future__ import annotations
+
 import json
 import os
 import resource

@@ -3,6 +3,8 @@
 The program is run here as the kernel runs it, so that machines that are not this one are proved too.
 """
 
+from __future__ import annotations
+
 import re
 import struct
 from pathlib import Path

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 import gc
 import logging
@@ -50,7 +52,7 @@ async def test_an_escaping_exception_reaches_the_callback_or_the_log(
 
     seen: list[tuple[str, BaseException]] = []
 
-    def hear(task: "asyncio.Task[Any]", error: BaseException) -> None:
+    def hear(task: asyncio.Task[Any], error: BaseException) -> None:
         seen.append((task.get_name(), error))
 
     heard, logged = TaskOwner("heard", on_error=hear), TaskOwner("logged")

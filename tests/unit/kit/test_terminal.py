@@ -1,5 +1,7 @@
 """Nothing that comes from elsewhere steers a terminal, whatever its form."""
 
+from __future__ import annotations
+
 import json
 import re
 

@@ -1,23 +1,32 @@
 """Scopes, periods, estimates and verdicts of budgets."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from agentsup.mailbox.budget.decide import FLOOR, Standing, crossed, estimate, money_left, over
-from agentsup.mailbox.budget.scopes import (
+from agentsup.mailbox.usage.budget.decide import (
+    FLOOR,
+    LimitUsage,
+    crossed,
+    estimate,
+    money_left,
+    over,
+)
+from agentsup.mailbox.usage.budget.scopes import (
     NANO,
     Amount,
+    BudgetScope,
     Limit,
-    Scope,
     ScopeKind,
     day_of,
     month_of,
 )
 
-DAY = Scope(ScopeKind.AGENT_DAY, "a", 0, 100)
-TURN = Scope(ScopeKind.TURN, "m")
+DAY = BudgetScope(ScopeKind.AGENT_DAY, "a", 0, 100)
+TURN = BudgetScope(ScopeKind.TURN, "m")
 
 
 def ms(text: str) -> int:
@@ -25,9 +34,9 @@ def ms(text: str) -> int:
 
 
 def standing(
-    *, most: int | None = None, used: int = 0, held: int = 0, scope: Scope = DAY
-) -> Standing:
-    return Standing(Limit(scope, tokens=most), Amount(0, used), Amount(0, held))
+    *, most: int | None = None, used: int = 0, held: int = 0, scope: BudgetScope = DAY
+) -> LimitUsage:
+    return LimitUsage(Limit(scope, tokens=most), Amount(0, used), Amount(0, held))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +112,7 @@ def test_later_it_goes_by_the_mean_or_by_what_is_read_again() -> None:
         (standing(most=None, used=10**12), 400, True, False),
     ],
 )
-def test_what_fits(one: Standing, wanted: int, fits: bool, by_holds: bool) -> None:
+def test_what_fits(one: LimitUsage, wanted: int, fits: bool, by_holds: bool) -> None:
     found = over([one], Amount(0, wanted))
     assert (found is None) is fits
     if found is not None:
@@ -112,7 +121,7 @@ def test_what_fits(one: Standing, wanted: int, fits: bool, by_holds: bool) -> No
 
 def test_a_limit_that_is_used_up_is_named_before_one_that_others_hold() -> None:
     held = standing(most=10, held=10)
-    spent = standing(most=10, used=10, scope=Scope(ScopeKind.TREE, "r"))
+    spent = standing(most=10, used=10, scope=BudgetScope(ScopeKind.TREE, "r"))
     found = over([held, spent], Amount(0, 1))
     assert found is not None
     assert found.limit.scope.kind is ScopeKind.TREE
@@ -126,10 +135,10 @@ def test_operators_hear_from_80_percent_on_and_never_of_a_single_turn() -> None:
 
 
 def test_an_engine_is_given_the_least_that_is_left() -> None:
-    def money(most: float | None, used: float, held: float = 0) -> Standing:
+    def money(most: float | None, used: float, held: float = 0) -> LimitUsage:
         nanos = [round(each * NANO) for each in (used, held)]
         limit = Limit(DAY, None if most is None else round(most * NANO))
-        return Standing(limit, Amount(nanos[0]), Amount(nanos[1]))
+        return LimitUsage(limit, Amount(nanos[0]), Amount(nanos[1]))
 
     assert money_left([money(10, 1, 2), money(5, 0.5), money(None, 3)]) == pytest.approx(4.5)
     assert money_left([money(1, 3)]) == 0

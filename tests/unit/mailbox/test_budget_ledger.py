@@ -13,21 +13,24 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.mailbox import usage
-from agentsup.mailbox.budget import ledger
-from agentsup.mailbox.budget.ledger import Claim
-from agentsup.mailbox.budget.scopes import Amount, Limit, Scope, ScopeKind
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.mailbox.usage import reports
+from agentsup.mailbox.usage.budget import BudgetNotice, ledger
+from agentsup.mailbox.usage.budget.ledger import Claim
+from agentsup.mailbox.usage.budget.scopes import Amount, BudgetScope, Limit, ScopeKind
 from agentsup.model.engine import Usage
-from agentsup.store import Database, InlineRunner, Tx
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.simloop import run_virtual
+from agentsup.store import Database, Tx
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
+from tests.support.simloop import run_virtual
 
 BOOT, NEXT = "boot-1", "boot-2"
 AT = 1_800_057_600_000
 MOST = 100
-DAY = Limit(Scope(ScopeKind.AGENT_DAY, "a", AT - 1000 * 900_000, AT + 1000 * 900_000), tokens=MOST)
+DAY = Limit(
+    BudgetScope(ScopeKind.AGENT_DAY, "a", AT - 1000 * 900_000, AT + 1000 * 900_000), tokens=MOST
+)
 
 
 async def opened(path: Path) -> Database:
@@ -63,7 +66,7 @@ def leased(
 
 
 def used(tx: Tx, claim: Claim, tokens: int, report_id: str | None = None) -> Usage | None:
-    return usage.record_tx(
+    return reports.record_tx(
         tx,
         Usage(tokens, 0),
         message_id=claim.message_id,
@@ -82,8 +85,8 @@ def charged(tx: Tx, claim: Claim, tokens: int, limits: list[Limit]) -> Any:
 
 
 async def held(database: Database, boot: str = BOOT) -> int:
-    found = await database.read(lambda r: ledger.standings(r, None, [DAY], boot_id=boot))
-    return found[0].held.tokens
+    found = await database.read(lambda r: ledger.usages(r, None, [DAY], boot_id=boot))
+    return found[0].reserved.tokens
 
 
 # -- single rules ----------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ async def test_a_report_that_comes_twice_counts_once(database: Database) -> None
 
     first, again, other = await database.write(twice)
     assert (first, again, other) == (Usage(7, 0), None, Usage(5, 0))
-    found = await database.read(lambda r: ledger.standings(r, None, [DAY], boot_id=BOOT))
+    found = await database.read(lambda r: ledger.usages(r, None, [DAY], boot_id=BOOT))
     assert found[0].used.tokens == 12
 
 
@@ -104,7 +107,7 @@ async def test_a_report_that_comes_twice_counts_once(database: Database) -> None
 async def test_no_report_breaks_the_sums(database: Database, usd: float) -> None:
     def record(tx: Tx) -> None:
         for _ in range(3):
-            usage.record_tx(
+            reports.record_tx(
                 tx,
                 Usage(-5, 10**30, usd),
                 message_id="m",
@@ -116,7 +119,7 @@ async def test_no_report_breaks_the_sums(database: Database, usd: float) -> None
             )
 
     await database.write(record)
-    found = await database.read(lambda r: ledger.standings(r, None, [DAY], boot_id=BOOT))
+    found = await database.read(lambda r: ledger.usages(r, None, [DAY], boot_id=BOOT))
     assert found[0].used.nano_usd in {0, 3 * 10**15}
 
 
@@ -147,7 +150,7 @@ async def test_holds_of_an_earlier_boot_are_void_and_dropped(database: Database)
 
 
 async def test_a_tree_counts_every_agent_that_works_for_it(database: Database) -> None:
-    limit = Limit(Scope(ScopeKind.TREE, "root"), tokens=100)
+    limit = Limit(BudgetScope(ScopeKind.TREE, "root"), tokens=100)
 
     def work(tx: Tx) -> Any:
         first = leased(tx, "root")
@@ -163,7 +166,7 @@ async def test_a_tree_counts_every_agent_that_works_for_it(database: Database) -
 
     fits, refused = await database.write(work)
     assert fits is None
-    assert (refused.used, refused.held, refused.by_holds) == (30, 40, True)
+    assert (refused.used, refused.reserved, refused.by_holds) == (30, 40, True)
 
 
 @pytest.mark.parametrize("kind", [ScopeKind.TEAM, ScopeKind.TASK])
@@ -182,7 +185,7 @@ async def test_teams_and_tasks_are_bounded_by_rows(database: Database, kind: Sco
         return refused, fits, ledger.limits_by_rows(tx, two.message_id)
 
     refused, fits, lifted = await database.write(work)
-    assert refused.limit.scope == Scope(kind, "x")
+    assert refused.limit.scope == BudgetScope(kind, "x")
     assert fits is None
     assert lifted == []
 
@@ -194,19 +197,21 @@ async def test_operators_are_told_once_per_scope_and_period(database: Database) 
             charged(tx, claim, tokens, [DAY])
 
     await database.write(work)
-    found = await database.read(ledger.untold)
+    found = await database.read(ledger.pending_notices)
     assert sorted((one.level, one.used) for one in found) == [("exhausted", 100), ("warned", 80)]
     for one in found:
         await database.write(partial(_told, one))
     await database.write(lambda tx: charged(tx, leased(tx, "m"), 1, [DAY]))
-    assert await database.read(ledger.untold) == []
-    later = Limit(Scope(ScopeKind.AGENT_DAY, "a", DAY.scope.since + 900_000), tokens=100)
+    assert await database.read(ledger.pending_notices) == []
+    later = Limit(BudgetScope(ScopeKind.AGENT_DAY, "a", DAY.scope.since + 900_000), tokens=100)
     await database.write(lambda tx: charged(tx, leased(tx, "m"), 1, [later]))
-    assert [one.scope.since for one in await database.read(ledger.untold)] == [later.scope.since]
+    assert [one.scope.since for one in await database.read(ledger.pending_notices)] == [
+        later.scope.since
+    ]
 
 
-def _told(one: ledger.Notice, tx: Tx) -> None:
-    ledger.mark_told_tx(tx, one)
+def _told(one: BudgetNotice, tx: Tx) -> None:
+    ledger.mark_notified_tx(tx, one)
 
 
 # -- any order -------------------------------------------------------------------------------------
@@ -311,7 +316,7 @@ async def _step(
 
 async def _check(database: Database, model: _Model) -> None:
     boot = f"boot-{model.boot}"
-    (found,) = await database.read(lambda r: ledger.standings(r, None, [DAY], boot_id=boot))
+    (found,) = await database.read(lambda r: ledger.usages(r, None, [DAY], boot_id=boot))
     assert found.used.tokens == model.used, "what was used is lost or doubled"
-    assert found.held.tokens == sum(hold for _, hold in model.running.values()), "a hold leaked"
+    assert found.reserved.tokens == sum(hold for _, hold in model.running.values()), "a hold leaked"
     assert found.used.tokens <= MOST + model.allowance, "the limit is overrun"

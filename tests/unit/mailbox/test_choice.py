@@ -1,21 +1,30 @@
 """Who gets a piece of work, without a database: the rules of the choice, for any candidates."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.mailbox.choice import Candidate, eligible, least_loaded
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail.load_balancing import LoadCandidate, eligible, least_loaded
+from agentsup.model.ids import AgentId
 
 IDS = st.integers(0, 9).map(lambda n: f"agt_{n}")
 CANDIDATES = st.lists(
-    st.builds(Candidate, IDS, IDS, st.integers(0, 3), st.integers(0, 3), st.booleans()),
+    st.builds(LoadCandidate, IDS, IDS, st.integers(0, 3), st.integers(0, 3)),
+    max_size=6,
+    unique_by=lambda each: each.agent_id,
+)
+ENTRIES = st.lists(
+    st.builds(DirectoryEntry, IDS.map(AgentId), IDS, st.sampled_from(("running", "failed"))),
     max_size=6,
     unique_by=lambda each: each.agent_id,
 )
 
 
-@given(CANDIDATES, IDS, st.sets(IDS, max_size=3))
+@given(ENTRIES, IDS, st.sets(IDS, max_size=3))
 def test_the_sender_is_chosen_only_if_alone(
-    candidates: list[Candidate], sender: str, path: set[str]
+    candidates: list[DirectoryEntry], sender: str, path: set[str]
 ) -> None:
     found = eligible(candidates, sender, path)
     ids = {each.agent_id for each in found}
@@ -30,7 +39,7 @@ def test_the_sender_is_chosen_only_if_alone(
 
 
 @given(CANDIDATES.filter(bool), st.randoms(use_true_random=False))
-def test_nobody_has_less_to_do_than_the_chosen(candidates: list[Candidate], random) -> None:  # type: ignore[no-untyped-def]  # Hypothesis has no public type for it
+def test_nobody_has_less_to_do_than_the_chosen(candidates: list[LoadCandidate], random) -> None:  # type: ignore[no-untyped-def]  # Hypothesis has no public type for it
     choice = least_loaded(candidates)
     chosen = choice.chosen
     rank = (chosen.load, chosen.last_at, chosen.agent_id)
@@ -41,10 +50,14 @@ def test_nobody_has_less_to_do_than_the_chosen(candidates: list[Candidate], rand
 
 
 def test_the_reason_says_what_decided() -> None:
-    ann, ben, cat = Candidate("a", "ann", 1), Candidate("b", "ben", 2), Candidate("c", "cat", 1, 5)
+    ann, ben, cat = (
+        LoadCandidate("a", "ann", 1),
+        LoadCandidate("b", "ben", 2),
+        LoadCandidate("c", "cat", 1, 5),
+    )
     assert least_loaded([ann]).reason == "the only one"
     assert least_loaded([ann, ben]).reason == "least loaded, 1 open"
     assert least_loaded([cat, ann]).reason == "least loaded, 1 open, and idle longest"
-    twin = Candidate("d", "dan", 1)
+    twin = LoadCandidate("d", "dan", 1)
     assert least_loaded([twin, ann]).chosen is ann
     assert "first by id" in least_loaded([twin, ann]).reason

@@ -1,9 +1,11 @@
 """Stop epochs: counters that only grow, and what a stop under way covers."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.mailbox.epoch import EpochMap, scopes_of
+from agentsup.mailbox.messages.epoch import EpochMap, scopes_of
 
 SCOPES = st.sampled_from(["all", "agent:ann", "session:s1"])
 
@@ -35,7 +37,7 @@ def test_a_stop_that_could_not_be_written_covers_only_what_was_accepted_before_i
     epochs = EpochMap()
     epochs.raise_now("all")
     epochs.not_written("all", 1000)
-    assert epochs.unwritten == {"all": 1000}
+    assert epochs.unwritten == {"all": (1000, None)}
     assert epochs.stops("ann", "s1", 1000)
     assert not epochs.stops("ann", "s1", 1001)
     epochs.written("all", 1)

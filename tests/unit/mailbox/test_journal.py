@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.mailbox.journal import (
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.mailbox.work.journal import (
     MAX_RESULT_BYTES,
     Diverged,
     Journal,
@@ -19,8 +20,10 @@ from agentsup.mailbox.journal import (
 from agentsup.model.engine import Resume
 from agentsup.model.errors import Conflict, LeaseLost, NotFound
 from agentsup.model.tool import Effect
-from agentsup.store import Database, InlineRunner, Tx
-from agentsup.testing.fresh_store import lay_store
+from agentsup.store import Database, Tx
+from tests.support.empty_store import lay_store
+from tests.support.inline_runner import InlineRunner
+from tests.support.loop_clock import LoopClock
 
 MESSAGE = "m1"
 FENCE = 3
@@ -54,10 +57,12 @@ class Bench:
     async def question(self, question_id: str, state: str, answer: str = "") -> None:
         await self.sql(
             "INSERT OR REPLACE INTO questions (question_id, agent_id, session_id, message_id,"
-            " kind, text, state, answer, asked_at) VALUES (?, 'a', 's', 'm1', 'q', 't', ?, ?, 1)",
+            " kind, text, state, answer, decision, asked_at)"
+            " VALUES (?, 'a', 's', 'm1', 'q', 't', ?, ?, ?, 1)",
             question_id,
             state,
             answer,
+            "text" if state == "answered" else None,
         )
 
 
@@ -75,7 +80,7 @@ def one_leased_message(tx: Tx) -> None:
 
 
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0)
@@ -85,100 +90,100 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await database.close()
 
 
-async def test_the_intent_is_stored_before_begin_returns(bench: Bench) -> None:
-    assert await bench.begin(cmd="ls") is None
-    rows = await bench.sql("SELECT call_id, name, effect, state, ended_at FROM tool_calls")
+async def test_the_intent_is_stored_before_begin_returns(context: Bench) -> None:
+    assert await context.begin(cmd="ls") is None
+    rows = await context.sql("SELECT call_id, name, effect, state, ended_at FROM tool_calls")
     assert rows == [("m1:1", "shell", "blind", "intent", None)]
 
 
-async def test_a_finished_call_is_replayed_and_not_made_again(bench: Bench) -> None:
-    await bench.begin("m1:1", cmd="ls", flags=["-l"])
-    await bench.journal.finish("m1:1", True, "two files")
-    await bench.begin("m1:2", Effect.KEYED, to="b")
-    await bench.journal.finish("m1:2", False, "b is down", "agent_down")
-    assert await bench.begin("m1:1", flags=["-l"], cmd="ls") == Replay(True, "two files")
-    again = await bench.begin("m1:2", Effect.KEYED, to="b")
+async def test_a_finished_call_is_replayed_and_not_made_again(context: Bench) -> None:
+    await context.begin("m1:1", cmd="ls", flags=["-l"])
+    await context.journal.finish("m1:1", True, "two files")
+    await context.begin("m1:2", Effect.KEYED, to="b")
+    await context.journal.finish("m1:2", False, "b is down", "agent_down")
+    assert await context.begin("m1:1", flags=["-l"], cmd="ls") == Replay(True, "two files")
+    again = await context.begin("m1:2", Effect.KEYED, to="b")
     assert again == Replay(False, "b is down", "agent_down")
 
 
-async def test_read_only_calls_leave_no_row(bench: Bench) -> None:
-    assert await bench.begin(effect=Effect.READ, q="x") is None
-    assert await bench.journal.finish("m1:1", True, "found") == "found"
-    assert await bench.begin(effect=Effect.READ, q="x") is None
-    assert await bench.sql("SELECT * FROM tool_calls") == []
+async def test_read_only_calls_leave_no_row(context: Bench) -> None:
+    assert await context.begin(effect=Effect.READ, q="x") is None
+    assert await context.journal.finish("m1:1", True, "found") == "found"
+    assert await context.begin(effect=Effect.READ, q="x") is None
+    assert await context.sql("SELECT * FROM tool_calls") == []
 
 
 @pytest.mark.parametrize("effect", [Effect.IDEMPOTENT, Effect.KEYED])
 async def test_an_unrecorded_call_that_may_be_repeated_runs_again(
-    bench: Bench, effect: Effect
+    context: Bench, effect: Effect
 ) -> None:
-    await bench.begin(effect=effect, n=1)
-    assert await bench.begin(effect=effect, n=1) is None
-    await bench.journal.finish("m1:1", True, "second time")
-    assert await bench.begin(effect=effect, n=1) == Replay(True, "second time")
+    await context.begin(effect=effect, n=1)
+    assert await context.begin(effect=effect, n=1) is None
+    await context.journal.finish("m1:1", True, "second time")
+    assert await context.begin(effect=effect, n=1) == Replay(True, "second time")
 
 
-async def test_an_unrecorded_blind_call_is_never_made_again_by_itself(bench: Bench) -> None:
-    await bench.begin(cmd="rm")
+async def test_an_unrecorded_blind_call_is_never_made_again_by_itself(context: Bench) -> None:
+    await context.begin(cmd="rm")
     for _ in range(2):
         with pytest.raises(Uncertain, match="shell") as caught:
-            await bench.begin(cmd="rm")
+            await context.begin(cmd="rm")
         assert caught.value.facts["call_id"] == "m1:1"
-    assert await bench.sql("SELECT state FROM tool_calls") == [("unknown",)]
+    assert await context.sql("SELECT state FROM tool_calls") == [("unknown",)]
 
 
-async def test_uncertainty_is_told_before_divergence(bench: Bench) -> None:
-    await bench.begin(cmd="rm")
+async def test_uncertainty_is_told_before_divergence(context: Bench) -> None:
+    await context.begin(cmd="rm")
     with pytest.raises(Uncertain):
-        await bench.begin(cmd="something else")
+        await context.begin(cmd="something else")
 
 
-async def test_another_call_under_the_same_id_is_refused(bench: Bench) -> None:
-    await bench.begin(cmd="ls")
-    await bench.journal.finish("m1:1", True, "files")
+async def test_another_call_under_the_same_id_is_refused(context: Bench) -> None:
+    await context.begin(cmd="ls")
+    await context.journal.finish("m1:1", True, "files")
     with pytest.raises(Diverged, match="m1:1"):
-        await bench.begin(cmd="rm")
+        await context.begin(cmd="rm")
     with pytest.raises(Conflict):
-        await bench.journal.begin("m1:1", MESSAGE, FENCE, "mail", Effect.BLIND, {"cmd": "ls"})
+        await context.journal.begin("m1:1", MESSAGE, FENCE, "mail", Effect.BLIND, {"cmd": "ls"})
 
 
 @pytest.mark.parametrize("change", ["state = 'cancelled'", "fence = 4", "state = 'queued'"])
-async def test_no_effect_begins_once_the_lease_is_gone(bench: Bench, change: str) -> None:
-    await bench.sql(f"UPDATE messages SET {change} WHERE message_id = 'm1'")
+async def test_no_effect_begins_once_the_lease_is_gone(context: Bench, change: str) -> None:
+    await context.sql(f"UPDATE messages SET {change} WHERE message_id = 'm1'")
     with pytest.raises(LeaseLost):
-        await bench.begin(cmd="ls")
+        await context.begin(cmd="ls")
     with pytest.raises(LeaseLost):
-        await bench.begin_segment()
-    assert await bench.sql("SELECT * FROM tool_calls") == []
+        await context.begin_segment()
+    assert await context.sql("SELECT * FROM tool_calls") == []
 
 
-async def test_what_happened_is_recorded_also_after_the_lease_is_gone(bench: Bench) -> None:
-    await bench.begin(cmd="ls")
-    await bench.sql("UPDATE messages SET state = 'cancelled' WHERE message_id = 'm1'")
-    await bench.journal.finish("m1:1", True, "done")
-    assert await bench.sql("SELECT state, result FROM tool_calls") == [("done", "done")]
+async def test_what_happened_is_recorded_also_after_the_lease_is_gone(context: Bench) -> None:
+    await context.begin(cmd="ls")
+    await context.sql("UPDATE messages SET state = 'cancelled' WHERE message_id = 'm1'")
+    await context.journal.finish("m1:1", True, "done")
+    assert await context.sql("SELECT state, result FROM tool_calls") == [("done", "done")]
 
 
-async def test_the_first_recorded_outcome_stands(bench: Bench) -> None:
-    await bench.begin(cmd="ls")
-    await bench.journal.finish("m1:1", True, "first")
-    await bench.journal.finish("m1:1", False, "second", "late")
-    assert await bench.begin(cmd="ls") == Replay(True, "first")
+async def test_the_first_recorded_outcome_stands(context: Bench) -> None:
+    await context.begin(cmd="ls")
+    await context.journal.finish("m1:1", True, "first")
+    await context.journal.finish("m1:1", False, "second", "late")
+    assert await context.begin(cmd="ls") == Replay(True, "first")
 
 
-async def test_a_long_result_is_shortened_alike_now_and_at_replay(bench: Bench) -> None:
-    await bench.begin(cmd="cat")
-    kept = await bench.journal.finish("m1:1", True, "ä" * MAX_RESULT_BYTES)
+async def test_a_long_result_is_shortened_alike_now_and_at_replay(context: Bench) -> None:
+    await context.begin(cmd="cat")
+    kept = await context.journal.finish("m1:1", True, "ä" * MAX_RESULT_BYTES)
     assert len(kept.encode()) <= MAX_RESULT_BYTES
     assert kept.endswith(
         f"[shortened: the first {MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were kept]"
     )
-    assert await bench.begin(cmd="cat") == Replay(True, kept)
+    assert await context.begin(cmd="cat") == Replay(True, kept)
 
 
-async def test_output_that_is_no_valid_text_can_be_stored(bench: Bench) -> None:
-    await bench.begin(cmd="cat")
-    assert await bench.journal.finish("m1:1", True, "half \ud83d pair") == "half ? pair"
+async def test_output_that_is_no_valid_text_can_be_stored(context: Bench) -> None:
+    await context.begin(cmd="cat")
+    assert await context.journal.finish("m1:1", True, "half \ud83d pair") == "half ? pair"
 
 
 def test_bounds_never_cut_a_character_or_touch_what_fits() -> None:
@@ -195,93 +200,93 @@ def test_bounds_never_cut_a_character_or_touch_what_fits() -> None:
     [("done", True, "confirmed that this was carried out"), ("skipped", False, "leave it out")],
 )
 async def test_a_person_settles_an_uncertain_call(
-    bench: Bench, resolution: Any, ok: bool, says: str
+    context: Bench, resolution: Any, ok: bool, says: str
 ) -> None:
-    await bench.begin(cmd="rm")
-    assert [call.call_id for call in await bench.journal.uncertain(MESSAGE)] == ["m1:1"]
-    await bench.journal.resolve("m1:1", resolution)
-    replay = await bench.begin(cmd="rm")
+    await context.begin(cmd="rm")
+    assert [call.call_id for call in await context.journal.uncertain(MESSAGE)] == ["m1:1"]
+    await context.journal.resolve("m1:1", resolution)
+    replay = await context.begin(cmd="rm")
     assert replay is not None
     assert replay.ok is ok
     assert says in replay.text
-    assert await bench.journal.uncertain(MESSAGE) == []
+    assert await context.journal.uncertain(MESSAGE) == []
     with pytest.raises(Conflict, match="nothing to decide"):
-        await bench.journal.resolve("m1:1", "again")
+        await context.journal.resolve("m1:1", "again")
 
 
-async def test_again_lets_a_blind_call_run_once_more(bench: Bench) -> None:
-    await bench.begin(cmd="rm")
-    await bench.journal.resolve("m1:1", "again")
-    assert await bench.journal.uncertain(MESSAGE) == []
-    assert await bench.begin(cmd="rm") is None
+async def test_again_lets_a_blind_call_run_once_more(context: Bench) -> None:
+    await context.begin(cmd="rm")
+    await context.journal.resolve("m1:1", "again")
+    assert await context.journal.uncertain(MESSAGE) == []
+    assert await context.begin(cmd="rm") is None
     with pytest.raises(Uncertain):
-        await bench.begin(cmd="rm")
+        await context.begin(cmd="rm")
 
 
-async def test_only_blind_calls_are_uncertain_and_a_recorded_one_is_not(bench: Bench) -> None:
-    await bench.begin("m1:1", Effect.IDEMPOTENT)
-    await bench.begin("m1:2", Effect.BLIND)
-    await bench.journal.finish("m1:2", False, "failed", "x")
-    assert await bench.journal.uncertain(MESSAGE) == []
-    assert [call.state for call in await bench.journal.calls(MESSAGE)] == ["intent", "failed"]
+async def test_only_blind_calls_are_uncertain_and_a_recorded_one_is_not(context: Bench) -> None:
+    await context.begin("m1:1", Effect.IDEMPOTENT)
+    await context.begin("m1:2", Effect.BLIND)
+    await context.journal.finish("m1:2", False, "failed", "x")
+    assert await context.journal.uncertain(MESSAGE) == []
+    assert [call.state for call in await context.journal.calls(MESSAGE)] == ["intent", "failed"]
 
 
-async def test_the_answer_about_an_uncertain_call_comes_with_it(bench: Bench) -> None:
-    await bench.begin(cmd="rm")
-    await bench.database.write(lambda tx: bench.journal.ask_about_tx(tx, "m1:1", "q1"))
-    await bench.question("q1", "open")
-    (call,) = await bench.journal.uncertain(MESSAGE)
+async def test_the_answer_about_an_uncertain_call_comes_with_it(context: Bench) -> None:
+    await context.begin(cmd="rm")
+    await context.database.write(lambda tx: context.journal.ask_about_tx(tx, "m1:1", "q1"))
+    await context.question("q1", "open")
+    (call,) = await context.journal.uncertain(MESSAGE)
     assert (call.question_id, call.answer) == ("q1", None)
-    await bench.question("q1", "answered", "it happened")
-    (call,) = await bench.journal.uncertain(MESSAGE)
+    await context.question("q1", "answered", "it happened")
+    (call,) = await context.journal.uncertain(MESSAGE)
     assert call.answer == "it happened"
-    await bench.question("q1", "expired")
-    (call,) = await bench.journal.uncertain(MESSAGE)
+    await context.question("q1", "expired")
+    (call,) = await context.journal.uncertain(MESSAGE)
     assert call.answer == ""
 
 
-async def test_unknown_and_settled_calls_cannot_be_asked_about(bench: Bench) -> None:
-    await bench.begin(cmd="ls")
-    await bench.journal.finish("m1:1", True, "ok")
+async def test_unknown_and_settled_calls_cannot_be_asked_about(context: Bench) -> None:
+    await context.begin(cmd="ls")
+    await context.journal.finish("m1:1", True, "ok")
     with pytest.raises(Conflict):
-        await bench.database.write(lambda tx: bench.journal.ask_about_tx(tx, "m1:1", "q"))
+        await context.database.write(lambda tx: context.journal.ask_about_tx(tx, "m1:1", "q"))
     with pytest.raises(NotFound):
-        await bench.journal.resolve("m1:9", "done")
+        await context.journal.resolve("m1:9", "done")
 
 
-async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(bench: Bench) -> None:
-    assert await bench.journal.load_resume(MESSAGE) is None
-    assert await bench.begin_segment() == 1
-    assert await bench.journal.load_resume(MESSAGE) == Resume()
-    assert await bench.begin_segment() == 2
-    await bench.database.write(lambda tx: bench.journal.end_segment_tx(tx, MESSAGE, 2, 30))
-    rows = await bench.sql("SELECT segment_no, state, ended_at FROM segments ORDER BY 1")
+async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(context: Bench) -> None:
+    assert await context.journal.load_resume(MESSAGE) is None
+    assert await context.begin_segment() == 1
+    assert await context.journal.load_resume(MESSAGE) == Resume()
+    assert await context.begin_segment() == 2
+    await context.database.write(lambda tx: context.journal.end_segment_tx(tx, MESSAGE, 2, 30))
+    rows = await context.sql("SELECT segment_no, state, ended_at FROM segments ORDER BY 1")
     assert rows == [(1, "lost", 10), (2, "ended", 30)]
     with pytest.raises(LeaseLost, match="segment 1"):
-        await bench.database.write(lambda tx: bench.journal.end_segment_tx(tx, MESSAGE, 1, 30))
+        await context.database.write(lambda tx: context.journal.end_segment_tx(tx, MESSAGE, 1, 30))
 
 
 async def test_a_suspended_turn_resumes_with_its_answer_also_after_a_later_crash(
-    bench: Bench,
+    context: Bench,
 ) -> None:
-    await bench.begin_segment()
-    await bench.suspend(1, b"here", "q1")
-    await bench.question("q1", "answered", "yes")
-    assert await bench.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
-    assert await bench.begin_segment() == 2
+    await context.begin_segment()
+    await context.suspend(1, b"here", "q1")
+    await context.question("q1", "answered", "yes")
+    assert await context.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
+    assert await context.begin_segment() == 2
     # The process died in segment 2: the checkpoint of segment 1 is still the place to go on from.
-    assert await bench.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
-    await bench.begin_segment()
-    await bench.suspend(3, b"further", "q2")
-    await bench.question("q2", "expired")
-    assert await bench.journal.load_resume(MESSAGE) == Resume(b"further", "")
-    states = await bench.sql("SELECT state FROM segments ORDER BY segment_no")
+    assert await context.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
+    await context.begin_segment()
+    await context.suspend(3, b"further", "q2")
+    await context.question("q2", "expired")
+    assert await context.journal.load_resume(MESSAGE) == Resume(b"further", "")
+    states = await context.sql("SELECT state FROM segments ORDER BY segment_no")
     assert states == [("resumed",), ("lost",), ("suspended",)]
 
 
-async def test_a_segment_that_no_longer_runs_cannot_be_suspended(bench: Bench) -> None:
-    await bench.begin_segment()
-    await bench.begin_segment()
+async def test_a_segment_that_no_longer_runs_cannot_be_suspended(context: Bench) -> None:
+    await context.begin_segment()
+    await context.begin_segment()
     with pytest.raises(LeaseLost, match="segment 1"):
-        await bench.suspend(1, b"late", "q1")
-    assert await bench.sql("SELECT checkpoint FROM segments WHERE segment_no = 1") == [(None,)]
+        await context.suspend(1, b"late", "q1")
+    assert await context.sql("SELECT checkpoint FROM segments WHERE segment_no = 1") == [(None,)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.mailbox import naming
+from agentsup.mailbox.messages import keys as message_keys
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import (
@@ -27,7 +27,9 @@ words = st.text(min_size=1, max_size=20)
 
 
 def key(caller: Principal, person: str, thread: str, sender: str = "agt_ada") -> str:
-    return naming.session_key(caller, sender_id=sender, name="ada", person=person, thread=thread)
+    return message_keys.session_key(
+        caller, sender_id=sender, name="ada", person=person, thread=thread
+    )
 
 
 def test_whose_work_it_is() -> None:
@@ -73,8 +75,8 @@ CHAIN = DeliverTo("mailbox", agent_id="agt_ada", session_id="ses_1", then=CHAT)
 
 
 def test_the_chat_at_the_end_of_the_way_back() -> None:
-    assert naming.root_chat(CHAIN) == naming.root_chat(CHAT) == CHAT
-    assert naming.root_chat(DeliverTo("http")) is None
+    assert message_keys.root_chat(CHAIN) == message_keys.root_chat(CHAT) == CHAT
+    assert message_keys.root_chat(DeliverTo("http")) is None
 
 
 @pytest.mark.parametrize(
@@ -87,32 +89,32 @@ def test_the_chat_at_the_end_of_the_way_back() -> None:
     ],
 )
 def test_a_platforms_chat_wins(known: list[tuple[str, str]], chosen: tuple[str, str]) -> None:
-    assert naming.chosen_chat("ada", "7", "", known) == chosen
+    assert message_keys.chosen_chat("ada", "7", "", known) == chosen
 
 
 def test_an_unknown_chat_is_refused() -> None:
     for chat, topic in (("8", ""), ("7", "1"), ("", "")):
         with pytest.raises((NotFound, BadRequest)):
-            naming.chosen_chat("ada", chat, topic, [("telegram", "7")])
-    found = naming.chosen_chat("ada", "7", "1", [("telegram", "7/1"), ("telegram", "7")])
+            message_keys.chosen_chat("ada", chat, topic, [("telegram", "7")])
+    found = message_keys.chosen_chat("ada", "7", "1", [("telegram", "7/1"), ("telegram", "7")])
     assert found == ("telegram", "7/1")
     with pytest.raises(Forbidden):
-        naming.check_chat_of_turn(None, "7", "")
+        message_keys.check_chat_of_turn(None, "7", "")
     with pytest.raises(BadRequest):
-        naming.check_chat_of_turn(None, "", "7")
+        message_keys.check_chat_of_turn(None, "", "7")
 
 
 def test_what_a_turn_may_use() -> None:
     parties = ("", NOBODY, OPERATORS, "person:anna", "person:ben")
     for mine, whose in product(parties, parties):
         wanted = not mine or whose in ("", NOBODY, mine)
-        assert naming.is_of_work(mine, whose) == wanted
+        assert message_keys.is_of_work(mine, whose) == wanted
 
 
 def test_who_enters_a_conversation() -> None:
-    assert naming.may_enter(OPERATOR, "telegram", "1")
-    assert naming.may_enter(ANNA, "web", "anna")
-    assert naming.may_enter(ANNA, "web", "anna.garden")
+    assert message_keys.may_enter(OPERATOR, "telegram", "1")
+    assert message_keys.may_enter(ANNA, "web", "anna")
+    assert message_keys.may_enter(ANNA, "web", "anna.garden")
     for channel, conversation in (("web", "local"), ("web", "ben"), ("console", "anna")):
-        assert not naming.may_enter(ANNA, channel, conversation)
-        assert not naming.may_enter(ADA, channel, conversation), "no agent is a person"
+        assert not message_keys.may_enter(ANNA, channel, conversation)
+        assert not message_keys.may_enter(ADA, channel, conversation), "no agent is a person"

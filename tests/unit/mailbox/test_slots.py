@@ -1,22 +1,26 @@
 """Slots: given back while a turn waits, taken again before new work, never lost or doubled."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
-from agentsup.mailbox.slots import SharedLane, Slots
-from agentsup.model.message import Lane
+from agentsup.mailbox.work.slots import SharedSlots, SlotPool
+from agentsup.model.message import LaneName
 
 pytestmark = pytest.mark.virtual
 
-P = Lane.PEER
+P = LaneName.PEER
 
 
-def slots_of(peer: int) -> tuple[Slots, list[int]]:
+def slots_of(peer: int) -> tuple[SlotPool, list[int]]:
     frees: list[int] = []
-    slots = Slots({Lane.INTERACTIVE: 1, P: peer, Lane.BACKGROUND: 1}, lambda: frees.append(1))
+    slots = SlotPool(
+        {LaneName.INTERACTIVE: 1, P: peer, LaneName.BACKGROUND: 1}, lambda: frees.append(1)
+    )
     return slots, frees
 
 
@@ -147,10 +151,10 @@ async def test_resizing_live() -> None:
     slots, _ = slots_of(1)
     mine, other = slots.take(P), slots.take(P)  # a take over the limit: the limit was lowered
     assert slots.free()[P] == 0
-    slots.resize({Lane.INTERACTIVE: 1, P: 4, Lane.BACKGROUND: 1})
+    slots.resize({LaneName.INTERACTIVE: 1, P: 4, LaneName.BACKGROUND: 1})
     assert slots.free()[P] == 2
-    assert slots.limit(P) == 4
-    assert slots.total() == 6
+    assert slots._limits[P] == 4
+    assert sum(slots._limits.values()) == 6
     mine.finish()
     other.finish()
     assert slots.free()[P] == 4
@@ -171,61 +175,79 @@ class Woken:
 
 
 def test_who_finds_no_room_is_woken_in_turn_and_one_at_a_time() -> None:
-    shared, woken = SharedLane(lambda: 2), Woken()
-    shared.take(kept=False)
-    shared.take(kept=False)
+    shared, woken = SharedSlots(lambda: 2), Woken()
+    shared.take(reserved=False)
+    shared.take(reserved=False)
     for name in ("ann", "ben", "ann", "cat"):
-        assert shared.room(woken[name]) == 0
+        shared.want(woken[name])
+    assert (shared.free(), woken.names) == (0, [])
     shared.give()
     assert woken.names == ["ann"]
-    assert shared.room(woken["ann"]) == 1
+    assert shared.free() == 1
     shared.keep(1)
-    assert shared.room(woken["dan"]) == 0, "it is kept for ann"
-    shared.let_go(1)
+    shared.want(woken["dan"])
+    assert woken.names == ["ann"], "it is kept for ann"
+    shared.unreserve(1)
     assert woken.names == ["ann", "ben"], "ann had no use for it"
-    shared.leave(woken["cat"])
+    shared.remove_waker(woken["cat"])
     assert woken.names == ["ann", "ben", "dan"], "ben is passed over as well"
-    assert shared.used == 1
+    assert shared._used == 1
 
 
 def test_what_was_kept_is_taken_from_what_was_kept() -> None:
-    shared, woken = SharedLane(lambda: 3), Woken()
+    shared, woken = SharedSlots(lambda: 3), Woken()
     shared.keep(2)
-    shared.take(kept=True)
-    assert shared.room(woken["ann"]) == 1
-    shared.let_go(1)
-    assert (shared.room(woken["ann"]), shared.used) == (2, 1)
+    shared.take(reserved=True)
+    assert shared.free() == 1
+    shared.unreserve(1)
+    assert (shared.free(), shared._used) == (2, 1)
+    shared.want(woken["ann"])
+    assert woken.names == ["ann"], "there is one already"
 
 
 def test_a_new_limit_wakes_who_waits_and_takes_nothing_away() -> None:
     limit = 1
-    shared, woken = SharedLane(lambda: limit), Woken()
-    shared.take(kept=False)
-    assert shared.room(woken["ann"]) == 0
+    shared, woken = SharedSlots(lambda: limit), Woken()
+    shared.take(reserved=False)
+    shared.want(woken["ann"])
     shared.resized()
     assert woken.names == []
     limit = 2
     shared.resized()
     assert woken.names == ["ann"]
-    shared.take(kept=False)
+    shared.take(reserved=False)
     limit = 1
-    assert shared.room(woken["ann"]) == 0
+    shared.want(woken["ann"])
     shared.give()
     assert woken.names == ["ann"], "one is still in use, and no more may be"
     shared.give()
     assert woken.names == ["ann", "ann"]
 
 
+def test_a_shared_slot_is_kept_for_the_next_turn_unless_another_agent_waits() -> None:
+    limit, woken = 1, Woken()
+    shared = SharedSlots(lambda: limit)
+    shared.take(reserved=False)
+    assert shared.may_pass_on(woken["ann"])
+    shared.want(woken["ann"])
+    assert shared.may_pass_on(woken["ann"]), "she has more to do herself"
+    shared.want(woken["ben"])
+    assert not shared.may_pass_on(woken["ann"])
+    shared.remove_waker(woken["ben"])
+    limit = 0
+    assert not shared.may_pass_on(woken["ann"]), "the limit was lowered"
+
+
 async def test_a_wait_gives_both_slots_back_and_takes_both_again() -> None:
-    shared = SharedLane(lambda: 1)
-    limits = dict.fromkeys(Lane, 2)
-    mine, others = (Slots(limits, lambda: None, {P: shared}) for _ in range(2))
+    shared = SharedSlots(lambda: 1)
+    limits = dict.fromkeys(LaneName, 2)
+    mine, others = (SlotPool(limits, lambda: None, {P: shared}) for _ in range(2))
     assert (mine.free()[P], others.free()[P]) == (1, 1)
     turn = mine.take(P)
     assert (mine.free()[P], others.free()[P]) == (0, 0)
-    assert others.free()[Lane.INTERACTIVE] == 2, "only that lane is shared"
+    assert others.free()[LaneName.INTERACTIVE] == 2, "only that lane is shared"
     async with turn.released():
         assert (mine.free()[P], others.free()[P]) == (1, 1)
-    assert (shared.used, others.free()[P]) == (1, 0)
+    assert (shared._used, others.free()[P]) == (1, 0)
     turn.finish()
-    assert shared.used == 0
+    assert shared._used == 0

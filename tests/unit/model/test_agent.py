@@ -1,22 +1,19 @@
 """The declared agent: names, references, secrets, and the field table that everything reads."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import pickle
+from typing import get_args, get_type_hints
 
 import pytest
 
-from agentsup.model.agent import (
-    BLOCKS,
-    FIELDS,
-    AgentSpec,
-    FieldClass,
-    MatrixIdentity,
-    Secret,
-    field_info,
-)
+from agentsup.model.agent import BLOCKS, FIELDS, AgentSpec, MatrixIdentity, field_info
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError
-from agentsup.model.name import AgentRef, name_problem
+from agentsup.model.name import name_problem
+from agentsup.model.secret import Secret
 
 
 def _leaf_paths() -> set[str]:
@@ -48,6 +45,17 @@ def test_a_secret_can_be_neither_overridden_nor_shared() -> None:
             assert not row.overridable, path
 
 
+def test_a_field_that_holds_a_secret_is_marked_as_one() -> None:
+    kinds = {"": AgentSpec, **{f"{key}.": block for key, block in BLOCKS.items()}}
+    found = {
+        f"{prefix}{key}"
+        for prefix, kind in kinds.items()
+        for key, hint in get_type_hints(kind).items()
+        if Secret in get_args(hint)
+    }
+    assert found == {path for path, row in FIELDS.items() if row.secret}
+
+
 def test_field_info_finds_keys_of_options_and_refuses_unknown_paths() -> None:
     assert field_info("engine_options.headers.x") is FIELDS["engine_options"]
     with pytest.raises(KeyError):
@@ -70,15 +78,6 @@ def test_safe_names(name: str) -> None:
 )  # fmt: skip
 def test_unsafe_names(name: str) -> None:
     assert name_problem(name)
-
-
-def test_a_reference_names_an_agent_here_or_elsewhere() -> None:
-    assert AgentRef.parse(" ada ") == AgentRef("ada")
-    assert AgentRef.parse("ada@attic") == AgentRef("ada", "attic")
-    assert str(AgentRef.parse("ada@attic")) == "ada@attic"
-    for wrong in ("", "@attic", "ada@", "a b", "ada@a@b", "../x"):
-        with pytest.raises(ConfigError):
-            AgentRef.parse(wrong)
 
 
 def test_a_secret_shows_itself_nowhere() -> None:

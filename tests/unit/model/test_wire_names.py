@@ -1,5 +1,7 @@
 """Names of tools as models take them: plain, short, told apart, and always the same."""
 
+from __future__ import annotations
+
 import re
 
 from hypothesis import given

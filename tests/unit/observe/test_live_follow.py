@@ -1,5 +1,7 @@
 """Followers: every turn of an agent in a channel, read in place."""
 
+from __future__ import annotations
+
 from agentsup.observe.live import LiveHub, LiveLimits, LiveTurn
 
 
@@ -27,7 +29,7 @@ def test_a_turn_tells_of_text_and_of_its_end_and_can_be_read_after_it() -> None:
     hub.follow("a", "telegram", heard.append)
     hub.begin("a", "telegram:1", "m1")
     turn = heard[0]
-    turn.on_change = lambda: told.append((turn.length, turn.ended))
+    turn.listen(lambda: told.append((turn.length, turn.ended)))
     hub.delta("m1", "one ")
     hub.delta("m1", "two")
     hub.end("m1")
@@ -49,9 +51,13 @@ def test_who_left_hears_no_more() -> None:
     hub, heard, told = LiveHub(), list[LiveTurn](), list[int]()
     hub.follow("a", "telegram", heard.append)
     hub.begin("a", "telegram:1", "m1")
-    heard[0].on_change = lambda: told.append(heard[0].length)
-    heard[0].leave()
-    heard[0].leave()
+
+    def changed() -> None:
+        told.append(heard[0].length)
+
+    heard[0].listen(changed)
+    heard[0].unlisten(changed)
+    heard[0].unlisten(changed)
     hub.delta("m1", "x")
     assert told == []
 
@@ -63,5 +69,5 @@ def test_of_a_long_text_the_kept_part_is_read() -> None:
     hub.delta("m1", "0123456789")
     hub.delta("m1", "ab")
     turn = heard[0]
-    assert (turn.kept_from, turn.length, turn.text()) == (7, 12, "789ab")
+    assert (turn.stored_from, turn.length, turn.text()) == (7, 12, "789ab")
     assert turn.text(10) == "ab"

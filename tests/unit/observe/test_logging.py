@@ -1,18 +1,23 @@
+from __future__ import annotations
+
 import asyncio
+import errno
 import io
 import json
 import logging
+import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
+from agentsup.kit.log import get_logger
 from agentsup.observe import logging as logs
-from agentsup.observe.logging import LogSystem, bind, get_logger, setup_logging
+from agentsup.observe.logging import Line, LogSystem, bind, setup_logging
 from agentsup.observe.redact import MASK, Redactor
 
 TOKEN = "987654:AAH-secret/token+value"
@@ -59,7 +64,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.end()
-    structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
     for name in ("aiohttp.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -80,6 +84,54 @@ def test_both_kinds_of_loggers_give_the_same_lines(bench: Bench) -> None:
     }
     assert (second["level"], second["logger"]) == ("warning", "agentsup.b")
     assert (second["event"], second["route"]) == ("3 lost wakes", "web")
+
+
+GOLDEN_JSON = r"""
+{"level":"info","logger":"agentsup.a","event":"started"}
+{"level":"warning","logger":"agentsup.a","event":"100% of %s","agent":"main","chars":5,"tool":["x"],"who":"Ann \"B\"","gone":null,"rate":0.5}
+{"level":"error","logger":"agentsup.a","event":"e","agent":"ben","level_":"low","logger_":"l","name":"n","msg":"m","args":[1]}
+{"level":"error","logger":"agentsup.a","event":"it broke","agent":"main","code":7,"exception":"ValueError: why"}
+{"level":"critical","logger":"agentsup.a","event":"it broke too","agent":"main","exception":"ValueError: why"}
+"""
+GOLDEN_PLAIN = r"""
+info     started
+warning  [main] 100% of %s chars=5 tool=["x"] who="Ann \"B\"" gone=null rate=0.5
+error    [ben] e level=low logger=l name=n msg=m args=[1]
+error    [main] it broke code=7
+ValueError: why
+critical [main] it broke too
+ValueError: why
+"""
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_the_look_of_lines_is_fixed(bench: Bench, is_json: bool) -> None:
+    """People read these lines, and programs their fields: order, names and values."""
+    bench.start(Terminal(), json=is_json)
+    log = get_logger("agentsup.a")
+    log.info("started")
+    log.debug("not shown", why="level")
+    error = ValueError("why")
+    with bind(agent="main"):  # the order of several bound names is not fixed
+        log.warning("100% of %s", chars=5, tool=["x"], who='Ann "B"', gone=None, rate=0.5)
+        log.error("e", level="low", logger="l", name="n", msg="m", args=(1,), agent="ben")
+        try:
+            raise error
+        except ValueError:
+            log.exception("it broke", code=7)
+        log.critical("it broke too", exc_info=error.with_traceback(None))
+    if is_json:
+        shown = []
+        for line in bench.lines():
+            del line["at"]
+            if "exception" in line:
+                line["exception"] = line["exception"].splitlines()[-1]
+            shown.append(json.dumps(line, separators=(",", ":")))
+        assert shown == GOLDEN_JSON.strip().splitlines()
+        return
+    plain = re.sub(r"(?m)^(Traceback|  ).*\n", "", bench.shown())
+    plain = re.sub(r"\x1b\[[0-9;]*m|(?m:^\d\d:\d\d:\d\d )", "", plain)
+    assert plain.splitlines() == GOLDEN_PLAIN.strip().splitlines()
 
 
 def test_json_goes_to_what_is_no_terminal_and_plain_lines_to_one(bench: Bench) -> None:
@@ -248,23 +300,32 @@ def test_the_file_is_private_and_rotates_within_its_bounds(
     assert last["number"] == 999
 
 
-class Stuck(logging.Handler):
+class Stuck:
     """A target that takes nothing until it is let go, like a terminal after Ctrl-S."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, form: Callable[[Line], str]) -> None:
         self.let_go = threading.Event()
         self.entered = threading.Event()
         self.events: list[str] = []
+        self.batches = 0
+        self.form = form
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def put(self, texts: Sequence[str]) -> None:
         self.entered.set()
         self.let_go.wait(10)
-        self.events.append(vars(record)["agentsup_facts"]["event"])
+        self.batches += 1
+        self.events.extend(texts)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def event_of(line: Line) -> str:
+    return str(line.facts["event"])
 
 
 def test_a_stuck_target_holds_nobody_up_and_what_was_dropped_is_said() -> None:
-    stuck = Stuck()
+    stuck = Stuck(event_of)
     system = LogSystem([stuck], Redactor(), queue_max=10)
     record = logging.makeLogRecord({"name": "x", "levelno": 20, "levelname": "INFO", "msg": "hi"})
     system.handler.handle(record)
@@ -279,6 +340,28 @@ def test_a_stuck_target_holds_nobody_up_and_what_was_dropped_is_said() -> None:
     assert stuck.events[11] == "15 log lines were dropped: they came too fast"
 
 
+def test_lines_that_come_together_are_written_together_and_formed_once() -> None:
+    formed = []
+
+    def form(line: Line) -> str:
+        formed.append(line)
+        return event_of(line)
+
+    one, other = Stuck(form), Stuck(form)
+    system = LogSystem([one, other], Redactor())
+    record = logging.makeLogRecord({"name": "x", "levelno": 20, "levelname": "INFO", "msg": "hi"})
+    system.handler.handle(record)
+    assert one.entered.wait(5)
+    for _ in range(50):
+        system.handler.handle(record)
+    one.let_go.set()
+    other.let_go.set()
+    assert system.close()
+    assert one.events == other.events == ["hi"] * 51
+    assert one.batches == other.batches == 2
+    assert len(formed) == 51
+
+
 def test_a_target_that_fails_is_counted_and_quiet(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,6 +373,23 @@ def test_a_target_that_fails_is_counted_and_quiet(
     assert [line["event"] for line in bench.lines()] == ["to the file only"]
     assert system.write_errors == 1
     assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_does_not_keep_it_from_closing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[logging.FileHandler] = []
+
+    def close(target: logging.FileHandler) -> None:
+        closed.append(target)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(logging.FileHandler, "close", close)
+        bench.end()
+    (target,) = closed
+    target.close()
 
 
 def test_closing_puts_back_what_was_there(bench: Bench) -> None:

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
@@ -101,7 +103,7 @@ async def test_a_source_that_fails_or_hangs_costs_only_its_own_family(
     page = await metrics.scrape()
     assert at(page, "agentsup_outbox_parts", channel="web", state="pending") == 1
     assert at(page, "agentsup_source_failed", source="outbox") == 0
-    assert len([r for r in caplog.records if "no figures of messages" in r.message]) == 1
+    assert len([r for r in caplog.records if "no metrics of messages" in r.message]) == 1
 
 
 async def test_figures_of_the_store_are_those_of_the_last_refresh() -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from agentsup.model.engine import Done, ModelRequest, Suspended, TextDelta, ToolStarted, Usage
+from agentsup.model.engine import EngineDone, ModelRequest, Suspended, TextDelta, ToolStarted, Usage
 from agentsup.model.errors import EngineFailed
 from agentsup.model.trace import SpanKind, SpanState
 from agentsup.observe.redact import Redactor
@@ -21,16 +21,16 @@ async def test_each_request_stands_below_its_run_with_time_tokens_and_outcome() 
     heard = Heard(redact=lambda text, limit: Redactor(["sesame"]).text(text, limit))
     with heard.tracer.segment(message(), "ann") as segment:
         with heard.tracer.engine("msg_1", "llm", "big", "llm at sesame") as run:
-            run.heard(ModelRequest())
+            run.observe(ModelRequest())
             assert heard.one(SpanKind.MODEL).state is SpanState.RUNNING, "seen while it runs"
             await heard.clock.sleep(2)
-            run.heard(TextDelta("words of the model"))
-            run.heard(ModelRequest(has_ended=True))
-            run.heard(Usage(10, 3, 0.1))
+            run.observe(TextDelta("words of the model"))
+            run.observe(ModelRequest(has_ended=True))
+            run.observe(Usage(10, 3, 0.1))
             await heard.clock.sleep(5)
-            run.heard(ModelRequest())
+            run.observe(ModelRequest())
             await heard.clock.sleep(1)
-            run.ended(Done("failed", code="server_error", error="its words"), ())
+            run.ended(EngineDone("failed", code="server_error", error="its words"), ())
         segment.outcome = "failed"
     engine = heard.one(SpanKind.ENGINE)
     first, second = heard.of(SpanKind.MODEL)
@@ -53,9 +53,9 @@ async def test_each_request_stands_below_its_run_with_time_tokens_and_outcome() 
 async def test_what_fails_after_a_part_of_its_answer_has_failed() -> None:
     heard = Heard()
     with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "llm", "") as run:
-        run.heard(ModelRequest())
-        run.heard(Usage(10, 1))
-        run.ended(Done("failed", code="connection_failed"), ())
+        run.observe(ModelRequest())
+        run.observe(Usage(10, 1))
+        run.ended(EngineDone("failed", code="connection_failed"), ())
     (one,) = heard.of(SpanKind.MODEL)
     assert (one.name, one.state, one.attributes["output_tokens"]) == ("llm", SpanState.FAILED, 1)
 
@@ -73,7 +73,7 @@ async def test_whatever_ends_the_run_ends_its_request(
         heard.tracer.segment(message(), "ann"),
         heard.tracer.engine("msg_1", "llm", "") as run,
     ):
-        run.heard(ModelRequest())
+        run.observe(ModelRequest())
         raise error
     assert [one.state for one in heard.of(SpanKind.MODEL)] == [state]
 
@@ -82,10 +82,10 @@ async def test_an_engine_that_only_reports_has_a_request_for_each_report_of_toke
     heard = Heard()
     with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "acp", "") as run:
         await heard.clock.sleep(3)
-        run.heard(ToolStarted("ls", {}))
+        run.observe(ToolStarted("ls", {}))
         await heard.clock.sleep(2)
-        run.heard(Usage(5, 5))
-        run.heard(Usage(usd=0.5))
+        run.observe(Usage(5, 5))
+        run.observe(Usage(usd=0.5))
         run.ended(Suspended(b"", "?"), ())
     (one,) = heard.of(SpanKind.MODEL)
     assert (one.state, one.duration_us, one.attributes["by_report"]) == (
@@ -100,7 +100,7 @@ async def test_an_engine_that_only_reports_has_a_request_for_each_report_of_toke
 async def test_estimated_tokens_of_a_run_are_marked() -> None:
     heard = Heard()
     with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "acp", "") as run:
-        run.ended(Done("ok"), (Usage(5, 5, is_estimated=True),))
+        run.ended(EngineDone("ok"), (Usage(5, 5, is_estimated=True),))
     assert heard.one(SpanKind.ENGINE).attributes["is_estimated"] is True
     assert heard.of(SpanKind.MODEL) == []
 
@@ -109,9 +109,9 @@ async def test_a_turn_keeps_only_so_many() -> None:
     heard = Heard()
     with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "llm", "") as run:
         for _ in range(MOST_REQUESTS + 7):
-            run.heard(ModelRequest())
-            run.heard(ModelRequest(has_ended=True))
-            run.heard(Usage(1, 1))
+            run.observe(ModelRequest())
+            run.observe(ModelRequest(has_ended=True))
+            run.observe(Usage(1, 1))
     assert len(heard.of(SpanKind.MODEL)) == MOST_REQUESTS
     assert {one.attributes["input_tokens"] for one in heard.of(SpanKind.MODEL)} == {1}
     assert heard.one(SpanKind.TURN).attributes["requests_not_shown"] == 7

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import json
 from urllib.parse import quote
 
@@ -69,13 +71,8 @@ def test_what_can_not_be_shown_does_not_break_the_line() -> None:
 
 def test_short_and_empty_secrets_are_not_looked_for() -> None:
     redactor = Redactor()
-    assert [redactor.add(secret) for secret in ("", "   ", "abc", "abcd")] == [
-        False,
-        False,
-        False,
-        True,
-    ]
-    assert redactor.add("abcd")
+    for secret in ("", "   ", "abc", "abcd"):
+        redactor.add(secret)
     assert redactor.text("abc abcd") == f"abc {MASK}"
 
 

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.clock import LoopClock
-from agentsup.model.engine import Done, Usage
+from agentsup.model.engine import EngineDone, Usage
 from agentsup.model.errors import EngineFailed, ExitRequested
-from agentsup.model.hook import CallFacts, Origin
-from agentsup.model.message import NOWHERE, Kind, Lane, Message, Priority, State, text_parts
+from agentsup.model.hook import CallFacts, CallOrigin
+from agentsup.model.message import (
+    NOWHERE,
+    LaneName,
+    Message,
+    MessageKind,
+    MessageState,
+    Priority,
+    text_parts,
+)
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, ToolResult
 from agentsup.model.trace import (
@@ -28,9 +35,10 @@ from agentsup.model.trace import (
 )
 from agentsup.observe.redact import Redactor
 from agentsup.observe.traces.buffer import SpanBuffer
-from agentsup.observe.traces.reading import SpanNode, Tally, in_order
 from agentsup.observe.traces.span import Span
 from agentsup.observe.traces.tracer import MOST_CALLS, SpanTracer
+from agentsup.observe.traces.views import SpanNode, StatisticsRow, in_order
+from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual
 
@@ -44,10 +52,10 @@ def message(number: int = 1, **more: Any) -> Message:
         "seq": number,
         "agent_id": "agt_1",
         "session_id": "ses_1",
-        "kind": Kind.CHAT,
-        "lane": Lane.INTERACTIVE,
+        "kind": MessageKind.CHAT,
+        "lane": LaneName.INTERACTIVE,
         "priority": Priority.NORMAL,
-        "state": State.LEASED,
+        "state": MessageState.LEASED,
         "outcome": None,
         "parts": text_parts("hello"),
         "principal": OPERATOR,
@@ -84,7 +92,7 @@ def call(name: str = "exec", number: int = 1, **more: Any) -> CallFacts:
         "args": {},
         "effect": Effect.BLIND,
         "safety": Safety.DANGEROUS,
-        "origin": Origin.TOOL,
+        "origin": CallOrigin.TOOL,
         "agent_id": "agt_1",
         "agent_name": "ann",
         "message_id": "msg_1",
@@ -189,7 +197,7 @@ async def test_a_turn_its_segment_its_engine_and_its_calls_stand_below_each_othe
             tracer.call_judged(one, "policy", "allow")
             await heard.clock.sleep(2)
             tracer.call_ended(one, ToolResult(True, "abc"))
-            run.ended(Done("ok"), (Usage(3, 4, 0.5), Usage(1, 1, None)))
+            run.ended(EngineDone("ok"), (Usage(3, 4, 0.5), Usage(1, 1, None)))
         segment.outcome = "ok"
     turn, part = heard.one(SpanKind.TURN), heard.one(SpanKind.SEGMENT)
     engine, tool = heard.one(SpanKind.ENGINE), heard.one(SpanKind.TOOL)
@@ -284,7 +292,7 @@ async def test_a_cli_s_own_calls_end_by_their_name_the_oldest_first() -> None:
     heard = Heard()
     with heard.tracer.segment(message(), "ann") as segment:
         for number in (1, 2):
-            heard.tracer.call_asked(call(number=number, own_name="Bash", origin=Origin.OWN))
+            heard.tracer.call_asked(call(number=number, own_name="Bash", origin=CallOrigin.OWN))
         heard.tracer.own_ended("msg_1", "Bash", ok=False)
         heard.tracer.own_ended("msg_1", "Read", ok=True)
         segment.outcome = "ok"
@@ -327,14 +335,13 @@ async def test_what_is_switched_off_tells_nothing(is_on: bool) -> None:
 
 def node(name: str, parent: str, at: int) -> SpanNode:
     given: dict[str, Any] = dict.fromkeys(
-        ("kind", "agent_id", "message_id", "session_id", "code", "detail"), ""
+        ("trace_id", "kind", "agent_id", "message_id", "session_id", "code", "detail"), ""
     )
     return SpanNode(
         span_id=name,
         parent_id=parent,
         name=name,
-        state="ok",
-        attributes={},
+        state=SpanState.OK,
         started_at=at,
         ended_at=at,
         duration_us=1,
@@ -357,18 +364,18 @@ def test_a_tree_is_in_order_whatever_is_missing_and_whoever_is_whose_parent() ->
 
 @pytest.mark.parametrize("fraction, wanted", [(0.5, 50.0), (0.95, 95.0), (1.0, 100.0), (0, 1)])
 def test_quantiles_are_of_what_was_measured(fraction: float, wanted: float) -> None:
-    tally = Tally()
+    tally = StatisticsRow()
     for ms in range(100, 0, -1):
         tally.add("ok", ms * 1000)
     tally.add("cancelled", None)
     assert tally.quantile_ms(fraction) == wanted
     assert tally.count == 101
-    assert Tally().quantile_ms(0.5) is None
+    assert StatisticsRow().quantile_ms(0.5) is None
 
 
 def test_the_port_needs_nobody() -> None:
     with UNTRACED.segment(message(), "ann") as segment, UNTRACED.engine("m", "e", "") as run:
-        run.ended(Done("ok"), ())
+        run.ended(EngineDone("ok"), ())
         segment.outcome = "ok"
     with UNTRACED.waiting_for("m", "c", "ben") as header:
         assert header == UNTRACED.header_of("m", "c") == ""

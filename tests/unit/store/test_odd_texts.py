@@ -1,5 +1,7 @@
 """A text that UTF-8 has no form for costs a character, never the row."""
 
+from __future__ import annotations
+
 import os
 import sqlite3
 from collections.abc import Iterator

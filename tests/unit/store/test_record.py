@@ -1,5 +1,7 @@
 """The record of a store where its disk is full, and backups that are not whole."""
 
+from __future__ import annotations
+
 import errno
 import shutil
 import sqlite3
@@ -10,9 +12,9 @@ import pytest
 
 from agentsup.model.errors import NotFound, StoreCorrupt
 from agentsup.store import backup, record, restoring
-from agentsup.store.record import StoreRecord, path_beside, remembered
-from agentsup.store.trust import Condition
-from agentsup.testing.fresh_store import lay_store
+from agentsup.store.identity import StoreCondition
+from agentsup.store.record import StoreRecord, path_beside, read_record
+from tests.support.empty_store import lay_store
 
 
 def kept(store: Path) -> StoreRecord:
@@ -36,9 +38,9 @@ def test_the_end_is_noted_without_room_for_another_file(
 
     monkeypatch.setattr(record, "write_atomic", full)
     made.closed(3)
-    found = remembered(path_beside(store))
+    found = read_record(path_beside(store))
     assert found is not None
-    assert (found.condition, found.sequence) == (Condition.CLOSED, 3)
+    assert (found.condition, found.sequence) == (StoreCondition.CLOSED, 3)
     assert path_beside(store).stat().st_size == size
 
 

@@ -1,5 +1,7 @@
 """The parts of the store that decide or hold something without a running database."""
 
+from __future__ import annotations
+
 import os
 import sqlite3
 from pathlib import Path
@@ -8,11 +10,10 @@ import pytest
 
 from agentsup.model.errors import StoreCorrupt, StoreUnavailable
 from agentsup.store.backup import backups, taken_at
-from agentsup.store.failures import Trouble, again, condition_of, unavailable
+from agentsup.store.failures import StoreFault, again, condition_of, unavailable
 from agentsup.store.migrate import load, packaged
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.retention import _next_limit
-from agentsup.store.stats import StoreStats
 
 HOME = Path("/home/ada/.agentsup/state.db")
 
@@ -23,8 +24,8 @@ def error_with(code: int) -> sqlite3.Error:
     return error
 
 
-@pytest.mark.parametrize("trouble", list(Trouble))
-def test_every_trouble_has_a_sentence_that_names_the_file(trouble: Trouble) -> None:
+@pytest.mark.parametrize("trouble", list(StoreFault))
+def test_every_trouble_has_a_sentence_that_names_the_file(trouble: StoreFault) -> None:
     error = unavailable(trouble, HOME)
     assert str(HOME) in error.message
     assert error.facts["reason"] == trouble.value
@@ -72,7 +73,7 @@ def test_damage_names_the_way_back() -> None:
 
 
 def test_an_error_for_another_caller_is_equal_but_not_the_same() -> None:
-    first = unavailable(Trouble.FULL, HOME)
+    first = unavailable(StoreFault.FULL, HOME)
     second = again(first)
     assert second is not first
     assert (type(second), second.message, second.facts) == (type(first), first.message, first.facts)
@@ -132,12 +133,14 @@ def test_only_finished_backups_count_oldest_first(tmp_path: Path) -> None:
 
 def test_the_reserve_takes_real_space_and_gives_it_back(tmp_path: Path) -> None:
     reserve = DiskReserve(tmp_path / "r", 100_000)
-    assert not reserve.is_held
-    assert reserve.hold()
+    assert not reserve.is_allocated
+    assert reserve.allocate()
     assert (tmp_path / "r").stat().st_blocks * 512 >= 100_000
-    assert DiskReserve(tmp_path / "r", 100_000).hold(), "what a killed process left is taken over"
+    assert DiskReserve(tmp_path / "r", 100_000).allocate(), (
+        "what a killed process left is taken over"
+    )
     reserve.free()
-    assert not reserve.is_held
+    assert not reserve.is_allocated
     assert not (tmp_path / "r").exists()
     reserve.free()
 
@@ -149,17 +152,17 @@ def test_the_reserve_is_not_taken_where_space_is_short(
     values[0], values[1], values[4] = 1_000, 1_000, 199
     monkeypatch.setattr(os, "statvfs", lambda where: os.statvfs_result(values))
     reserve = DiskReserve(tmp_path / "r", 100_000)
-    assert not reserve.hold()
+    assert not reserve.allocate()
     assert not (tmp_path / "r").exists()
     values[4] = 200
-    assert reserve.hold()
+    assert reserve.allocate()
 
 
 def test_a_reserve_of_nothing_is_always_held(tmp_path: Path) -> None:
     reserve = DiskReserve(tmp_path / "r", 0)
-    assert reserve.is_held
+    assert reserve.is_allocated
     reserve.free()
-    assert reserve.hold()
+    assert reserve.allocate()
     assert not (tmp_path / "r").exists()
 
 
@@ -171,13 +174,3 @@ def test_retention_batches_follow_the_time_they_take(
     limit: int, elapsed_ms: float, expected: int
 ) -> None:
     assert _next_limit(limit, elapsed_ms, most=500) == expected
-
-
-def test_stats_stay_bounded() -> None:
-    stats = StoreStats()
-    for size in range(1, 2_000):
-        stats.committed(size % 128 + 1, float(size), 0.0)
-    assert len(stats.recent_commit_ms) == 512
-    assert set(stats.batch_sizes) == {1, 2, 4, 8, 16, 32, 64, 128}
-    assert stats.commit_quantile_ms(0.5) == pytest.approx(1744, abs=2)
-    assert StoreStats().commit_quantile_ms(0.5) is None

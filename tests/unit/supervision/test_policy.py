@@ -1,5 +1,7 @@
 """The decision after an end, as a table and by properties."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -12,13 +14,12 @@ from agentsup.model.health import AgentState
 from agentsup.supervision.policy import (
     Decision,
     Ended,
+    EndHistory,
     EndKind,
     ExitDaemon,
-    History,
     Rebuild,
     Restart,
     RestartPolicy,
-    Role,
     Settle,
     decide,
 )
@@ -36,49 +37,50 @@ def ended(kind: EndKind, code: int = 0, *, at: float = 1000, **rest: object) -> 
 CRASH = ended(EndKind.CRASHED, 1)
 FINISHED = ended(EndKind.FINISHED)
 ASK_42 = ended(EndKind.EXIT_REQUESTED, 42)
+MAIN, CHILD = True, False
 ASK_0 = ended(EndKind.EXIT_REQUESTED, 0)
 ASK_3 = ended(EndKind.EXIT_REQUESTED, 3)
 NO_START = ended(EndKind.START_FAILED, 1)
 
 
 @pytest.mark.parametrize(
-    "end, restart, role, expected",
+    "end, restart, is_main, expected",
     [
-        (CRASH, Restart.PERMANENT, Role.CHILD, Rebuild(1)),
-        (CRASH, Restart.TRANSIENT, Role.CHILD, Rebuild(1)),
-        (CRASH, Restart.TEMPORARY, Role.CHILD, FAILED),
-        (NO_START, Restart.TRANSIENT, Role.CHILD, Rebuild(1)),
-        (NO_START, Restart.TEMPORARY, Role.CHILD, FAILED),
-        (FINISHED, Restart.PERMANENT, Role.CHILD, Rebuild(1)),
-        (FINISHED, Restart.TRANSIENT, Role.CHILD, STOPPED),
-        (FINISHED, Restart.TEMPORARY, Role.CHILD, STOPPED),
-        (ASK_0, Restart.TRANSIENT, Role.CHILD, STOPPED),
-        (ASK_3, Restart.TRANSIENT, Role.CHILD, Rebuild(1)),
-        (ASK_42, Restart.TRANSIENT, Role.CHILD, Rebuild(0)),
-        (ASK_42, Restart.TEMPORARY, Role.CHILD, Rebuild(0)),
-        (FINISHED, Restart.TRANSIENT, Role.MAIN, ExitDaemon(0)),
-        (FINISHED, Restart.PERMANENT, Role.MAIN, ExitDaemon(0)),
-        (ASK_3, Restart.TRANSIENT, Role.MAIN, ExitDaemon(3)),
-        (ASK_42, Restart.TRANSIENT, Role.MAIN, ExitDaemon(42)),
-        (CRASH, Restart.TRANSIENT, Role.MAIN, ExitDaemon(1)),
-        (NO_START, Restart.TRANSIENT, Role.MAIN, ExitDaemon(1)),
+        (CRASH, Restart.PERMANENT, CHILD, Rebuild(1)),
+        (CRASH, Restart.TRANSIENT, CHILD, Rebuild(1)),
+        (CRASH, Restart.TEMPORARY, CHILD, FAILED),
+        (NO_START, Restart.TRANSIENT, CHILD, Rebuild(1)),
+        (NO_START, Restart.TEMPORARY, CHILD, FAILED),
+        (FINISHED, Restart.PERMANENT, CHILD, Rebuild(1)),
+        (FINISHED, Restart.TRANSIENT, CHILD, STOPPED),
+        (FINISHED, Restart.TEMPORARY, CHILD, STOPPED),
+        (ASK_0, Restart.TRANSIENT, CHILD, STOPPED),
+        (ASK_3, Restart.TRANSIENT, CHILD, Rebuild(1)),
+        (ASK_42, Restart.TRANSIENT, CHILD, Rebuild(0)),
+        (ASK_42, Restart.TEMPORARY, CHILD, Rebuild(0)),
+        (FINISHED, Restart.TRANSIENT, MAIN, ExitDaemon(0)),
+        (FINISHED, Restart.PERMANENT, MAIN, ExitDaemon(0)),
+        (ASK_3, Restart.TRANSIENT, MAIN, ExitDaemon(3)),
+        (ASK_42, Restart.TRANSIENT, MAIN, ExitDaemon(42)),
+        (CRASH, Restart.TRANSIENT, MAIN, ExitDaemon(1)),
+        (NO_START, Restart.TRANSIENT, MAIN, ExitDaemon(1)),
     ],
 )
-def test_first_ends(end: Ended, restart: Restart, role: Role, expected: Decision) -> None:
-    assert decide(end, History(), POLICY, role=role, restart=restart) == expected
+def test_first_ends(end: Ended, restart: Restart, is_main: bool, expected: Decision) -> None:
+    assert decide(end, EndHistory(), POLICY, is_main=is_main, restart=restart) == expected
 
 
 def test_main_may_be_restarted_in_process_if_so_set() -> None:
     policy = replace(POLICY, main_restarts=True)
-    assert decide(CRASH, History(), policy, role=Role.MAIN) == Rebuild(1)
-    assert decide(FINISHED, History(), policy, role=Role.MAIN) == ExitDaemon(0)
+    assert decide(CRASH, EndHistory(), policy, is_main=MAIN) == Rebuild(1)
+    assert decide(FINISHED, EndHistory(), policy, is_main=MAIN) == ExitDaemon(0)
 
 
-def lives(policy: RestartPolicy, ends: list[Ended], role: Role = Role.CHILD) -> list[Decision]:
+def lives(policy: RestartPolicy, ends: list[Ended], is_main: bool = CHILD) -> list[Decision]:
     """The decisions over a series of ends."""
-    history, told = History(), []
+    history, told = EndHistory(), []
     for end in ends:
-        told.append(decide(end, history, policy, role=role))
+        told.append(decide(end, history, policy, is_main=is_main))
         history = history.plus(end)
     return told
 
@@ -126,7 +128,7 @@ def test_requests_to_rebuild_are_free_until_they_storm() -> None:
 
 
 def test_a_storm_of_main_ends_the_daemon_as_a_crash() -> None:
-    told = lives(POLICY, [replace(ASK_42, at=n) for n in range(11)], Role.MAIN)
+    told = lives(POLICY, [replace(ASK_42, at=n) for n in range(11)], MAIN)
     assert told == [ExitDaemon(42)] * 10 + [ExitDaemon(1)]
 
 
@@ -168,7 +170,7 @@ _policies = st.builds(
     ends=_histories,
     last=_ends,
     policy=_policies,
-    role=st.sampled_from(list(Role)),
+    is_main=st.booleans(),
     restart=st.sampled_from(list(Restart)),
     unit=st.floats(min_value=0, max_value=1),
 )
@@ -176,22 +178,22 @@ def test_what_always_holds(
     ends: list[Ended],
     last: Ended,
     policy: RestartPolicy,
-    role: Role,
+    is_main: bool,
     restart: Restart,
     unit: float,
 ) -> None:
     last = replace(last, at=(ends[-1].at if ends else 0.0) + 1)
-    history = History(tuple(ends))
-    told = decide(last, history, policy, role=role, restart=restart, unit=unit)
+    history = EndHistory(tuple(ends))
+    told = decide(last, history, policy, is_main=is_main, restart=restart, unit=unit)
     wanted = decide(
-        replace(last, wanted=True), history, policy, role=role, restart=restart, unit=unit
+        replace(last, wanted=True), history, policy, is_main=is_main, restart=restart, unit=unit
     )
     assert wanted == Settle(AgentState.STOPPED, "why")
     if isinstance(told, Rebuild) and told.delay_s > 0:
         low = policy.base_s * (1 - policy.jitter)
         assert low <= told.delay_s <= policy.cap_s * (1 + policy.jitter)
     if isinstance(told, ExitDaemon):
-        assert role is Role.MAIN
+        assert is_main
     if policy.max_restarts is None and isinstance(told, Settle):
         assert told.state is AgentState.STOPPED or restart is Restart.TEMPORARY
 
@@ -201,7 +203,7 @@ def test_gives_up_exactly_when_the_window_is_full(count: int, maximum: int) -> N
     policy = replace(POLICY, max_restarts=maximum)
     past = tuple(replace(CRASH, at=float(n)) for n in range(count))
     old = tuple(replace(CRASH, at=-1000.0 - n) for n in range(10))
-    told = decide(replace(CRASH, at=float(count)), History((*old, *past)), policy)
+    told = decide(replace(CRASH, at=float(count)), EndHistory((*old, *past)), policy)
     assert isinstance(told, Settle) == (count >= maximum)
 
 
@@ -212,7 +214,7 @@ def test_spaced_requests_to_rebuild_never_count(gaps: list[float]) -> None:
         at += gap
         ends.append(replace(ASK_42, at=at))
     assert set(lives(POLICY, ends)) == {Rebuild(0)}
-    assert decide(replace(CRASH, at=at), History(tuple(ends)), POLICY) == Rebuild(1)
+    assert decide(replace(CRASH, at=at), EndHistory(tuple(ends)), POLICY) == Rebuild(1)
 
 
 class LivesAgainstCounting(RuleBasedStateMachine):
@@ -221,7 +223,7 @@ class LivesAgainstCounting(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.history = History()
+        self.history = EndHistory()
         self.failures: list[float] = []
         self.failed_starts = 0
         self.requests: list[float] = []
@@ -247,7 +249,7 @@ class LivesAgainstCounting(RuleBasedStateMachine):
         self.failed_starts += kind is EndKind.START_FAILED
 
     def _revive(self) -> None:
-        self.history = History()
+        self.history = EndHistory()
         self.failures, self.failed_starts, self.requests = [], 0, []
 
     @rule(uptime_s=st.floats(min_value=0.1, max_value=100))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.tasks.folders import MAX_NOTES_BYTES, NOTES, FolderMaker, Folders
+from tests.support.bound import BOUND_S
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_full_notes_refuse_more(folders: Folders) -> None:
 def test_two_deleted_tasks_of_one_name_are_both_kept(folders: Folders) -> None:
     for text in ("one", "two"):
         folders.note("task_1", "sheep", text)
-        folders.put_away("task_1")
-    assert folders.put_away("task_1") is None
+        folders.move_to_deleted("task_1")
+    assert folders.move_to_deleted("task_1") is None
     kept = folders.of("x").parent / ".deleted"
     assert sorted(path.name for path in kept.iterdir()) == ["task_1", "task_1.2"]
 
@@ -61,7 +62,7 @@ def test_two_deleted_tasks_of_one_name_are_both_kept(folders: Folders) -> None:
 def test_only_what_was_put_away_long_ago_goes(folders: Folders) -> None:
     folders.note("task_1", "sheep", "one")
     folders.note("task_2", "goats", "two")
-    away = folders.put_away("task_1")
+    away = folders.move_to_deleted("task_1")
     assert away is not None
     (away.parent / "somebody's").mkdir()
     moved_at = away.stat().st_ctime
@@ -101,6 +102,34 @@ async def test_folders_that_are_wanted_at_once_are_all_there(folders: Folders) -
     folders.of("task_0").rmdir()
     await maker.prepare("task_0")
     assert folders.of("task_0").is_dir()
+
+
+async def test_who_waits_behind_a_caller_that_has_gone_has_a_folder_all_the_same(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first takes the second's wish along, and is cancelled before the pool has begun."""
+    maker, begun = FolderMaker(folders), asyncio.Event()
+    run = folders.run
+
+    async def never(*given: object, **more: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def want(name: str) -> None:
+        await maker.prepare(name)
+        assert folders.of(name).is_dir()
+
+    await maker._turn.acquire()
+    monkeypatch.setattr(folders, "run", never)
+    async with asyncio.timeout(BOUND_S):
+        first, second = asyncio.create_task(want("task_1")), asyncio.create_task(want("task_2"))
+        await asyncio.sleep(0)  # both wait for the turn that is held
+        maker._turn.release()
+        await begun.wait()
+        monkeypatch.setattr(folders, "run", run)
+        first.cancel()
+        await second
+    assert first.cancelled()
 
 
 async def test_a_disk_that_refuses_one_folder_makes_the_others(folders: Folders) -> None:

@@ -1,5 +1,7 @@
 """When slots are, and what becomes of those that passed."""
 
+from __future__ import annotations
+
 import itertools
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,15 +13,15 @@ from hypothesis import strategies as st
 
 from agentsup.model.errors import BadRequest
 from agentsup.model.task import Misfire, NewSchedule, Overlap, Schedule
-from agentsup.tasks import slots
-from agentsup.tasks.slots import Due, describe, due, is_rewound, next_after, parse
+from agentsup.tasks import slot_times
+from agentsup.tasks.slot_times import DueSlots, describe, due, is_rewound, next_after, parse
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 ZURICH, NEW_YORK = "Europe/Zurich", "America/New_York"
 
 
 def ms(text: str, zone: str = "UTC") -> int:
-    """`text` read in `zone`; an offset in it rules."""
+    """``text`` read in ``zone``; an offset in it rules."""
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=ZoneInfo(zone))
@@ -30,7 +32,7 @@ NOW = ms("2026-11-21T12:00")
 
 
 def make(new: NewSchedule, now: int = NOW, zone: str = "UTC") -> Schedule:
-    return parse(new, now_ms=now, zone=zone).of("task_1")
+    return parse(new, "task_1", now_ms=now, zone=zone)
 
 
 def cron(
@@ -44,14 +46,14 @@ def every(seconds: float, misfire: Misfire = Misfire.ONCE) -> Schedule:
 
 
 def times(schedule: Schedule, after: str, count: int) -> list[str]:
-    """The next `count` slots as local time with offset."""
+    """The next ``count`` slots as local time with offset."""
     at, found = ms(after, schedule.zone), []
     for _ in range(count):
         slot = next_after(schedule, at)
         assert slot is not None
         assert slot > at
         at = slot
-        found.append(slots.local_time(slot, schedule.zone))
+        found.append(slot_times.local_time(slot, schedule.zone))
     return found
 
 
@@ -110,6 +112,7 @@ def test_the_schedules_own_zone_goes_before_the_owners() -> None:
         (NewSchedule(at="2026-11-21T12:00"), "at", "is past: it is 2026-11-21T12:00:00+00:00 now"),
         (NewSchedule(at="tomorrow"), "at", "is no date and time"),
         (NewSchedule(at="2026-12-24"), "at", "'2026-12-24T18:00'"),
+        (NewSchedule(at="2026-12-24"), "at", "lacks the time of day"),
         (NewSchedule(at="2026-13-24T18:00"), "at", "is no date and time"),
         (NewSchedule(at="9999-12-31T23:59-12:00"), "at", "is no date and time"),
         (NewSchedule(at="0001-01-01T00:00+12:00"), "at", "is no date and time"),
@@ -130,7 +133,7 @@ def test_the_schedules_own_zone_goes_before_the_owners() -> None:
 )
 def test_what_is_wrong_is_named(new: NewSchedule, field: str, words: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        parse(new, now_ms=NOW, zone="UTC")
+        parse(new, "task_1", now_ms=NOW, zone="UTC")
     assert refused.value.facts["field"] == field
     assert words in refused.value.message
 
@@ -317,7 +320,7 @@ def test_misfire(
     is_made_up: bool,
 ) -> None:
     found = due(every(60, misfire=misfire), NOW + passed * MINUTE + late_ms)
-    assert found == Due(
+    assert found == DueSlots(
         run_at=tuple(NOW + number * MINUTE for number in run),
         skipped_at=tuple(NOW + number * MINUTE for number in skipped),
         next_at=NOW + (passed + 1) * MINUTE,
@@ -385,7 +388,7 @@ def test_every_slot_is_decided_exactly_once(
         one_by_one += (*found.skipped_at, *found.run_at)
         if found.range_at is not None:
             ranges.append((found.range_at, found.range_end))
-            assert len(found.run_at) + len(found.skipped_at) == slots.LISTED_MAX
+            assert len(found.run_at) + len(found.skipped_at) == slot_times.LISTED_MAX
         assert found.next_at is None or found.next_at > now or found.last_at is None
         schedule = replace(schedule, next_at=found.next_at, last_at=found.last_at)
 
@@ -397,7 +400,7 @@ def test_every_slot_is_decided_exactly_once(
         if slot is None or slot > latest:
             break
         in_range = sum(first <= slot < end for first, end in ranges)
-        assert in_range + (slot in decided) == 1, slots.local_time(slot, zone)
+        assert in_range + (slot in decided) == 1, slot_times.local_time(slot, zone)
         at = slot
 
 
@@ -409,7 +412,7 @@ def test_a_years_slots_are_decided_in_bounded_work(expression: str, misfire: Mis
     found = due(schedule, now)
     assert found.range_at == schedule.next_at
     listed = (*found.skipped_at, *found.run_at)
-    assert len(listed) == slots.LISTED_MAX
+    assert len(listed) == slot_times.LISTED_MAX
     assert listed[0] == found.range_end
     # The latest ones, without a hole.
     assert all(next_after(schedule, a) == b for a, b in itertools.pairwise(listed))
@@ -420,7 +423,7 @@ def test_a_years_slots_are_decided_in_bounded_work(expression: str, misfire: Mis
 
 def test_years_of_seconds() -> None:
     found = due(every(1, misfire=Misfire.ALL), NOW + 10 * 365 * DAY)
-    assert len(found.run_at) == slots.LISTED_MAX
+    assert len(found.run_at) == slot_times.LISTED_MAX
     assert found.run_at[-1] == NOW + 10 * 365 * DAY
     assert found.range_at == NOW + SECOND
     assert found.range_end == found.run_at[0]

@@ -1,5 +1,7 @@
 """Zones by name."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The chat page of the fake: complete, under a strict policy, and never markup from a message."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
@@ -9,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agentsup.testing.telegram import FakeTelegram
-from agentsup.testing.telegram.server import PAGE
+from agentsup.fakes.telegram import FakeTelegram
+from agentsup.fakes.telegram.server import PAGE
 
 ROOT = Path(__file__).parents[3]
 NODE = shutil.which("node")
@@ -150,4 +152,4 @@ def test_the_wheel_holds_the_page() -> None:
     builder = wheel.WheelBuilder(str(ROOT))
     files = {one.distribution_path for one in builder.recurse_included_files()}
     for path in PAGE.iterdir():
-        assert f"agentsup/testing/telegram/page/{path.name}" in files
+        assert f"agentsup/fakes/telegram/page/{path.name}" in files

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -64,6 +66,33 @@ async def test_obstinate_task():
     await asyncio.sleep(0)
 
 
+async def numbers(closing):
+    try:
+        yield 1
+    finally:
+        await closing()
+
+
+async def in_some_steps():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def abandon(closing):
+    generator = numbers(closing)
+    await anext(generator)
+    del generator  # collected now: the loop closes it in a task of its own
+    await asyncio.sleep(0)
+
+
+async def test_generator_that_the_loop_closes():
+    await abandon(in_some_steps)
+
+
+async def test_generator_that_never_closes():
+    await abandon(forever)
+
+
 def test_error():
     async def main():
         asyncio.get_running_loop().call_soon(lambda: 1 // 0)
@@ -103,12 +132,12 @@ def test_failing_test_is_not_blamed_twice():
 
 def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
-        "import agentsup.testing.leak\nagentsup.testing.leak.SETTLE_S = 0.1\n"
-        "agentsup.testing.leak.CLOSE_S = 0.2\n"
+        "import tests.support.leak\ntests.support.leak.SETTLE_S = 0.1\n"
+        "tests.support.leak.CLOSE_S = 0.2\n"
     )
     pytester.makepyfile(test_leaky=LEAKY)
     result = pytester.runpytest_subprocess(
-        "-p", "agentsup.testing.leak", "-p", "no:randomly", "-p", "no:cacheprovider",
+        "-p", "tests.support.leak", "-p", "no:randomly", "-p", "no:cacheprovider",
         "-o", "asyncio_mode=auto", "-v", "--tb=short",
     )  # fmt: skip
     text = result.stdout.str()
@@ -125,6 +154,7 @@ def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.P
         "test_child",
         "test_zombie",
         "test_error",
+        "test_generator_that_never_closes",
         "test_obstinate_task",
         "test_excused_for_another_kind",
         "test_excuse_without_reason",
@@ -134,6 +164,7 @@ def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.P
         "task: poll:inner",
         "these tasks ignore cancellation",
         "obstinate (*",
+        "task: * (<async_generator_athrow *",
         "thread: left-thread",
         "file descriptor: * -> /dev/null",
         "child process: * state S: sleep 60",
@@ -143,7 +174,7 @@ def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.P
         "reason='why'",
     ):
         result.stdout.fnmatch_lines([f"*{told}*"])
-    result.assert_outcomes(passed=12, failed=1, errors=10)
+    result.assert_outcomes(passed=14, failed=1, errors=11)
 
 
 def test_the_plugin_watches_this_very_suite(request: pytest.FixtureRequest) -> None:

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import inspect
@@ -8,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing import simloop
-from agentsup.testing.simloop import (
+from tests.support import simloop
+from tests.support.simloop import (
     BackgroundErrors,
     Crashed,
     SeededLoop,

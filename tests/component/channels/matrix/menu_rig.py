@@ -9,31 +9,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.commands import ChatCommands
-from agentsup.agents.commands.chat import chat_commands
-from agentsup.agents.commands.chat_services import CommandServices
-from agentsup.agents.commands.main_chat import main_commands
-from agentsup.channels import buttons
-from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
+from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.sending import buttons
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.showing.waiting_notes import WaitingNotes
+from agentsup.channels.matrix.address import parse
+from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.menus import Menus
-from agentsup.channels.matrix.place import parse
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.waiting import Waiting
+from agentsup.commands import ChatCommands
+from agentsup.commands.conversation import chat_commands
+from agentsup.commands.main_agent import main_commands
+from agentsup.commands.services import CommandServices
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import CommandContext
 from agentsup.model.engine import Suspended
 from agentsup.model.message import Accepted, DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
-from agentsup.store.database import Tx
-from agentsup.testing.mail import MailRig
-from agentsup.testing.matrix_rooms import RoomEvent, Rooms
-from tests.component.channels.telegram.menu_rig import TwinHouse
-
-__all__ = ["ANN", "MAIN_ID", "ROOM", "VERA", "MenuRig", "menu_rigged"]
+from agentsup.store.transaction import Tx
+from tests.component.channels.telegram.menu_rig import TwinPlatformDaemon
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.matrix_rooms import RoomEvent, Rooms
+from tests.support.press_deps import press_deps
 
 MAIN_ID = "agt_main"
 ROOM = "!room:localhost"
@@ -41,13 +43,13 @@ ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
 VERA = Principal(PrincipalKind.PERSON, "vera", "Vera", PersonRole.VIEWER)
 
 
-class MenuRig:
+class MatrixMenuFixture:
     """One bot, its rooms, and what people do there."""
 
-    def __init__(self, folder: Path, mail: MailRig) -> None:
+    def __init__(self, folder: Path, mail: MailboxFixture) -> None:
         self.mail = mail
         self.rooms = Rooms(mail.clock)
-        self.house = TwinHouse(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
+        self.house = TwinPlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
         self.spec = AgentSpec("main")
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
@@ -68,33 +70,18 @@ class MenuRig:
             Path,
         )
         self.commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services)), lambda: MAIN_ID
+            (*chat_commands(services), *main_commands(services, self.house.reassign)),
+            lambda: MAIN_ID,
         )
-        self.sender = Sender(self.rooms, self.mail.clock)
-        self.menus = Menus(
-            agent_id=MAIN_ID,
-            database=self.mail.db,
-            mailbox=self.mail.mailbox,
-            commands=self.commands,
-            clock=self.mail.clock,
-            entropy=self.mail.entropy,
-            sender=self.sender,
-            spec=lambda: self.spec,
-        )
-        self.waiting = Waiting(
-            agent_id=MAIN_ID,
-            channel="matrix",
-            database=self.mail.db,
-            notes=self.menus,
-            clock=self.mail.clock,
-            entropy=self.mail.entropy,
-            after_s=3.0,
-        )
+        self.sender = Sender(self.rooms, self.mail.clock)  # type: ignore[arg-type]  # a twin of what is used
+        deps = press_deps(self.mail, MAIN_ID, self.commands, lambda: self.spec)
+        self.menus = Menus(deps, self.sender)
+        self.waiting = WaitingNotes(deps, "matrix", self.menus.end_note, after_s=3.0)
         channel = MatrixChannel(self.mail.clock)
-        settings = MatrixSettings(self.workspace)
+        settings = DeliverySettings(self.workspace)
         channel.attach(
             MAIN_ID,
-            BotHandle(self.rooms, self.sender, lambda: settings, offered=self.menus.offered),
+            BotHandle(self.rooms, self.sender, lambda: settings, offered=self.menus.offered),  # type: ignore[arg-type]  # a twin of what is used
         )
         relay = Relay(
             self.mail.db,
@@ -152,14 +139,15 @@ class MenuRig:
         quoted: str | None = None,
     ) -> str | None:
         """Somebody writes a text; None: it is one for the agent."""
-        said = await self.menus.on_text(
-            conversation,
-            text,
-            reply_to.event_id if reply_to else None,
-            who,
-            press_id or self.press_id(),
+        typed = TypedText(
+            conversation=conversation,
+            text=text,
+            principal=who,
+            press_id=press_id or self.press_id(),
+            reply_to=reply_to.event_id if reply_to else None,
             quoted=self.quoted(reply_to) if quoted is None else quoted,
         )
+        said = await self.menus.on_text(typed)
         await self.quiet()
         return said
 
@@ -234,7 +222,9 @@ class MenuRig:
         leases = {each.message.message_id: each for each in await self.mail.claim(MAIN_ID)}
         ask = replace(Suspended(b"", text, ("red", "blue")), **changes)
         lease = leases[accepted.message_id]
-        question = await self.mail.db.write(lambda tx: self.mail.mailbox.park_tx(tx, lease, ask))
+        question = await self.mail.db.write(
+            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+        )
         await self.quiet()
         return question, self.last(parse(conversation).room_id)
 
@@ -249,17 +239,20 @@ class MenuRig:
         return str(event.shown["body"])
 
     async def answer_of(self, question: Question) -> tuple[str, str]:
-        ((state, answer),) = await self.mail.sql(
-            "SELECT state, answer FROM questions WHERE question_id = ?", question.question_id
+        """The state, and what was decided or else answered."""
+        ((state, decision, answer),) = await self.mail.sql(
+            "SELECT state, decision, answer FROM questions WHERE question_id = ?",
+            question.question_id,
         )
-        return str(state), str(answer)
+        is_text = decision in {None, "text"}
+        return str(state), str(answer if is_text else decision)
 
 
 @asynccontextmanager
-async def menu_rigged(folder: Path) -> AsyncIterator[MenuRig]:
+async def menu_rigged(folder: Path) -> AsyncIterator[MatrixMenuFixture]:
     """A rig of its own."""
-    mail = await MailRig.open(folder)
-    rig = MenuRig(folder, mail)
+    mail = await MailboxFixture.open(folder)
+    rig = MatrixMenuFixture(folder, mail)
     await rig.start()
     try:
         yield rig

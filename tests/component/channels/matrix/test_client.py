@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agentsup.channels.http import HttpPool
+from agentsup.channels.core.receiving.rows import load
+from agentsup.channels.core.sending.http import HttpPool
 from agentsup.channels.matrix.batch import read_batch
-from agentsup.channels.matrix.client import MatrixClient, Session
-from agentsup.channels.matrix.kept import Owner, RoomNews, keep_tx, load
-from agentsup.testing.mail import MailRig
+from agentsup.channels.matrix.client import MatrixClient, MatrixSession
+from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
+from tests.support.mailbox_fixture import MailboxFixture
 
 ME = "@bot:here"
 LONE = "\\ud83d"
@@ -37,7 +38,7 @@ async def answering(body: bytes) -> AsyncIterator[MatrixClient]:
     await site.start()
     http = HttpPool()
     client = MatrixClient(f"http://127.0.0.1:{runner.addresses[0][1]}", http=http)
-    client.use(Session(ME, "D", "token"))
+    client.use(MatrixSession(ME, "D", "token"))
     try:
         yield client
     finally:
@@ -68,14 +69,16 @@ async def test_half_a_character_costs_nobody_a_sync(tmp_path: Path, where: str) 
     other = '{"event_id": "$2", "type": "m.room.message", "sender": "@ann:here", "content": {}}'
     async with answering(answer_of(f"{event}, {other}")) as client:
         batch = await read(client)
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     try:
         (room,) = batch.joined
         news = [RoomNews(room.room_id, room.timeline, room.last_event_id)]
-        rows = await rig.db.write(lambda tx: keep_tx(tx, Owner("a", ME), news, since="s", at=0))
+        rows = await rig.db.write(
+            lambda tx: store_tx(tx, row_owner("a", ME), news, since="s", at=0)
+        )
     finally:
         await rig.close()
-    assert [row.event_id for row in rows][-1] == "$2"
+    assert [row.external_id for row in rows][-1] == "$2"
     assert len(rows) == 2
     json.dumps([load(row.raw) for row in rows], ensure_ascii=False).encode()
     if where == "the text":

@@ -1,5 +1,7 @@
 """Questions and menus in Matrix: pressed by a reaction or a number, once, and honestly."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -9,11 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.matrix.errors import FateUnknown, RateLimited
+from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole
-from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MenuRig, menu_rigged
+from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MatrixMenuFixture, menu_rigged
 
 pytestmark = pytest.mark.virtual
 THREAD = f"{ROOM}/$root"
@@ -21,7 +23,7 @@ BEN = replace(ANN, subject="ben", name="Ben", role=PersonRole.USER)
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[MatrixMenuFixture]:
     async with menu_rigged(tmp_path) as made:
         yield made
 
@@ -29,7 +31,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
 # -- questions -------------------------------------------------------------------------------------
 
 
-async def test_a_question_lists_its_options_and_offers_reactions(rig: MenuRig) -> None:
+async def test_a_question_lists_its_options_and_offers_reactions(rig: MatrixMenuFixture) -> None:
     _, event = await rig.ask("Which *colour*?")
     assert rig.shown(event) == (
         "Which colour?\n\n1. red\n2. blue\n\nAnswer with the number, or press its reaction below."
@@ -38,7 +40,7 @@ async def test_a_question_lists_its_options_and_offers_reactions(rig: MenuRig) -
     assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
 
 
-async def test_a_reaction_answers_and_the_question_says_so(rig: MenuRig) -> None:
+async def test_a_reaction_answers_and_the_question_says_so(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert await rig.react(event, "2️⃣")
     assert await rig.answer_of(question) == ("answered", "blue")
@@ -47,7 +49,9 @@ async def test_a_reaction_answers_and_the_question_says_so(rig: MenuRig) -> None
 
 
 @pytest.mark.parametrize("emoji, answer", [("👍", "yes"), ("👎🏽", "no"), ("2️⃣", "no")])
-async def test_a_yes_or_no_is_pressed_with_a_thumb(rig: MenuRig, emoji: str, answer: str) -> None:
+async def test_a_yes_or_no_is_pressed_with_a_thumb(
+    rig: MatrixMenuFixture, emoji: str, answer: str
+) -> None:
     question, event = await rig.ask("May I?", options=("yes", "no"))
     assert rig.rooms.reactions(event.event_id) == ["👍", "👎"]
     assert await rig.react(event, emoji)
@@ -55,14 +59,16 @@ async def test_a_yes_or_no_is_pressed_with_a_thumb(rig: MenuRig, emoji: str, ans
 
 
 @pytest.mark.parametrize("text", ["2", "2.", "Blue", " blue "])
-async def test_a_number_or_a_word_answers_the_only_open_question(rig: MenuRig, text: str) -> None:
+async def test_a_number_or_a_word_answers_the_only_open_question(
+    rig: MatrixMenuFixture, text: str
+) -> None:
     question, event = await rig.ask()
     assert await rig.say(text) == ""
     assert await rig.answer_of(question) == ("answered", "blue")
     assert rig.shown(event) == "Which?\n\n✔ Ann: blue"
 
 
-async def test_of_two_open_questions_a_reply_names_the_one(rig: MenuRig) -> None:
+async def test_of_two_open_questions_a_reply_names_the_one(rig: MatrixMenuFixture) -> None:
     first, shown = await rig.ask("First?")
     second, _ = await rig.ask("Second?", session="another")
     assert await rig.say("1") is None, "nobody can say which is meant"
@@ -71,7 +77,7 @@ async def test_of_two_open_questions_a_reply_names_the_one(rig: MenuRig) -> None
     assert (await rig.answer_of(second))[0] == "open"
 
 
-async def test_a_reply_to_something_else_answers_no_question(rig: MenuRig) -> None:
+async def test_a_reply_to_something_else_answers_no_question(rig: MatrixMenuFixture) -> None:
     _, ended = await rig.ask("May I look?", options=("yes", "no"))
     assert await rig.say("1") == ""
     second, _ = await rig.ask("Delete it all?", session="another", options=("yes", "no"))
@@ -88,24 +94,29 @@ class Gate:
     """Holds up writes of one name; ``settling`` only those that say how a delivery ended."""
 
     def __init__(
-        self, rig: MenuRig, name: str, monkeypatch: pytest.MonkeyPatch, *, settling: bool = False
+        self,
+        rig: MatrixMenuFixture,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        settling: bool = False,
     ) -> None:
         self.open, self.waits = asyncio.Event(), asyncio.Event()
         write = rig.mail.db.write
 
-        async def slow(fn: Any, **options: Any) -> Any:
+        async def slow(fn: Any, *args: Any, **options: Any) -> Any:
             settles = getattr(fn, "keywords", {}).get("settlement") is not None
             if options.get("name") == name and (settles or not settling):
                 self.waits.set()
                 await self.open.wait()
-            return await write(fn, **options)
+            return await write(fn, *args, **options)
 
         monkeypatch.setattr(rig.mail.db, "write", slow)
 
 
 @pytest.mark.parametrize("after_s", [0.5, 15.0])
 async def test_a_press_before_its_question_is_on_record_counts(
-    rig: MenuRig, monkeypatch: pytest.MonkeyPatch, after_s: float
+    rig: MatrixMenuFixture, monkeypatch: pytest.MonkeyPatch, after_s: float
 ) -> None:
     gate = Gate(rig, "matrix.offered", monkeypatch)
     question, event = await rig.ask()
@@ -120,7 +131,7 @@ async def test_a_press_before_its_question_is_on_record_counts(
 
 
 async def test_a_press_of_what_never_comes_on_record_is_given_up(
-    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+    rig: MatrixMenuFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(rig, "matrix.offered", monkeypatch)
     question, event = await rig.ask()
@@ -132,7 +143,7 @@ async def test_a_press_of_what_never_comes_on_record_is_given_up(
     gate.open.set()
 
 
-async def test_a_reaction_to_any_other_event_waits_for_nothing(rig: MenuRig) -> None:
+async def test_a_reaction_to_any_other_event_waits_for_nothing(rig: MatrixMenuFixture) -> None:
     await rig.part("notice", {"text": "words", "plain": True})
     began = rig.mail.clock.monotonic()
     assert not await rig.react(rig.last(), "2️⃣")
@@ -140,13 +151,13 @@ async def test_a_reaction_to_any_other_event_waits_for_nothing(rig: MenuRig) -> 
 
 
 async def test_what_fails_to_be_sent_is_waited_for_once_and_not_by_each_press(
-    rig: MenuRig,
+    rig: MatrixMenuFixture,
 ) -> None:
     """Reactions among people would hold up the press that counts, and texts behind them."""
     question, event = await rig.ask()
     rows = [[{"label": "A", "data": "b:1"}]]
     for count in (1, 2):
-        rig.rooms.before["send"] = [FateUnknown("502")] * 7
+        rig.rooms.before["send"] = [OutcomeUnknown("502")] * 7
         await rig.part("notice", {"text": "x", "plain": True, "buttons": rows})
         began = rig.mail.clock.monotonic()
         for number in range(5):
@@ -160,7 +171,7 @@ async def test_what_fails_to_be_sent_is_waited_for_once_and_not_by_each_press(
 
 
 async def test_a_reply_before_its_menu_is_on_record_presses_it(
-    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+    rig: MatrixMenuFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(rig, "matrix.offered", monkeypatch)
     menu = await rig.command("/agents")
@@ -173,7 +184,7 @@ async def test_a_reply_before_its_menu_is_on_record_presses_it(
 
 
 async def test_a_reply_to_the_newest_question_is_for_no_other(
-    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+    rig: MatrixMenuFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event is on record, but not yet that it is the question's."""
     first, _ = await rig.ask("First?")
@@ -186,7 +197,7 @@ async def test_a_reply_to_the_newest_question_is_for_no_other(
     settle.open.set()
 
 
-async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MenuRig) -> None:
+async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert await rig.menus.on_reaction(ROOM, event.event_id, "1️⃣", None, "event:eve")
     await rig.quiet()
@@ -194,7 +205,7 @@ async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MenuRig) -> None
     assert rig.shown(rig.last()) == "This button is not for you."
 
 
-async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig) -> None:
+async def test_a_free_question_is_answered_by_a_reply(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask("What name?", options=())
     assert rig.rooms.reactions(event.event_id) == []
     assert await rig.say("Something else") is None
@@ -203,7 +214,7 @@ async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig) -> None:
     assert rig.shown(event) == "What name?\n\n✔ Ann: Rosa"
 
 
-async def test_a_late_and_a_double_press_are_told_so(rig: MenuRig) -> None:
+async def test_a_late_and_a_double_press_are_told_so(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     await rig.react(event, "1️⃣")
     assert await rig.react(event, "2️⃣", BEN)
@@ -212,7 +223,7 @@ async def test_a_late_and_a_double_press_are_told_so(rig: MenuRig) -> None:
     assert rig.last().content["msgtype"] == "m.notice"
 
 
-async def test_an_expired_question_says_so_and_a_press_is_late(rig: MenuRig) -> None:
+async def test_an_expired_question_says_so_and_a_press_is_late(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask(timeout_s=60.0)
     assert "⏳" in rig.shown(event)
     rig.mail.later(120.0)
@@ -224,7 +235,7 @@ async def test_an_expired_question_says_so_and_a_press_is_late(rig: MenuRig) -> 
     assert "Too late" in rig.shown(rig.last())
 
 
-async def test_a_viewer_may_not_press(rig: MenuRig) -> None:
+async def test_a_viewer_may_not_press(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     await rig.react(event, "1️⃣", VERA)
     assert (await rig.answer_of(question))[0] == "open"
@@ -232,14 +243,14 @@ async def test_a_viewer_may_not_press(rig: MenuRig) -> None:
     assert await rig.say("1", who=VERA) is None
 
 
-async def test_other_reactions_are_nobodys_business(rig: MenuRig) -> None:
+async def test_other_reactions_are_nobodys_business(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert not await rig.react(event, "🎉")
     assert not await rig.react(event, "3️⃣")
     assert (await rig.answer_of(question))[0] == "open"
 
 
-async def test_a_question_in_a_thread_is_answered_there(rig: MenuRig) -> None:
+async def test_a_question_in_a_thread_is_answered_there(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask(conversation=THREAD)
     assert event.relation["event_id"] == "$root"
     assert await rig.say("1") is None, "not in this thread"
@@ -247,13 +258,13 @@ async def test_a_question_in_a_thread_is_answered_there(rig: MenuRig) -> None:
     assert await rig.answer_of(question) == ("answered", "red")
 
 
-async def test_a_reaction_from_another_room_is_none(rig: MenuRig) -> None:
+async def test_a_reaction_from_another_room_is_none(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert not await rig.menus.on_reaction("!other:localhost", event.event_id, "1️⃣", ANN, "p")
     assert (await rig.answer_of(question))[0] == "open"
 
 
-async def test_old_questions_are_pressed_after_a_restart(rig: MenuRig) -> None:
+async def test_old_questions_are_pressed_after_a_restart(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     await rig.restart()
     assert await rig.react(event, "1️⃣")
@@ -261,7 +272,7 @@ async def test_old_questions_are_pressed_after_a_restart(rig: MenuRig) -> None:
     assert rig.shown(event) == "Which?\n\n✔ Ann: red"
 
 
-async def test_how_it_ended_is_shown_also_after_trouble(rig: MenuRig) -> None:
+async def test_how_it_ended_is_shown_also_after_trouble(rig: MatrixMenuFixture) -> None:
     _, event = await rig.ask()
     rig.rooms.before["edit"] = [RateLimited(5.0)]
     await rig.react(event, "1️⃣")
@@ -270,7 +281,7 @@ async def test_how_it_ended_is_shown_also_after_trouble(rig: MenuRig) -> None:
     assert rig.shown(event) == "Which?\n\n✔ Ann: red"
 
 
-async def test_a_long_question_shows_its_end_where_its_choices_were(rig: MenuRig) -> None:
+async def test_a_long_question_shows_its_end_where_its_choices_were(rig: MatrixMenuFixture) -> None:
     text = "\n\n".join(f"Paragraph {n} " + "word " * 800 for n in range(24))
     question, event = await rig.ask(text)
     assert len(rig.rooms.messages()) > 2
@@ -279,14 +290,16 @@ async def test_a_long_question_shows_its_end_where_its_choices_were(rig: MenuRig
     assert rig.shown(event).endswith("✔ Ann: red")
 
 
-async def test_reactions_that_were_held_up_are_set_later(rig: MenuRig) -> None:
-    rig.rooms.before["reaction"] = [RateLimited(2.0), FateUnknown("cut")]
+async def test_reactions_that_were_held_up_are_set_later(rig: MatrixMenuFixture) -> None:
+    rig.rooms.before["reaction"] = [RateLimited(2.0), OutcomeUnknown("cut")]
     _, event = await rig.ask()
     await rig.quiet(30.0)
     assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
 
 
-async def test_reactions_that_a_crash_cut_off_are_set_in_the_next_life(rig: MenuRig) -> None:
+async def test_reactions_that_a_crash_cut_off_are_set_in_the_next_life(
+    rig: MatrixMenuFixture,
+) -> None:
     rig.rooms.before["reaction"] = [RateLimited(60.0)]
     _, event = await rig.ask()
     assert rig.rooms.reactions(event.event_id) == []
@@ -302,7 +315,7 @@ async def test_reactions_that_a_crash_cut_off_are_set_in_the_next_life(rig: Menu
 # -- menus -----------------------------------------------------------------------------------------
 
 
-async def test_a_menu_is_walked_through_by_reactions(rig: MenuRig) -> None:
+async def test_a_menu_is_walked_through_by_reactions(rig: MatrixMenuFixture) -> None:
     menu = await rig.command("/agents")
     labels = rig.shown(menu)
     assert "1. " in labels
@@ -320,7 +333,7 @@ def number_of(text: str, label: str) -> str:
     return line.split(".")[0]
 
 
-async def test_what_changes_something_is_asked_first_and_done_once(rig: MenuRig) -> None:
+async def test_what_changes_something_is_asked_first_and_done_once(rig: MatrixMenuFixture) -> None:
     page = await rig.command("/agents bob")
     restart = number_of(rig.shown(page), "Restart")
     await rig.say(restart)
@@ -338,7 +351,7 @@ async def test_what_changes_something_is_asked_first_and_done_once(rig: MenuRig)
     assert "Ann pressed this at" in rig.shown(rig.last())
 
 
-async def test_the_same_press_handled_again_does_nothing_again(rig: MenuRig) -> None:
+async def test_the_same_press_handled_again_does_nothing_again(rig: MatrixMenuFixture) -> None:
     page = await rig.command("/agents bob")
     await rig.say(number_of(rig.shown(page), "Restart"))
     confirm = rig.last()
@@ -351,7 +364,7 @@ async def test_the_same_press_handled_again_does_nothing_again(rig: MenuRig) -> 
     assert len(rig.rooms.messages()) == before
 
 
-async def test_a_number_typed_again_after_a_crash_presses_once(rig: MenuRig) -> None:
+async def test_a_number_typed_again_after_a_crash_presses_once(rig: MatrixMenuFixture) -> None:
     page = await rig.command("/agents bob")
     number = number_of(rig.shown(page), "Stop")
     assert await rig.say(number, press_id="event:n") == ""
@@ -361,20 +374,22 @@ async def test_a_number_typed_again_after_a_crash_presses_once(rig: MenuRig) -> 
     assert len(rig.rooms.messages()) == before
 
 
-async def test_a_bare_number_presses_only_what_was_said_last(rig: MenuRig) -> None:
+async def test_a_bare_number_presses_only_what_was_said_last(rig: MatrixMenuFixture) -> None:
     menu = await rig.command("/agents")
     await rig.part("answer", {"text": "1. one way\n2. another way"})
     assert await rig.say("1") is None, "it is for the agent"
     assert await rig.say("1", reply_to=menu) == "", "a reply says what is meant"
 
 
-async def test_a_bare_number_is_for_the_agent_after_an_hour(rig: MenuRig) -> None:
+async def test_a_bare_number_is_for_the_agent_after_an_hour(rig: MatrixMenuFixture) -> None:
     await rig.command("/agents")
     rig.mail.later(3_700.0)
     assert await rig.say("1") is None
 
 
-async def test_with_a_question_open_a_bare_number_for_a_menu_is_asked_about(rig: MenuRig) -> None:
+async def test_with_a_question_open_a_bare_number_for_a_menu_is_asked_about(
+    rig: MatrixMenuFixture,
+) -> None:
     question, event = await rig.ask()
     await rig.command("/agents")
     assert "More than one thing is open" in (await rig.say("1") or "")
@@ -383,13 +398,15 @@ async def test_with_a_question_open_a_bare_number_for_a_menu_is_asked_about(rig:
     assert await rig.answer_of(question) == ("answered", "red")
 
 
-async def test_a_menu_of_one_conversation_is_not_pressed_from_another(rig: MenuRig) -> None:
+async def test_a_menu_of_one_conversation_is_not_pressed_from_another(
+    rig: MatrixMenuFixture,
+) -> None:
     menu = await rig.command("/agents")
     assert await rig.say("1", conversation=THREAD) is None
     assert await rig.say("1", reply_to=menu, conversation=THREAD) is None
 
 
-async def test_people_read_their_language(rig: MenuRig) -> None:
+async def test_people_read_their_language(rig: MatrixMenuFixture) -> None:
     anna = replace(ANN, language="de")
     page = await rig.command("/agents bob", anna)
     assert "Antworte mit der Nummer" in rig.shown(page)
@@ -398,7 +415,7 @@ async def test_people_read_their_language(rig: MenuRig) -> None:
     assert "Ja: Neu starten" in rig.shown(rig.last())
 
 
-async def test_links_have_no_number(rig: MenuRig) -> None:
+async def test_links_have_no_number(rig: MatrixMenuFixture) -> None:
     rows = [[{"label": "Open", "url": "https://e.org/"}, {"label": "Do", "data": "b:x"}]]
     await rig.part("notice", {"text": "pick", "plain": True, "buttons": rows})
     assert "1. Do\n\nOpen: https://e.org/" in rig.shown(rig.last())
@@ -406,7 +423,7 @@ async def test_links_have_no_number(rig: MenuRig) -> None:
     assert "don't know this button" in rig.shown(rig.last())
 
 
-async def test_the_eleventh_choice_has_its_number_only(rig: MenuRig) -> None:
+async def test_the_eleventh_choice_has_its_number_only(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask(options=tuple(f"option {n}" for n in range(1, 13)))
     assert len(rig.rooms.reactions(event.event_id)) == 10
     assert await rig.say("12") == ""
@@ -416,7 +433,7 @@ async def test_the_eleventh_choice_has_its_number_only(rig: MenuRig) -> None:
 # -- repeats and waiting messages ------------------------------------------------------------------
 
 
-async def test_what_may_be_lost_is_shown_again_once(rig: MenuRig) -> None:
+async def test_what_may_be_lost_is_shown_again_once(rig: MatrixMenuFixture) -> None:
     number = await rig.part("answer", {"text": "precious"})
     await rig.mail.db.write(
         lambda tx: (
@@ -435,7 +452,7 @@ async def test_what_may_be_lost_is_shown_again_once(rig: MenuRig) -> None:
     assert sum("precious" in text for text in rig.rooms.texts()) == 2
 
 
-async def test_a_waiting_message_is_taken_back_by_a_press(rig: MenuRig) -> None:
+async def test_a_waiting_message_is_taken_back_by_a_press(rig: MatrixMenuFixture) -> None:
     await rig.put("first")
     (lease,) = await rig.mail.claim("agt_main")
     waits = await rig.put("second")
@@ -455,7 +472,7 @@ async def test_a_waiting_message_is_taken_back_by_a_press(rig: MenuRig) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("dies", [False, True])
 async def test_what_a_press_led_to_is_shown_once_whatever_becomes_of_the_edit(
-    rig: MenuRig, when: str, *, dies: bool
+    rig: MatrixMenuFixture, when: str, *, dies: bool
 ) -> None:
     """The homeserver did it, or did not, and its answers were lost."""
     await rig.put("first")
@@ -464,7 +481,7 @@ async def test_what_a_press_led_to_is_shown_once_whatever_becomes_of_the_edit(
     rig.waiting.watch(waits.message_id, ROOM)
     await rig.quiet(5.0)
     note = rig.last()
-    getattr(rig.rooms, when)["edit"] = [FateUnknown("cut")] * 4
+    getattr(rig.rooms, when)["edit"] = [OutcomeUnknown("cut")] * 4
     await rig.react(note, "1️⃣")
     assert await rig.mail.state_of(waits.message_id) == "cancelled"
     if dies:
@@ -476,7 +493,9 @@ async def test_what_a_press_led_to_is_shown_once_whatever_becomes_of_the_edit(
     assert rig.shown(note) == told
 
 
-async def test_what_a_press_led_to_is_said_anew_where_the_note_is_gone(rig: MenuRig) -> None:
+async def test_what_a_press_led_to_is_said_anew_where_the_note_is_gone(
+    rig: MatrixMenuFixture,
+) -> None:
     await rig.put("first")
     await rig.mail.claim("agt_main")
     waits = await rig.put("second")
@@ -498,7 +517,7 @@ async def test_what_a_press_led_to_is_said_anew_where_the_note_is_gone(rig: Menu
     ],
 )
 async def test_a_note_is_ended_also_where_the_store_fails_for_a_while(
-    rig: MenuRig, monkeypatch: pytest.MonkeyPatch, door: str, error: AgentsupError
+    rig: MatrixMenuFixture, monkeypatch: pytest.MonkeyPatch, door: str, error: AgentsupError
 ) -> None:
     await rig.put("first")
     (lease,) = await rig.mail.claim("agt_main")
@@ -509,10 +528,10 @@ async def test_a_note_is_ended_also_where_the_store_fails_for_a_while(
     kind, _, name = door.partition(" ")
     real, failures = getattr(rig.mail.db, kind), [error] * 4
 
-    async def failing(fn: Any, **options: Any) -> Any:
+    async def failing(fn: Any, *args: Any, **options: Any) -> Any:
         if options.get("name") == name and failures:
             raise failures.pop()
-        return await real(fn, **options)
+        return await real(fn, *args, **options)
 
     monkeypatch.setattr(rig.mail.db, kind, failing)
     await rig.mail.finish(lease, "done")
@@ -523,7 +542,7 @@ async def test_a_note_is_ended_also_where_the_store_fails_for_a_while(
     assert await rig.mail.sql("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL") == []
 
 
-async def test_a_note_of_last_week_is_ended_after_a_restart(rig: MenuRig) -> None:
+async def test_a_note_of_last_week_is_ended_after_a_restart(rig: MatrixMenuFixture) -> None:
     await rig.put("first")
     assert len(await rig.mail.claim("agt_main")) == 1
     waits = await rig.put("second")
@@ -540,7 +559,7 @@ async def test_a_note_of_last_week_is_ended_after_a_restart(rig: MenuRig) -> Non
     assert rig.shown(note) == "▸ Your message waited; its turn has begun."
 
 
-async def test_a_note_says_that_the_message_waits_no_longer(rig: MenuRig) -> None:
+async def test_a_note_says_that_the_message_waits_no_longer(rig: MatrixMenuFixture) -> None:
     await rig.put("first")
     (lease,) = await rig.mail.claim("agt_main")
     waits = await rig.put("second")

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.channels.matrix.errors import (
-    FateUnknown,
+from agentsup.channels.core.errors import (
     NotAllowed,
     NotSent,
+    OutcomeUnknown,
     RateLimited,
-    Refused,
+    RequestRefused,
     TokenRefused,
 )
+from agentsup.channels.core.receiving import context
+from agentsup.channels.core.receiving.rows import SkipReason, skip_tx
+from agentsup.channels.core.receiving.stop_marks import mark_tx
 from agentsup.channels.matrix.event import DOUBTFUL
-from agentsup.channels.matrix.kept import RoomNews, keep_tx, skip_tx
-from agentsup.channels.matrix.stops import ELSEWHERE
-from agentsup.mailbox.sessions import point_tx
+from agentsup.channels.matrix.incoming import Incoming
+from agentsup.channels.matrix.received import RoomNews, store_tx
+from agentsup.mailbox.messages.sessions import point_tx
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.database import Tx
+from agentsup.model.principal import SYSTEM
+from agentsup.store.transaction import Tx
 from tests.component.channels.matrix.receive_rig import (
     ANN,
     BEN,
@@ -31,7 +36,7 @@ from tests.component.channels.matrix.receive_rig import (
     ME,
     OWNER,
     ROOM,
-    ReceiveRig,
+    MatrixReceiveFixture,
     receiving,
 )
 
@@ -44,7 +49,7 @@ DAY_MS = 24 * 3_600_000
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[ReceiveRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[MatrixReceiveFixture]:
     async with receiving(tmp_path) as made:
         yield made
 
@@ -52,14 +57,14 @@ async def rig(tmp_path: Path) -> AsyncIterator[ReceiveRig]:
 # -- edits -----------------------------------------------------------------------------------------
 
 
-async def test_an_edit_in_a_thread_stays_in_its_session(rig: ReceiveRig) -> None:
+async def test_an_edit_in_a_thread_stays_in_its_session(rig: MatrixReceiveFixture) -> None:
     first = await rig.say("teh end", THREAD)
     await rig.mail.claim("agt_bob")
     await rig.edit(first, "the end")
     assert await rig.heard() == [(IN_THREAD, "teh end"), (IN_THREAD, "(edited) the end")]
 
 
-async def test_an_edit_of_what_was_for_the_bot_is_for_the_bot(rig: ReceiveRig) -> None:
+async def test_an_edit_of_what_was_for_the_bot_is_for_the_bot(rig: MatrixReceiveFixture) -> None:
     rig.group()
     first = await rig.say("Bob: teh end", THREAD)
     await rig.edit(first, "the end")
@@ -73,7 +78,7 @@ async def test_an_edit_of_what_was_for_the_bot_is_for_the_bot(rig: ReceiveRig) -
     assert len(await rig.heard()) == 2
 
 
-async def test_an_edit_that_first_names_the_bot_says_it(rig: ReceiveRig) -> None:
+async def test_an_edit_that_first_names_the_bot_says_it(rig: MatrixReceiveFixture) -> None:
     rig.group()
     first = await rig.say("what is the time", THREAD)
     assert await rig.heard() == []
@@ -81,13 +86,15 @@ async def test_an_edit_that_first_names_the_bot_says_it(rig: ReceiveRig) -> None
     assert await rig.heard() == [(IN_THREAD, "what is the time")]
 
 
-async def test_what_the_store_has_forgotten_the_homeserver_is_asked_for(rig: ReceiveRig) -> None:
+async def test_what_the_store_has_forgotten_the_homeserver_is_asked_for(
+    rig: MatrixReceiveFixture,
+) -> None:
     rig.group()
     first = await rig.say("Bob: long ago", THREAD)
     raw = rig.raw({"msgtype": "m.text", "body": "Bob: long ago", "m.relates_to": THREAD})
-    rig.server.events[first.event_id] = raw | {"event_id": first.event_id}
-    await rig.mail.db.write(lambda tx: tx.execute("DELETE FROM matrix_events"))
-    rig.server.trouble["event", ROOM] = [FateUnknown("502"), RateLimited(30.0)]
+    rig.server.events[first.external_id] = raw | {"event_id": first.external_id}
+    await rig.mail.db.write(lambda tx: tx.execute("DELETE FROM received"))
+    rig.server.trouble["event", ROOM] = [OutcomeUnknown("502"), RateLimited(30.0)]
     await rig.edit(first, "longer ago", wait_s=60)
     assert (await rig.heard())[1:] == [(IN_THREAD, "longer ago")]
     rig.server.events.clear()
@@ -95,7 +102,7 @@ async def test_what_the_store_has_forgotten_the_homeserver_is_asked_for(rig: Rec
     assert await rig.state(row) == ("skipped", "not addressed")
 
 
-async def test_an_edit_of_anothers_words_inherits_nothing(rig: ReceiveRig) -> None:
+async def test_an_edit_of_anothers_words_inherits_nothing(rig: MatrixReceiveFixture) -> None:
     rig.group()
     first = await rig.say("Bob: by Ann", THREAD)
     row = await rig.edit(first, "by Ben", sender=BEN)
@@ -103,7 +110,7 @@ async def test_an_edit_of_anothers_words_inherits_nothing(rig: ReceiveRig) -> No
     assert await rig.heard() == [(IN_THREAD, "by Ann")]
 
 
-async def test_an_edit_of_a_reply_keeps_what_it_replies_to(rig: ReceiveRig) -> None:
+async def test_an_edit_of_a_reply_keeps_what_it_replies_to(rig: MatrixReceiveFixture) -> None:
     rig.server.events["$said"] = {"sender": EVE, "content": {"body": "Eve's words"}}
     first = await rig.say("teh reply", {"m.in_reply_to": {"event_id": "$said"}})
     await rig.edit(first, "the reply")
@@ -112,7 +119,9 @@ async def test_an_edit_of_a_reply_keeps_what_it_replies_to(rig: ReceiveRig) -> N
     assert text.endswith("the reply")
 
 
-async def test_an_edit_answers_no_question_but_one_that_it_replies_to(rig: ReceiveRig) -> None:
+async def test_an_edit_answers_no_question_but_one_that_it_replies_to(
+    rig: MatrixReceiveFixture,
+) -> None:
     """What is open now may have been asked after the text that is corrected."""
     first = await rig.say("yse")
     await rig.mail.claim("agt_bob")
@@ -124,7 +133,7 @@ async def test_an_edit_answers_no_question_but_one_that_it_replies_to(rig: Recei
     assert [text[:2] for text in rig.buttons.texts[1:]] == [("yse", "$q"), ("yes", "$q")]
 
 
-async def test_a_stop_finds_edits_where_their_messages_are(rig: ReceiveRig) -> None:
+async def test_a_stop_finds_edits_where_their_messages_are(rig: MatrixReceiveFixture) -> None:
     first = await rig.say("teh end", THREAD)
     await rig.mail.claim("agt_bob")
     edit = rig.edit(first, "the end", wait_s=0)
@@ -138,10 +147,10 @@ async def test_a_stop_finds_edits_where_their_messages_are(rig: ReceiveRig) -> N
     await stopped(None)
     assert (await rig.state(row))[0] == "received", "the stop was for the room"
     await stopped(THREAD)
-    assert await rig.state(row) == ("skipped", "stopped")
+    assert await rig.state(row) == ("skipped", "stopped_here")
 
 
-async def test_a_stop_reaches_every_conversation_of_its_session(rig: ReceiveRig) -> None:
+async def test_a_stop_reaches_every_conversation_of_its_session(rig: MatrixReceiveFixture) -> None:
     rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
     first = await rig.say("first")
     await rig.say("in another room", room=OTHER)
@@ -159,7 +168,7 @@ async def test_a_stop_reaches_every_conversation_of_its_session(rig: ReceiveRig)
     states = [(await rig.state(row)) for row in (first, *rows)]
     assert [state for state, _ in states] == ["done", "skipped", "received", "received"]
     await rig.reopen()
-    rig.incoming.take_leftovers()
+    await rig.incoming.feed.take_leftovers()
     await asyncio.sleep(1)
     heard = {text for _, text in await rig.heard()}
     assert heard == {"first", "in another room", "in a thread of its own", "there"}
@@ -167,7 +176,51 @@ async def test_a_stop_reaches_every_conversation_of_its_session(rig: ReceiveRig)
     assert told == [IN_THREAD]
 
 
-async def test_a_stop_counts_what_would_have_been_answered(rig: ReceiveRig) -> None:
+@pytest.mark.parametrize("given_in", ["the room", "its session", "another room", "telegram"])
+async def test_a_stop_ends_the_downloads_that_it_drops(
+    rig: MatrixReceiveFixture, given_in: str
+) -> None:
+    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
+    await rig.say("first")
+    ((session_id,),) = await rig.mail.sql("SELECT session_id FROM messages")
+    key = f"chat:matrix:{IN_THREAD}"
+    await rig.mail.db.write(lambda tx: point_tx(tx, "agt_bob", key, session_id))
+    rig.server.answers_downloads.clear()
+    file = {"msgtype": "m.file", "url": "mxc://here/1", "body": "a.txt", "info": {"size": 4}}
+    row = await rig.come(file)
+    assert rig.server.count("download", "mxc://here/1") == 1
+    match given_in:
+        case "the room":
+            await rig.say("/stop")
+        case "its session":
+            await rig.say("/stop", THREAD)
+        case "another room":
+            await rig.say("/stop_all", room=OTHER)
+        case channel:
+            await rig.mail.mailbox.stop(
+                "all", SYSTEM, also=lambda tx: mark_tx(tx, "all", given_in=channel)
+            )
+            await asyncio.sleep(1)
+    assert await rig.state(row) == ("skipped", "stopped_here")
+    (told,) = [(room, text) for room, text in await rig.notices() if "not read yet" in text]
+    assert told[0] == ROOM
+    assert [path for path in (rig.folder / "workspace").rglob("*") if path.is_file()] == []
+    await rig.say("after it")
+    assert [text for _, text in await rig.heard()] == ["first", "after it"]
+
+
+async def test_a_stop_of_others_ends_no_download(rig: MatrixReceiveFixture) -> None:
+    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
+    rig.server.answers_downloads.clear()
+    row = await rig.come({"msgtype": "m.image", "url": "mxc://here/1", "body": "a.png"})
+    await rig.say("/stop", room=OTHER)
+    await rig.mail.db.write(lambda tx: mark_tx(tx, "agent:agt_other", given_in=""))
+    rig.server.answers_downloads.set()
+    await asyncio.sleep(1)
+    assert (await rig.state(row))[0] == "done"
+
+
+async def test_a_stop_counts_what_would_have_been_answered(rig: MatrixReceiveFixture) -> None:
     rig.server.rooms[ROOM] = {ME: {}, ANN: {}}
     rig.group()
     await rig.close()
@@ -178,7 +231,7 @@ async def test_a_stop_counts_what_would_have_been_answered(rig: ReceiveRig) -> N
     ((_, text),) = await rig.notices()
     assert text.splitlines()[1:] == ["A message that was not read yet was dropped too."]
     await rig.reopen()
-    rig.incoming.take_leftovers()
+    await rig.incoming.feed.take_leftovers()
     await asyncio.sleep(1)
     assert await rig.heard() == []
 
@@ -186,11 +239,11 @@ async def test_a_stop_counts_what_would_have_been_answered(rig: ReceiveRig) -> N
 # -- places and bounds -----------------------------------------------------------------------------
 
 
-async def test_a_room_that_nobody_can_tell_of_holds_no_place(rig: ReceiveRig) -> None:
+async def test_a_room_that_nobody_can_tell_of_holds_no_place(rig: MatrixReceiveFixture) -> None:
     await rig.reopen(at_once=1)
     rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
     rig.server.stays = True
-    rig.server.trouble["members", ROOM] = [FateUnknown("500")]
+    rig.server.trouble["members", ROOM] = [OutcomeUnknown("500")]
     stuck = await rig.say("hello")
     await rig.react("$x", "👍")
     await rig.say("/stop")
@@ -204,10 +257,10 @@ async def test_a_room_that_nobody_can_tell_of_holds_no_place(rig: ReceiveRig) ->
 
 
 async def test_after_an_hour_what_came_from_it_is_set_aside_and_the_operator_hears_once(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     rig.server.stays = True
-    rig.server.trouble["members", ROOM] = [FateUnknown("500")]
+    rig.server.trouble["members", ROOM] = [OutcomeUnknown("500")]
     first, second = await rig.say("one"), await rig.say("two")
     await asyncio.sleep(8_000)
     for row in (first, second):
@@ -225,15 +278,15 @@ async def test_after_an_hour_what_came_from_it_is_set_aside_and_the_operator_hea
     "trouble",
     [
         RateLimited(20.0),
-        FateUnknown("502"),
+        OutcomeUnknown("502"),
         NotSent("no way"),
-        Refused(400, "M_UNKNOWN", "x"),
-        NotAllowed(403, "M_CONSENT_NOT_GIVEN", "x"),
+        RequestRefused(400, "x", "M_UNKNOWN"),
+        NotAllowed(403, "x", "M_CONSENT_NOT_GIVEN"),
         TokenRefused("x"),
     ],
 )
 async def test_no_trouble_of_the_homeserver_skips_a_text(
-    rig: ReceiveRig, trouble: Exception
+    rig: MatrixReceiveFixture, trouble: Exception
 ) -> None:
     rig.server.trouble["members", ROOM] = [trouble] * 3  # type: ignore[list-item]  # all are errors of Matrix
     await rig.say("hello", wait_s=100)
@@ -241,18 +294,18 @@ async def test_no_trouble_of_the_homeserver_skips_a_text(
 
 
 async def test_a_reply_that_may_be_to_the_bot_is_not_skipped_for_a_moments_trouble(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     rig.group()
     rig.server.events["$ours"] = {"sender": ME, "content": {"body": "Which?"}}
-    rig.server.trouble["event", ROOM] = [FateUnknown("502")] * 8
+    rig.server.trouble["event", ROOM] = [OutcomeUnknown("502")] * 8
     await rig.say("this one", {"m.in_reply_to": {"event_id": "$ours"}}, wait_s=600)
     assert await rig.heard() == [(ROOM, "[about your own words: Which?]\nthis one")]
     assert rig.buttons.texts == [("this one", "$ours", "Which?")]
 
 
 async def test_a_quotation_that_can_not_be_had_costs_a_private_talk_little(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     rig.server.stays = True
     rig.server.trouble["event", ROOM] = [RateLimited(900.0)]
@@ -260,10 +313,12 @@ async def test_a_quotation_that_can_not_be_had_costs_a_private_talk_little(
     assert await rig.heard() == [(ROOM, "this one")]
 
 
-async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(rig: ReceiveRig) -> None:
+async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(
+    rig: MatrixReceiveFixture,
+) -> None:
     """It is obeyed while nobody can say what it replies to, or whose thread it is in."""
     rig.server.stays = True
-    rig.server.trouble["event", ROOM] = [FateUnknown("502")]
+    rig.server.trouble["event", ROOM] = [OutcomeUnknown("502")]
     await rig.say("/stop", {"m.in_reply_to": {"event_id": "$x"}})
     rig.group()
     rig.rooms.forget(ROOM)
@@ -274,15 +329,15 @@ async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(rig: Rec
 
 
 async def test_what_a_stop_from_elsewhere_has_dropped_is_told_once_also_in_a_later_life(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     raw = rig.raw({"msgtype": "m.text", "body": "go"})
     news = RoomNews(ROOM, (raw,), raw["event_id"])
-    (row,) = await rig.mail.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
-    await rig.mail.db.write(lambda tx: skip_tx(tx, [row], ELSEWHERE))
+    (row,) = await rig.mail.db.write(lambda tx: store_tx(tx, OWNER, [news], since="s", at=0))
+    await rig.mail.db.write(lambda tx: skip_tx(tx, [row], SkipReason.STOPPED_ELSEWHERE))
     for _ in range(2):
         await rig.reopen()
-        rig.incoming.take_leftovers()
+        await rig.incoming.feed.take_leftovers()
         await asyncio.sleep(1)
     assert await rig.heard() == []
     assert [room for room, _ in await rig.notices()] == [ROOM]
@@ -298,8 +353,8 @@ def member(what: str, sender: str, **more: Any) -> dict[str, Any]:
     return common | {"sender": sender, "event_id": "$m", **more}
 
 
-async def test_an_invitation_is_accepted_once_it_can_be(rig: ReceiveRig) -> None:
-    rig.server.trouble["join", NEW] = [FateUnknown("502"), NotSent("no way"), RateLimited(5.0)]
+async def test_an_invitation_is_accepted_once_it_can_be(rig: MatrixReceiveFixture) -> None:
+    rig.server.trouble["join", NEW] = [OutcomeUnknown("502"), NotSent("no way"), RateLimited(5.0)]
     rig.server.entries = [member("join", ME), member("invite", ANN)]
     row = await rig.invited(wait_s=60)
     assert await rig.state(row) == ("done", "")
@@ -309,11 +364,11 @@ async def test_an_invitation_is_accepted_once_it_can_be(rig: ReceiveRig) -> None
 
 
 async def test_an_invitation_that_fails_is_given_up_with_a_word_and_holds_no_place(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     await rig.reopen(at_once=1)
     rig.server.stays = True
-    rig.server.trouble["join", NEW] = [FateUnknown("502")]
+    rig.server.trouble["join", NEW] = [OutcomeUnknown("502")]
     row = await rig.invited()
     await rig.say("meanwhile")
     assert await rig.heard() == [(ROOM, "meanwhile")]
@@ -346,7 +401,7 @@ async def test_an_invitation_that_fails_is_given_up_with_a_word_and_holds_no_pla
     ],
 )
 async def test_who_invited_is_looked_at_from_inside(
-    rig: ReceiveRig, entries: list[dict[str, Any]], stays: bool
+    rig: MatrixReceiveFixture, entries: list[dict[str, Any]], stays: bool
 ) -> None:
     rig.server.entries = list(entries)
     row = await rig.invited()
@@ -355,7 +410,7 @@ async def test_who_invited_is_looked_at_from_inside(
     assert (await rig.state(row))[0] == ("done" if stays else "skipped")
 
 
-async def test_into_an_allowed_room_anybody_may_invite(rig: ReceiveRig) -> None:
+async def test_into_an_allowed_room_anybody_may_invite(rig: MatrixReceiveFixture) -> None:
     rig.group(NEW)
     rig.server.entries = [member("join", ME), member("invite", EVE)]
     row = await rig.invited(by=EVE)
@@ -366,15 +421,15 @@ async def test_into_an_allowed_room_anybody_may_invite(rig: ReceiveRig) -> None:
 # -- what must not act any more --------------------------------------------------------------------
 
 
-async def test_an_old_reaction_presses_nothing(rig: ReceiveRig) -> None:
+async def test_an_old_reaction_presses_nothing(rig: MatrixReceiveFixture) -> None:
     now = rig.mail.clock.now_ms()
     row = await rig.react("$q", "1️⃣", origin_server_ts=now - DAY_MS - 10_000)
-    assert await rig.state(row) == ("skipped", "too late")
+    assert await rig.state(row) == ("skipped", "too_late")
     await rig.react("$q", "2️⃣", origin_server_ts=now - DAY_MS + 10_000)
     assert rig.buttons.pressed == [(f"matrix:{ANN}", "$q", "2️⃣")]
 
 
-async def test_commands_know_whether_others_read_along(rig: ReceiveRig) -> None:
+async def test_commands_know_whether_others_read_along(rig: MatrixReceiveFixture) -> None:
     await rig.say("/stop")
     await rig.react("$x", "👍")
     rig.group()
@@ -385,7 +440,7 @@ async def test_commands_know_whether_others_read_along(rig: ReceiveRig) -> None:
 
 
 async def test_nothing_is_run_because_of_what_may_have_been_handled_before(
-    rig: ReceiveRig,
+    rig: MatrixReceiveFixture,
 ) -> None:
     doubtful: dict[str, Any] = {DOUBTFUL: True}
     await rig.say("/ping", **doubtful)
@@ -399,7 +454,9 @@ async def test_nothing_is_run_because_of_what_may_have_been_handled_before(
     assert all("was not done" in text for text in said)
 
 
-async def test_a_strangers_presses_are_told_once_to_be_none_of_his(rig: ReceiveRig) -> None:
+async def test_a_strangers_presses_are_told_once_to_be_none_of_his(
+    rig: MatrixReceiveFixture,
+) -> None:
     rig.group()
     for _ in range(2):
         await rig.react("$q", "1️⃣", sender=EVE)
@@ -414,7 +471,45 @@ async def test_a_strangers_presses_are_told_once_to_be_none_of_his(rig: ReceiveR
 # -- poison ----------------------------------------------------------------------------------------
 
 
-async def test_whoever_can_not_be_looked_up_costs_the_others_nothing(rig: ReceiveRig) -> None:
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine lacks memory, and then a descriptor, when an event is handled."""
+    real = Incoming._route
+    short: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
+
+    async def route(self: Incoming, item: Any, event: Any, lane: Any) -> None:
+        if short:
+            raise RuntimeError("a library's") from short.pop()
+        await real(self, item, event, lane)
+
+    monkeypatch.setattr(Incoming, "_route", route)
+
+
+async def test_a_shortage_of_the_machine_sets_no_event_aside(
+    lacking: None, rig: MatrixReceiveFixture
+) -> None:
+    row = await rig.say("good")
+    await asyncio.sleep(30)
+    assert await rig.heard() == [(ROOM, "good")]
+    assert (await rig.state(row))[0] == "done"
+    assert rig.set_aside == []
+
+
+async def test_a_shortage_taken_for_a_fault_sets_an_event_aside(
+    lacking: None, rig: MatrixReceiveFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without what tells the two apart."""
+    monkeypatch.setattr(context, "is_shortage", lambda error: False)
+    row = await rig.say("good")
+    await asyncio.sleep(30)
+    assert await rig.heard() == []
+    assert (await rig.state(row))[0] == "quarantined"
+    assert rig.set_aside == [1]
+
+
+async def test_whoever_can_not_be_looked_up_costs_the_others_nothing(
+    rig: MatrixReceiveFixture,
+) -> None:
     rig.group(mention_only=False)
     rig.ill.add(EVE)
     row = await rig.say("let me in", sender=EVE, wait_s=0)
@@ -425,7 +520,7 @@ async def test_whoever_can_not_be_looked_up_costs_the_others_nothing(rig: Receiv
     assert rig.set_aside == [1]
 
 
-async def test_poison_is_told_where_somebody_waits(rig: ReceiveRig) -> None:
+async def test_poison_is_told_where_somebody_waits(rig: MatrixReceiveFixture) -> None:
     await rig.say("hello")
     await rig.come({"msgtype": "m.image", "body": "no address"})
     await rig.say("next")
@@ -437,7 +532,7 @@ async def test_poison_is_told_where_somebody_waits(rig: ReceiveRig) -> None:
 
 
 async def test_taking_back_is_all_or_nothing(
-    rig: ReceiveRig, monkeypatch: pytest.MonkeyPatch
+    rig: MatrixReceiveFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await rig.say("forget this")
     cancel_tx = rig.mail.mailbox.cancel_tx
@@ -451,7 +546,7 @@ async def test_taking_back_is_all_or_nothing(
             raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr(rig.mail.mailbox, "cancel_tx", failing)
-    row = await rig.come({"redacts": first.event_id}, "m.room.redaction", wait_s=0.5)
+    row = await rig.come({"redacts": first.external_id}, "m.room.redaction", wait_s=0.5)
     assert (await rig.state(row))[0] == "received"
     assert await states(rig) == ["queued"]
     await asyncio.sleep(10)
@@ -459,13 +554,13 @@ async def test_taking_back_is_all_or_nothing(
     assert await states(rig) == ["cancelled"]
 
 
-async def test_what_has_begun_is_not_taken_back(rig: ReceiveRig) -> None:
+async def test_what_has_begun_is_not_taken_back(rig: MatrixReceiveFixture) -> None:
     first = await rig.say("begun")
     await rig.mail.claim("agt_bob")
-    row = await rig.come({"redacts": first.event_id}, "m.room.redaction")
+    row = await rig.come({"redacts": first.external_id}, "m.room.redaction")
     assert (await rig.state(row))[0] == "done"
     assert await states(rig) == ["leased"]
 
 
-async def states(rig: ReceiveRig) -> list[str]:
+async def states(rig: MatrixReceiveFixture) -> list[str]:
     return [str(row[0]) for row in await rig.mail.sql("SELECT state FROM messages ORDER BY seq")]

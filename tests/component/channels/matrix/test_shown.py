@@ -1,16 +1,19 @@
 """A call too long for messages in a room: allowed once its file is there, and not before."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.matrix.errors import FateUnknown, NotAllowed, TooLong
-from agentsup.mailbox.showing import MESSAGE_CHARS
+from agentsup.channels.core.errors import NotAllowed, OutcomeUnknown
+from agentsup.channels.matrix.errors import EventTooLarge
+from agentsup.mailbox.questions.showing import MESSAGE_CHARS
 from agentsup.model.question import APPROVAL, AskedCall, Question
-from agentsup.testing.matrix_rooms import RoomEvent, Trouble
-from tests.component.channels.matrix.menu_rig import MenuRig, menu_rigged
+from tests.component.channels.matrix.menu_rig import MatrixMenuFixture, menu_rigged
+from tests.support.matrix_rooms import RoomEvent, Trouble
 
 pytestmark = pytest.mark.virtual
 
@@ -19,18 +22,18 @@ CUT = AskedCall("{}", "d" * 64, "z" * (MESSAGE_CHARS + 1) + " hidden")
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[MatrixMenuFixture]:
     async with menu_rigged(tmp_path) as rig:
         yield rig
 
 
-async def approve(rig: MenuRig) -> tuple[Question, RoomEvent]:
+async def approve(rig: MatrixMenuFixture) -> tuple[Question, RoomEvent]:
     return await rig.ask(
         "May I?", options=OPTIONS, kind=APPROVAL, tool="exec", call=CUT, call_id="m:k:1"
     )
 
 
-async def test_a_cut_call_is_allowed_below_its_file(rig: MenuRig) -> None:
+async def test_a_cut_call_is_allowed_below_its_file(rig: MatrixMenuFixture) -> None:
     question, card = await approve(rig)
     told = await rig.say("once", card)
     assert told is not None
@@ -47,14 +50,14 @@ async def test_a_cut_call_is_allowed_below_its_file(rig: MenuRig) -> None:
 @pytest.mark.parametrize(
     "call, trouble",
     [
-        ("upload", TooLong(413, "M_TOO_LARGE", "Upload request body is too large")),
-        ("upload", NotAllowed(403, "M_FORBIDDEN", "no media here")),
+        ("upload", EventTooLarge(413, "Upload request body is too large", "M_TOO_LARGE")),
+        ("upload", NotAllowed(403, "no media here", "M_FORBIDDEN")),
         ("upload", OSError(5, "Input/output error")),
-        ("send", NotAllowed(403, "M_FORBIDDEN", "no files here")),
+        ("send", NotAllowed(403, "no files here", "M_FORBIDDEN")),
     ],
 )
 async def test_a_file_that_is_refused_allows_nothing(
-    rig: MenuRig, call: str, trouble: Trouble
+    rig: MatrixMenuFixture, call: str, trouble: Trouble
 ) -> None:
     question, card = await approve(rig)
     rig.rooms.before[call] = [trouble]
@@ -73,9 +76,11 @@ async def test_a_file_that_is_refused_allows_nothing(
     assert await rig.answer_of(question) == ("answered", "once")
 
 
-async def test_a_file_in_doubt_allows_nothing_until_it_is_shown_again(rig: MenuRig) -> None:
+async def test_a_file_in_doubt_allows_nothing_until_it_is_shown_again(
+    rig: MatrixMenuFixture,
+) -> None:
     question, card = await approve(rig)
-    rig.rooms.before["send"] = [FateUnknown("the line was cut")] * 9
+    rig.rooms.before["send"] = [OutcomeUnknown("the line was cut")] * 9
     await rig.react(card, "1️⃣")
     await rig.quiet(600.0)
     assert "may not have reached you" in rig.shown(rig.last())
@@ -87,3 +92,23 @@ async def test_a_file_in_doubt_allows_nothing_until_it_is_shown_again(rig: MenuR
     assert await rig.say("1", card) is not None
     await rig.react(rig.last(), "1️⃣")
     assert await rig.answer_of(question) == ("answered", "once")
+
+
+async def test_a_pattern_is_given_below_what_it_covers(rig: MatrixMenuFixture) -> None:
+    options = ("once", "run", "pattern:make test", "pattern:make *", "any", "deny")
+    call = AskedCall('{"workspace": "/home/u/ws"}', "d" * 64)
+    question, card = await rig.ask(
+        "May I?", options=options, kind=APPROVAL, tool="exec", call=call, call_id="m:k:1"
+    )
+    assert "3. make test here …\n4. make * here …" in rig.shown(card)
+    assert await rig.react(card, "4️⃣")
+    shown = rig.last()
+    assert "/home/u/ws" in rig.shown(shown)
+    assert "2. make * · today\n3. make * · 30 days" in rig.shown(shown)
+    assert (await rig.answer_of(question))[0] == "open"
+    assert await rig.react(card, "3️⃣")
+    exact = rig.last()
+    assert "no word more" in rig.shown(exact)
+    assert "2. make test · today" in rig.shown(exact)
+    await rig.react(shown, "3️⃣")
+    assert await rig.answer_of(question) == ("answered", "pattern")

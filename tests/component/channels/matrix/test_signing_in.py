@@ -6,22 +6,24 @@ import errno
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agentsup.channels.core.errors import NotSent, TokenRefused
 from agentsup.channels.matrix import login
-from agentsup.channels.matrix.client import Session
-from agentsup.channels.matrix.errors import NotSent, TokenRefused, Unkept
-from agentsup.channels.matrix.login import Account, SignedIn, SignIn
+from agentsup.channels.matrix.client import MatrixSession
+from agentsup.channels.matrix.errors import SessionNotStored
+from agentsup.channels.matrix.login import BotAccount, PasswordSignIn, SignedInAccount
 from agentsup.channels.matrix.sync import judge
-from agentsup.kit.clock import LoopClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.model.agent import Secret
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.model.secret import Secret
+from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual
 
-ACCOUNT = Account("http://h", "@bot:h", password=Secret("right"))
+ACCOUNT = BotAccount("http://h", "@bot:h", password=Secret("right"))
 
 
 class Homeserver:
@@ -36,7 +38,7 @@ class Homeserver:
 
     async def login(
         self, user_id: str, password: str, *, device_id: str = "", device_name: str = "agentsup"
-    ) -> Session:
+    ) -> MatrixSession:
         if self.file is not None:
             self.seen_before_login = json.loads(self.file.read_text())
         if self.is_away:
@@ -46,14 +48,14 @@ class Homeserver:
         self.logins.append(device_id)
         token = f"syt_{len(self.logins)}"
         self.tokens = {token: device_id}
-        return Session(user_id, device_id, token)
+        return MatrixSession(user_id, device_id, token)
 
-    async def whoami(self, access_token: str) -> Session:
+    async def whoami(self, access_token: str) -> MatrixSession:
         if self.is_away:
             raise NotSent("no way")
         if access_token not in self.tokens:
             raise TokenRefused("unknown")
-        return Session("@bot:h", self.tokens[access_token], access_token)
+        return MatrixSession("@bot:h", self.tokens[access_token], access_token)
 
 
 class Stage:
@@ -63,11 +65,11 @@ class Stage:
         self.entropy = SeededEntropy(self.clock, 1)
         self.file = folder / "agents" / "bob" / "matrix-session.json"
 
-    async def sign_in(self, account: Account = ACCOUNT) -> SignedIn:
+    async def sign_in(self, account: BotAccount = ACCOUNT) -> SignedInAccount:
         """As a new life does."""
-        signing = SignIn(
-            self.server, account, self.file, clock=self.clock, entropy=self.entropy, name="bob"
-        )
+        deps: Any = SimpleNamespace(clock=self.clock, entropy=self.entropy, agent_name="bob")
+        server: Any = self.server  # a twin of what signing in uses
+        signing = PasswordSignIn(deps, server, account, self.file)
         return await signing.session()
 
     @property
@@ -143,9 +145,9 @@ async def test_another_account_or_server_has_a_session_of_its_own(stage: Stage) 
 
 async def test_a_token_of_the_entry_is_asked_whose_it_is(stage: Stage) -> None:
     stage.server.tokens = {"given": "DEV"}
-    account = Account("http://h", "@bot:h", access_token=Secret("given"))
+    account = BotAccount("http://h", "@bot:h", access_token=Secret("given"))
     first = await stage.sign_in(account)
-    assert first.session == Session("@bot:h", "DEV", "given")
+    assert first.session == MatrixSession("@bot:h", "DEV", "given")
     assert "given" not in stage.file.read_text()
     stage.clock.jump_ms(5_000)
     assert await stage.sign_in(account) == first
@@ -164,7 +166,7 @@ async def test_a_wrong_password_is_a_refusal(stage: Stage) -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    assert "syt" not in repr(Session("@bot:h", "D", "syt"))
+    assert "syt" not in repr(MatrixSession("@bot:h", "D", "syt"))
 
 
 async def test_a_session_that_can_not_be_kept_is_not_begun_and_says_why(
@@ -176,7 +178,7 @@ async def test_a_session_that_can_not_be_kept_is_not_begun_and_says_why(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         patch.setattr(login, "write_atomic", full)
-        with pytest.raises(Unkept, match="No space left") as caught:
+        with pytest.raises(SessionNotStored, match="No space left") as caught:
             await stage.sign_in()
         assert stage.server.logins == []
     first, later = judge(caught.value, 1, 0.5), judge(caught.value, 6, 0.5)

@@ -1,33 +1,41 @@
 """What a stop in a room drops of what was kept and not yet read: whatever would become a message."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentsup.channels.matrix import kept, stops
-from agentsup.channels.matrix.event import Me
-from agentsup.channels.matrix.kept import Owner, RoomNews, Row, keep_tx
-from agentsup.channels.matrix.stops import Scope
-from agentsup.testing.mail import MailRig
+from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.rows import ReceivedRow
+from agentsup.channels.core.receiving.stop_marks import drop_tx
+from agentsup.channels.core.receiving.stop_scope import StopScope
+from agentsup.channels.matrix.event import BotUser
+from agentsup.channels.matrix.message_handler import MatrixMessages
+from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
+from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
-ME = Me("@bot:here", "Bob")
-OWNER = Owner("a", ME.user_id)
+ME = BotUser("@bot:here", "Bob")
+OWNER = row_owner("a", ME.user_id)
 ROOM, OTHER = "!r:here", "!o:here"
 FILE = {"url": "mxc://here/1", "body": "a.png", "info": {"size": 1}}
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MailRig]:
-    made = await MailRig.open(tmp_path)
+async def rig(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    made = await MailboxFixture.open(tmp_path)
     yield made
     await made.close()
 
 
-async def come(rig: MailRig, number: int, content: dict[str, Any], **more: Any) -> Row:
+async def come(
+    rig: MailboxFixture, number: int, content: dict[str, Any], **more: Any
+) -> ReceivedRow:
     """One event as a sync keeps it."""
     room = more.pop("room", ROOM)
     raw = {
@@ -38,7 +46,7 @@ async def come(rig: MailRig, number: int, content: dict[str, Any], **more: Any) 
         **more,
     }
     news = RoomNews(room, (raw,), f"${number}")
-    (row,) = await rig.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
+    (row,) = await rig.db.write(lambda tx: store_tx(tx, OWNER, [news], since="s", at=0))
     return row
 
 
@@ -47,7 +55,7 @@ def text(body: str) -> dict[str, Any]:
 
 
 async def test_a_stop_drops_whatever_would_become_a_message_and_came_before_it(
-    rig: MailRig,
+    rig: MailboxFixture,
 ) -> None:
     edit = {**text("* b"), "m.new_content": text("b"), "m.relates_to": {"rel_type": "m.replace"}}
     edit["m.relates_to"]["event_id"] = "$0"
@@ -66,16 +74,19 @@ async def test_a_stop_drops_whatever_would_become_a_message_and_came_before_it(
     stop = await come(rig, 9, text("/stop"))
     kept_on.append(await come(rig, 10, FILE, type="m.sticker"))
 
+    deps: Any = SimpleNamespace(me=ME)
+    platform = MatrixMessages(deps, would_answer=lambda event: True)
     dropped = await rig.db.write(
-        lambda tx: stops.drop_tx(
+        lambda tx: drop_tx(
             tx,
-            Scope("a", ROOM),
+            StopScope("a", ROOM),
             stop,
-            me=ME,
+            agent_id="a",
             conversation=ROOM,
+            unread=platform.unread,
             is_command=lambda said: said.startswith("/"),
         )
     )
     assert [row.row_id for row, _ in dropped] == [row.row_id for row in before]
-    left = await rig.db.read(lambda reader: kept.received(reader, OWNER))
+    left = await rig.db.read(lambda reader: stored.open_rows(reader, OWNER))
     assert {row.row_id for row in left} == {stop.row_id, *(row.row_id for row in kept_on)}

@@ -14,40 +14,37 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.matrix.errors import (
-    FateUnknown,
-    MatrixError,
+from agentsup.channels.core.errors import (
     NotAllowed,
     NotSent,
+    OutcomeUnknown,
+    PlatformError,
     RateLimited,
-    Refused,
+    RequestRefused,
     TokenRefused,
 )
+from agentsup.channels.core.receiving.messages import ReceiveDependencies, ReceiveLimits
+from agentsup.channels.core.receiving.rows import ReceivedRow, done_tx, open_rows
+from agentsup.channels.core.report import ChannelState
+from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.event import DOUBTFUL, GAP, INVITE
-from agentsup.channels.matrix.kept import (
-    Owner,
-    Row,
-    done_tx,
-    known_rooms,
-    received,
-    since_of,
-)
+from agentsup.channels.matrix.received import known_rooms, position_of, row_owner
 from agentsup.channels.matrix.sync import Syncer
-from agentsup.channels.report import ChannelState
 from agentsup.kit.tasks import TaskOwner
+from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.database import Reader, Tx
-from agentsup.testing.mail import MailRig
+from agentsup.store.transaction import Reader, Tx
+from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
 ME = "@bot:here"
 ROOM = "!r:here"
-OWNER = Owner("a", ME)
+OWNER = row_owner("a", ME)
 LIMIT = 50
 
 
-class Homeserver:
+class Homeserver(MatrixClient):
     """One stream; the token ``s<n>`` stands after its n-th event."""
 
     user_id = ME
@@ -56,8 +53,8 @@ class Homeserver:
         self.stream: list[tuple[str, dict[str, Any]]] = []
         self.invited: dict[str, str] = {}
         self.left: list[str] = []
-        self.trouble: list[MatrixError] = []
-        self.page_trouble: list[MatrixError] = []
+        self.trouble: list[PlatformError] = []
+        self.page_trouble: list[PlatformError] = []
         self.asked: list[str | None] = []
         self.pages = 0
         self.news = asyncio.Event()
@@ -94,7 +91,7 @@ class Homeserver:
             raise self.trouble.pop(0)
         start = 0 if since is None else int(since[1:])
         if since is not None and start < self.oldest:
-            raise Refused(400, "M_UNKNOWN", "Invalid stream token")
+            raise RequestRefused(400, "Invalid stream token", "M_UNKNOWN")
         if since is None and wait_s in self.given:
             return self.given[wait_s]
         if start == len(self.stream) and not self.invited and not self.left:
@@ -141,8 +138,15 @@ class Homeserver:
         return answer
 
     async def messages(
-        self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Mapping[str, Any]
+        self,
+        room_id: str,
+        *,
+        start: str | None,
+        end: str | None,
+        limit: int,
+        filter_: Mapping[str, Any],
     ) -> dict[str, Any]:
+        assert start is not None
         self.pages += 1
         if self.page_trouble:
             raise self.page_trouble.pop(0)
@@ -160,11 +164,11 @@ class Homeserver:
 
 
 class Stage:
-    def __init__(self, rig: MailRig) -> None:
+    def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.server = Homeserver()
         self.server.now_ms = rig.clock.now_ms
-        self.taken: list[Row] = []
+        self.taken: list[ReceivedRow] = []
         self.states: list[ChannelState] = []
         self.told: list[str] = []
         self.changed: list[str] = []
@@ -172,22 +176,29 @@ class Stage:
         self.run: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        syncer = Syncer(
-            client=self.server,
+        deps = ReceiveDependencies(
+            agent_id=OWNER.bot_id,
+            agent_name="bob",
+            workspace=Path(),
             database=self.rig.db,
+            mailbox=self.rig.mailbox,
+            inbox=None,  # type: ignore[arg-type]  # a source accepts no message
+            commands=None,  # type: ignore[arg-type]
             clock=self.rig.clock,
             entropy=self.rig.entropy,
-            owner=OWNER,
-            sync_s=30.0,
-            deaf_after_s=180.0,
-            show=lambda state, detail, at: self.states.append(state),
+            spec=lambda: AgentSpec("bob"),
             tell=self._tell,
-            changed=self.changed.append,
-            agent_name="bob",
+            owner=OWNER,
+            limits=ReceiveLimits(max_file_bytes=1, poll_s=30.0),
+            set_aside=lambda count: None,
         )
+        syncer = Syncer(self.server, deps, self._show, self.changed.append)
         self.run = self.owner.spawn(syncer.run(self._take), name="sync:bob")
 
-    async def _take(self, rows: Sequence[Row]) -> None:
+    def _show(self, state: ChannelState, detail: str, at: int | None) -> None:
+        self.states.append(state)
+
+    async def _take(self, rows: Sequence[ReceivedRow]) -> None:
         self.taken += rows
 
     async def _tell(self, text: str) -> None:
@@ -204,10 +215,10 @@ class Stage:
 
     @property
     def ids(self) -> list[str]:
-        return [row.event_id for row in self.taken]
+        return [row.external_id for row in self.taken]
 
     async def since(self) -> str | None:
-        return await self.rig.db.read(lambda reader: since_of(reader, OWNER))
+        return await self.rig.db.read(lambda reader: position_of(reader, OWNER)[0])
 
     async def server_is_old(self) -> None:
         """The account is in the room for long when the bot is started for the first time."""
@@ -226,7 +237,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     made = Stage(rig)
     yield made
     await made.stop()
@@ -247,12 +258,12 @@ async def test_the_token_moves_with_the_rows_and_never_before(
     before = await stage.since()
     write, failed = stage.rig.db.write, 0
 
-    async def failing(fn: Callable[[Tx], Any], **options: Any) -> Any:
+    async def failing(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         nonlocal failed
         if options.get("name") == "matrix.keep" and failed < 2:
             failed += 1
             raise StoreUnavailable("the disk is full")
-        return await write(fn, **options)
+        return await write(fn, *args, **options)
 
     monkeypatch.setattr(stage.rig.db, "write", failing)
     new = stage.server.add()
@@ -276,7 +287,7 @@ async def test_a_life_that_ends_leaves_its_rows_to_the_next_which_reads_nothing_
     await stage.until(lambda: stage.ids == [first, second])
 
     def left(reader: Reader) -> list[str]:
-        return [row.event_id for row in received(reader, OWNER)]
+        return [row.external_id for row in open_rows(reader, OWNER)]
 
     assert await stage.rig.db.read(left) == [first, second]
     await stage.rig.db.write(lambda tx: done_tx(tx, stage.taken))
@@ -312,14 +323,14 @@ async def test_beyond_the_bound_the_newest_are_read_and_the_gap_is_kept_as_one(
     await stage.until(lambda: len(stage.taken) >= 551)
     gap, *rest = stage.taken
     assert GAP in gap.raw
-    assert [row.event_id for row in rest] == said[-550:]
+    assert [row.external_id for row in rest] == said[-550:]
 
 
 async def test_a_room_whose_past_can_not_be_had_makes_nobody_deaf(stage: Stage) -> None:
     await stage.begun()
     await stage.stop()
     said = [stage.server.add() for _ in range(60)]
-    stage.server.page_trouble = [FateUnknown("500")] * 50
+    stage.server.page_trouble = [OutcomeUnknown("500")] * 50
     stage.start()
     await stage.until(lambda: len(stage.taken) >= 51)
     assert stage.server.pages <= 6
@@ -469,9 +480,9 @@ async def test_another_refusal_is_waited_out_with_the_token_that_there_is(stage:
     await stage.until(lambda: stage.ids == [first])
     asked = len(stage.server.asked)
     stage.server.trouble = [
-        *[Refused(400, "M_BAD_JSON", "the filter makes no sense")] * 4,
-        *[Refused(400, "M_UNKNOWN", "out of order")] * 4,
-        *[NotAllowed(403, "M_FORBIDDEN", "no token for this door")] * 4,
+        *[RequestRefused(400, "the filter makes no sense", "M_BAD_JSON")] * 4,
+        *[RequestRefused(400, "out of order", "M_UNKNOWN")] * 4,
+        *[NotAllowed(403, "no token for this door", "M_FORBIDDEN")] * 4,
     ]
     stage.server.news.set()
     await stage.until(lambda: not stage.server.trouble)
@@ -538,7 +549,7 @@ async def test_a_room_left_while_the_token_was_lost_begins_anew(stage: Stage) ->
 
 
 def forget_events(tx: Tx) -> None:
-    tx.execute("DELETE FROM matrix_events")
+    tx.execute("DELETE FROM received")
 
 
 async def test_a_cut_timeline_may_hide_who_came_or_went(stage: Stage) -> None:
@@ -574,7 +585,7 @@ async def test_silence_is_told_once_and_so_is_its_end(stage: Stage) -> None:
 
 async def test_one_failed_sync_is_no_news(stage: Stage) -> None:
     await stage.begun()
-    stage.server.trouble = [FateUnknown("502")]
+    stage.server.trouble = [OutcomeUnknown("502")]
     said = [stage.server.add()]
     await stage.until(lambda: not stage.server.trouble)
     said.append(stage.server.add())

@@ -2,6 +2,8 @@
 questions that are pressed, over rooms that fail at random, by a bot that dies at random: in the end
 each is shown once and whole, and nothing else is left."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections import Counter
@@ -11,26 +13,30 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.commands import ChatCommands
-from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
-from agentsup.channels.matrix.errors import FateUnknown, NotSent, RateLimited
+from agentsup.channels.core.errors import NotSent, OutcomeUnknown, RateLimited
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
-from agentsup.kit.clock import LoopClock
+from agentsup.commands import ChatCommands
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.relay import Relay
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec, Streaming
 from agentsup.model.engine import Suspended
-from agentsup.model.message import DeliverTo, Lease, Outcome, Part
+from agentsup.model.message import DeliverTo, Lease, MessageOutcome, Part
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database, Tx
-from agentsup.testing.mail import MailRig
-from agentsup.testing.matrix_rooms import Rooms, Trouble
+from agentsup.store.database import Database
+from agentsup.store.transaction import Tx
+from tests.support.loop_clock import LoopClock
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.matrix_rooms import Rooms, Trouble
+from tests.support.press_deps import press_deps
 
 pytestmark = pytest.mark.virtual
 
@@ -50,7 +56,7 @@ async def _of(result: Awaitable[str]) -> str:
 class Traffic:
     """One agent's way out, its lives, and people who ask."""
 
-    def __init__(self, mail: MailRig, folder: Path, seed: int) -> None:
+    def __init__(self, mail: MailboxFixture, folder: Path, seed: int) -> None:
         self.mail = mail
         self.folder = folder
         self.chance = random.Random(seed)
@@ -81,24 +87,16 @@ class Traffic:
         """A process begins."""
         self.lives += 1
         self.live = LiveHub()
-        self.sender = Sender(self.rooms, self.clock)
-        self.streams = Streams(self, self.sender)
+        self.sender = Sender(self.rooms, self.clock)  # type: ignore[arg-type]  # a twin of what is used
+        self.streams = Streams(self, self.sender)  # type: ignore[arg-type]  # a twin of what is used
         channel = MatrixChannel(self.clock)
-        settings = MatrixSettings(self.folder)
-        self.menus = Menus(
-            agent_id=AGENT,
-            database=self.mail.db,
-            mailbox=self.mail.mailbox,
-            commands=ChatCommands((), lambda: AGENT),
-            clock=self.clock,
-            entropy=self.mail.entropy,
-            sender=self.sender,
-            spec=self.spec,
-        )
+        settings = DeliverySettings(self.folder)
+        commands = ChatCommands((), lambda: AGENT)
+        self.menus = Menus(press_deps(self.mail, AGENT, commands, self.spec), self.sender)
         channel.attach(
             AGENT,
             BotHandle(
-                self.rooms,
+                self.rooms,  # type: ignore[arg-type]  # a twin of what is used
                 self.sender,
                 lambda: settings,
                 self.streams.takeover,
@@ -134,7 +132,7 @@ class Traffic:
                 async with asyncio.timeout(timeout_s):
                     return await asyncio.shield(under_way)
             except TimeoutError:
-                raise FateUnknown("no answer in time") from None
+                raise OutcomeUnknown("no answer in time") from None
 
         return go
 
@@ -145,7 +143,7 @@ class Traffic:
             await self.clock.sleep(self.chance.choice([0.5, 2.0, 8.0, 15.0]))
 
         kinds: list[Trouble] = [
-            FateUnknown("HTTP 502"),
+            OutcomeUnknown("HTTP 502"),
             NotSent("no way there"),
             RateLimited(self.chance.choice([0.5, 2.0, 8.0])),
             slow,
@@ -212,7 +210,7 @@ class Traffic:
             await asyncio.to_thread((self.folder / name).write_bytes, data)
             parts = (Part("file", path=name, name=name),)
             self.shown[room].append(name)
-        await self.mail.mailbox.complete(lease, Completion(Outcome.OK, answer, parts=parts))
+        await self.mail.mailbox.complete(lease, Completion(MessageOutcome.OK, answer, parts=parts))
         self.shown[room] += [piece.body for piece in render(answer)]
 
     async def _leased(self, message_id: str) -> Lease:
@@ -239,7 +237,9 @@ class Traffic:
         again by the next life, as kept events are."""
         text = f"Which {number} of {room}?"
         ask = Suspended(b"", text, ("red", "blue"))
-        question = await self.mail.db.write(lambda tx: self.mail.mailbox.park_tx(tx, lease, ask))
+        question = await self.mail.db.write(
+            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+        )
         rows = await self.mail.sql(
             "SELECT outbox_id FROM outbox WHERE body ->> '$.question_id' = ?", question.question_id
         )
@@ -297,7 +297,7 @@ class Traffic:
 async def test_each_answer_is_shown_once_and_whole_and_nothing_else(
     tmp_path: Path, seed: int
 ) -> None:
-    mail = await MailRig.open(tmp_path)
+    mail = await MailboxFixture.open(tmp_path)
     traffic = Traffic(mail, tmp_path, seed)
     traffic.begin()
     people = TaskOwner("people")
@@ -318,7 +318,7 @@ async def test_each_answer_is_shown_once_and_whole_and_nothing_else(
         found = {each.content["body"]: traffic.rooms.files[each.content["url"]] for each in sent}
         assert found == traffic.files
         assert await mail.sql("SELECT * FROM outbox WHERE state <> 'delivered'") == []
-        assert await traffic.rows("matrix_streams") == 0
+        assert await traffic.rows("placeholders") == 0
         assert await traffic.rows("matrix_eyes") == 0
         eyes = [
             each

@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
-from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel, TelegramSettings
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
 from agentsup.channels.telegram.flood import Rates
+from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.sender import Sender
+from agentsup.fakes.entropy import SeededEntropy
+from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SeededEntropy
-from agentsup.mailbox import outbox
-from agentsup.mailbox.relay import Relay, RelayLimits
-from agentsup.model.agent import Secret
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery.attempt import RelayLimits
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.model.secret import Secret
 from agentsup.store import Database, Reader, StoreOptions, Tx
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+from tests.support.empty_store import lay_store
 
 TOKEN = "100:secret"
 AGENT = "ag_1"
@@ -33,8 +36,8 @@ FAST = Rates(
 """For what isn't about limits."""
 
 
-class Bench:
-    """One bot, one relay; people are played by `people`."""
+class StreamFixture:
+    """One bot, one relay; people are played by ``people``."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Bench:
         self.entropy = SeededEntropy(self.clock, 7)
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
-        self.settings = TelegramSettings(self.workspace)
+        self.settings = DeliverySettings(self.workspace)
         self.rates = rates
         self.boots = 0
         self._begin()
@@ -89,7 +92,9 @@ class Bench:
         self.channel.attach(AGENT, handle)
 
     async def in_place(self, outbox_id: int, platform_id: int | None) -> None:
-        await self.database.write(lambda tx: outbox.in_place_tx(tx, outbox_id, platform_id))
+        await self.database.write(
+            lambda tx: outbox.deliver_into_message_tx(tx, outbox_id, platform_id)
+        )
 
     async def close(self) -> None:
         await self._end()
@@ -186,14 +191,14 @@ class Bench:
 @asynccontextmanager
 async def benched(
     folder: Path, *, limits: str = "enforce", rates: Rates | None = None
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[StreamFixture]:
     """A fake, people and a bench; at the end the fake must have seen nothing malformed."""
     async with (
         FakeTelegram(folder / "fake", limits=limits) as fake,
         TelegramDriver(fake.url) as people,
     ):
         bot_id = await people.add_bot(TOKEN, username="main_bot")
-        bench = await Bench(folder, fake.url, people, bot_id, rates).open()
+        bench = await StreamFixture(folder, fake.url, people, bot_id, rates).open()
         try:
             yield bench
             assert await people.violations() == []

@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.component.channels.telegram.rig import Rig
-
-__all__ = ["Crowd", "Found", "answer_to", "judge"]
+from tests.component.channels.telegram.rig import TelegramFixture
 
 CHATS = 5
 """The last one is a group."""
-SEND_TIMEOUT_S = 0.8
+SEND_TIMEOUT_S = 1.6
 """How long the bot waits for the answer to a send in these tests."""
 _TOO_LONG_S = SEND_TIMEOUT_S + 0.4
 _KEY = re.compile(r"\b[0-4]-[0-9]+\b")
@@ -64,7 +62,7 @@ def answer_to(text: str) -> str:
 class Crowd:
     """The people of all chats."""
 
-    def __init__(self, rig: Rig, seed: int, each: int) -> None:
+    def __init__(self, rig: TelegramFixture, seed: int, each: int) -> None:
         self._rig = rig
         self._people = rig.people
         self._seed = seed
@@ -125,7 +123,7 @@ class Crowd:
         async with asyncio.timeout(timeout_s):
             while (
                 (await rig.rows("SELECT count(*) FROM messages"))[0][0] < total
-                or await rig.rows("SELECT 1 FROM updates WHERE state = 'received' LIMIT 1")
+                or await rig.rows("SELECT 1 FROM received WHERE state = 'received' LIMIT 1")
                 or await rig.rows("SELECT 1 FROM messages WHERE state <> 'done' LIMIT 1")
                 or await rig.rows("SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1")
             ):

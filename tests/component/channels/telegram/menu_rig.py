@@ -8,44 +8,56 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.commands import ChatCommands
-from agentsup.agents.commands.chat import chat_commands
-from agentsup.agents.commands.chat_services import CommandServices
-from agentsup.agents.commands.main_chat import main_commands
-from agentsup.channels import buttons, cards
+from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.sending import buttons, cards
 from agentsup.channels.telegram import keyboard
+from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.http import SharedHttp
-from agentsup.channels.telegram.menus import Menus, Press
-from agentsup.channels.telegram.place import Place
+from agentsup.channels.telegram.menus import Menus
 from agentsup.channels.telegram.render import render
+from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import Sender
+from agentsup.commands import ChatCommands
+from agentsup.commands.conversation import chat_commands
+from agentsup.commands.main_agent import main_commands
+from agentsup.commands.services import CommandServices
+from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.model.agent import AgentSpec, Secret
-from agentsup.model.control import AgentView, CommandContext, OverridableField
+from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail.values import SentMail
+from agentsup.mailbox.questions import asking
+from agentsup.model.agent import AgentSpec
+from agentsup.model.control import (
+    AgentView,
+    CommandContext,
+    ModelPrice,
+    OfferedModels,
+    OverridableField,
+)
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import NotFound
+from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
-from agentsup.store.database import Tx
-from agentsup.testing.mail import MailRig
-from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+from agentsup.model.secret import Secret
+from agentsup.store.transaction import Tx
+from tests.support.mailbox_fixture import MailboxFixture
+from tests.support.press_deps import press_deps
 
 MAIN_ID = "agt_main"
 UPDATES = ["message", "callback_query", "message_reaction"]
 
 
-class TwinHouse:
+class TwinPlatformDaemon:
     """Agents to look at, start and stop."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -67,6 +79,9 @@ class TwinHouse:
     async def agents(self) -> tuple[AgentView, ...]:
         return tuple(map(self._view, self.states))
 
+    async def reassign(self, message_id: str, to: str, by: Principal) -> SentMail:
+        raise NotFound(f"there is no message {message_id}", message_id=message_id)
+
     async def agent(self, name: str) -> AgentView:
         return self._view(name)
 
@@ -85,6 +100,12 @@ class TwinHouse:
 
     async def restart_agent(self, name: str, by: Principal) -> AgentView:
         return await self._act("restart", name, "running")
+
+    async def models(self, name: str, by: Principal) -> OfferedModels:
+        raise Conflict(f"{name} has no provider")
+
+    async def model_prices(self, name: str, models: Sequence[str]) -> tuple[ModelPrice | None, ...]:
+        return (None,) * len(models)
 
     async def set_override(
         self, name: str, field: str, value: Any, by: Principal
@@ -111,15 +132,15 @@ class Life:
     draining: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class MenuRig:
+class TelegramMenuFixture:
     """One bot, its people and chats."""
 
-    def __init__(self, fake: FakeTelegram, people: TelegramDriver, mail: MailRig) -> None:
+    def __init__(self, fake: FakeTelegram, people: TelegramDriver, mail: MailboxFixture) -> None:
         self.fake = fake
         self.people = people
         self.mail = mail
         self.bot = fake.bot(username="main_bot", name="Main", can_read_all_group_messages=True)
-        self.house = TwinHouse(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
+        self.house = TwinPlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
         self.who: dict[int, Principal] = {}
         self.heard: list[str] = []
         """Texts that were no answers."""
@@ -147,23 +168,14 @@ class MenuRig:
             Path,
         )
         commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services)),
+            (*chat_commands(services), *main_commands(services, self.house.reassign)),
             lambda: MAIN_ID,
         )
         http = SharedHttp()
         client = TelegramClient(Secret(self.bot.token), self.fake.url, http=http)
         sender = Sender(client, self.mail.clock)
-        menus = Menus(
-            agent_id=MAIN_ID,
-            database=self.mail.db,
-            mailbox=self.mail.mailbox,
-            commands=commands,
-            clock=self.mail.clock,
-            entropy=self.mail.entropy,
-            sender=sender,
-            client=client,
-            spec=lambda: self.spec,
-        )
+        deps = press_deps(self.mail, MAIN_ID, commands, lambda: self.spec)
+        menus = Menus(deps, sender, client)
         self.life = Life(client, http, sender, menus, commands, TaskOwner("rig"))
         # What may come must be named before it happens, reactions above all.
         await client.call("getUpdates", timeout=0, allowed_updates=UPDATES)
@@ -198,7 +210,7 @@ class MenuRig:
         if query := update.get("callback_query"):
             message = query["message"]
             await life.menus.on_press(
-                Press(
+                TelegramPress(
                     query["id"], query["data"], press_id, self._place(message),
                     message["chat"]["id"], message["message_id"],
                     query["from"].get("language_code", ""),
@@ -214,14 +226,15 @@ class MenuRig:
         elif (message := update.get("message")) and "text" in message:
             quoted = message.get("reply_to_message", {}).get("message_id")
             person = self.who[message["from"]["id"]]
-            said = await life.menus.on_text(
-                self._place(message),
-                message["text"],
-                quoted,
-                person,
-                press_id,
+            typed = TypedText(
+                conversation=self._place(message),
+                text=message["text"],
+                principal=person,
+                press_id=press_id,
+                reply_to=None if quoted is None else str(quoted),
                 is_private=message["chat"]["id"] > 0,
             )
+            said = await life.menus.on_text(typed)
             if said is None:
                 self.heard.append(message["text"])
                 self._hearing.set()
@@ -230,7 +243,7 @@ class MenuRig:
 
     @staticmethod
     def _place(message: dict[str, Any]) -> str:
-        return Place(message["chat"]["id"], message.get("message_thread_id")).conversation
+        return ChatAddress(message["chat"]["id"], message.get("message_thread_id")).conversation
 
     # -- people ------------------------------------------------------------------------------------
 
@@ -286,7 +299,9 @@ class MenuRig:
         leases = {each.message.message_id: each for each in await self.mail.claim(MAIN_ID)}
         lease = leases[accepted.message_id]
         ask = replace(Suspended(b"", text, ("red", "blue")), **changes)
-        return await self.mail.db.write(lambda tx: self.mail.mailbox.park_tx(tx, lease, ask))
+        return await self.mail.db.write(
+            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+        )
 
     async def put_part(
         self, conversation: str, kind: str, body: dict[str, Any], *, message_id: str = ""
@@ -392,11 +407,11 @@ class MenuRig:
 
 
 @asynccontextmanager
-async def menu_rig(folder: Path) -> AsyncIterator[MenuRig]:
+async def menu_rig(folder: Path) -> AsyncIterator[TelegramMenuFixture]:
     """A fake, a mailbox and one running life of the bot."""
     async with FakeTelegram(folder / "fake") as fake, TelegramDriver(fake.url) as people:
-        mail = await MailRig.open(folder, threads=True)
-        rig = MenuRig(fake, people, mail)
+        mail = await MailboxFixture.open(folder, threads=True)
+        rig = TelegramMenuFixture(fake, people, mail)
         await rig.start()
         yield rig
         await rig.stop()

@@ -1,6 +1,6 @@
 """One agent's Telegram bot on real parts: store, mailbox, inbox, relay, client, and a fake server.
 
-People are played over raw HTTP (`rig.people`). The agent answers ``echo: <text>``, unless a gate or
+People are played over raw HTTP (``rig.people``). The agent answers ``echo: <text>``, unless a gate or
 another answer is set. ``rig.start()`` and ``rig.stop()`` are lives of the bot, ``rig.die()`` is a
 life that ends without a word; the store and the fake outlive them all.
 """
@@ -14,34 +14,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.commands.dispatch import ChatCommands, Command
 from agentsup.catalogue import load as load_catalogue
-from agentsup.channels.inbox import Inbox
-from agentsup.channels.report import ChannelReport
-from agentsup.channels.telegram.client import SharedHttp
-from agentsup.channels.telegram.deliver import TelegramChannel, TelegramSettings
+from agentsup.channels.core.receiving.inbox import Inbox
+from agentsup.channels.core.report import ChannelReport
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.telegram.deliver import TelegramChannel
+from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.life import ReceiveLimits, TelegramBot, TelegramDeps
+from agentsup.commands.dispatch import ChatCommands, Command
+from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
-from agentsup.mailbox.pump import Pump, Work
-from agentsup.mailbox.relay import Relay
-from agentsup.model.agent import AgentSpec, Secret
-from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work.pump import Pump
+from agentsup.model.agent import AgentSpec
+from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.message import Lane, Outcome, Part
+from agentsup.model.message import LaneName, MessageOutcome, Part
+from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.secret import Secret
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
-from agentsup.testing.bound import BOUND_S
-from agentsup.testing.fresh_store import lay_store
-from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
-
-__all__ = ["AGENT_ID", "AGENT_NAME", "TOKEN", "Rig", "rigged"]
+from tests.support.bound import BOUND_S
+from tests.support.empty_store import lay_store
 
 AGENT_ID = AgentId("agt_bob")
 AGENT_NAME = "bob"
@@ -88,7 +91,7 @@ class Agent:
         await self.gate.wait()
         self.seen.append((message.deliver_to.conversation, message.text, message.parts))
         await self.mailbox.complete(
-            work.lease, Completion(Outcome.OK, text=self.answer(message.text))
+            work.lease, Completion(MessageOutcome.OK, text=self.answer(message.text))
         )
 
     @property
@@ -96,7 +99,7 @@ class Agent:
         return [text for _, text, _ in self.seen]
 
 
-class Rig:
+class TelegramFixture:
     """See the module. ``ann`` is allowed and an operator; ``chat`` is her private chat."""
 
     def __init__(
@@ -134,6 +137,7 @@ class Rig:
         self.chat = ""
         self.spec = AgentSpec(name=AGENT_NAME, group_mention_only=True)
         self.limits = QUICK
+        self.pairing: Asking = NoPairing()
         self._owner = TaskOwner("rig")
         self._draining = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -144,7 +148,7 @@ class Rig:
     async def _ping(self, context: CommandContext, rest: str) -> CommandReply:
         self.ran.append(f"ping {rest}")
         self.shared.append(context.is_shared)
-        rows = ((Button("again", "/ping again"),),)
+        rows = ((CommandButton("again", "/ping again"),),)
         return CommandReply(f"pong {rest} for {context.principal.label}", buttons=rows)
 
     async def _stop(self, context: CommandContext, rest: str) -> CommandReply:
@@ -208,7 +212,8 @@ class Rig:
             people=self.who,
             report=report,
             tell=tell,
-            settings=lambda: TelegramSettings(workspace=workspace),
+            pairing=self.pairing,
+            settings=lambda: DeliverySettings(workspace=workspace),
             catalogue=load_catalogue(),
             limits=self.limits,
         )
@@ -275,7 +280,7 @@ class Rig:
 
     async def states(self) -> dict[str, int]:
         """Kept updates by state."""
-        return dict(await self.rows("SELECT state, COUNT(*) FROM updates GROUP BY 1"))
+        return dict(await self.rows("SELECT state, COUNT(*) FROM received GROUP BY 1"))
 
     def spec_with(self, **changes: Any) -> AgentSpec:
         return replace(self.spec, **changes)
@@ -290,20 +295,26 @@ class Rig:
         """Wait until no update is left to do and no message is open."""
         async with asyncio.timeout(timeout_s):
             while await self.rows(
-                "SELECT 1 FROM updates WHERE state = 'received' UNION ALL SELECT 1 FROM messages"
+                "SELECT 1 FROM received WHERE state = 'received' UNION ALL SELECT 1 FROM messages"
                 " WHERE state IN ('queued', 'leased', 'parked')"
             ):
                 await asyncio.sleep(0.01)
 
+    async def delivered(self, timeout_s: float = BOUND_S) -> None:
+        """Wait until nothing is left to deliver."""
+        async with asyncio.timeout(timeout_s):
+            while await self.rows("SELECT 1 FROM outbox WHERE state = 'pending'"):
+                await asyncio.sleep(0.01)
+
 
 @asynccontextmanager
-async def rigged(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Rig]:
+async def rigged(folder: Path, *, limits: str = "enforce") -> AsyncIterator[TelegramFixture]:
     """A rig whose relay and agent run, with a bot that was not started yet."""
     clock = LateClock()
     database = await Database.open(lay_store(folder / "state.db"), clock=clock)
     try:
         async with FakeTelegram(folder / "fake", limits=limits) as fake:
-            rig = Rig(folder, database, fake, clock)
+            rig = TelegramFixture(folder, database, fake, clock)
             rig.bot = fake.bot(TOKEN, username="bob_bot")
             rig.spec = replace(rig.spec, telegram_base_url=fake.url)
             async with TelegramDriver(fake.url) as people:
@@ -320,7 +331,7 @@ async def rigged(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Rig]
 
 
 @asynccontextmanager
-async def _working(rig: Rig) -> AsyncIterator[None]:
+async def _working(rig: TelegramFixture) -> AsyncIterator[None]:
     """The agent and the relay beside the bot."""
     owner, draining = TaskOwner("rig parts"), asyncio.Event()
     relay = Relay(rig.database, rig.clock, rig.entropy, {"telegram": rig.channel}, boot_id="boot")
@@ -330,7 +341,7 @@ async def _working(rig: Rig) -> AsyncIterator[None]:
         clock=rig.clock,
         agent_id=AGENT_ID,
         instance_id=InstanceId("ins_bob"),
-        slots={Lane.INTERACTIVE: 8, Lane.PEER: 1, Lane.BACKGROUND: 1},
+        slots={LaneName.INTERACTIVE: 8, LaneName.PEER: 1, LaneName.BACKGROUND: 1},
         handler=rig.agent,
     )
     owner.spawn(relay.run(lambda: None, draining), name="relay:rig")

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.pump import Work
+from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.questions import asking
+from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
-from agentsup.model.message import Outcome
+from agentsup.model.message import MessageOutcome
 from agentsup.model.principal import OPERATOR
-from agentsup.model.question import Who
-from tests.component.channels.telegram.rig import Rig, rigged
+from agentsup.model.question import AnswerableBy
+from tests.component.channels.telegram.rig import TelegramFixture, rigged
 
 OPTIONS = ("red", "blue")
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TelegramFixture]:
     """An agent that asks first and then says what it was answered."""
     async with rigged(tmp_path) as rig:
 
@@ -32,19 +33,21 @@ async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
             ]
             if answered:
                 text = f"so it is {answered[0].answer or 'nothing'}"
-                await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text=text))
+                await rig.mailbox.complete(work.lease, Completion(MessageOutcome.OK, text=text))
                 return
             options = OPTIONS if "option" in message.text else ()
-            who = next((w for w in Who if w.value in message.text), Who.PEOPLE)
+            who = next((w for w in AnswerableBy if w.value in message.text), AnswerableBy.PEOPLE)
             ask = Suspended(b"", f"About {message.text}?", options, timeout_s=3600.0, who=who)
-            await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, ask))
+            await rig.database.write(
+                lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, ask)
+            )
 
         monkeypatch.setattr(rig.agent, "handle", asks)
         await rig.start()
         yield rig
 
 
-async def shown(rig: Rig) -> int:
+async def shown(rig: TelegramFixture) -> int:
     """The id of the question's message, once the relay has its id on record."""
     record = await rig.people.wait_text(rig.chat, "About")
     while not await rig.rows(
@@ -55,7 +58,7 @@ async def shown(rig: Rig) -> int:
     return message_id
 
 
-async def test_a_press_lets_the_turn_go_on(rig: Rig) -> None:
+async def test_a_press_lets_the_turn_go_on(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "an option")
     message = await shown(rig)
     query = await rig.people.press(rig.chat, message, text="blue")
@@ -65,7 +68,7 @@ async def test_a_press_lets_the_turn_go_on(rig: Rig) -> None:
     assert await rig.people.violations() == []
 
 
-async def test_a_press_made_while_the_bot_was_down_counts(rig: Rig) -> None:
+async def test_a_press_made_while_the_bot_was_down_counts(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "an option")
     message = await shown(rig)
     await rig.die()
@@ -76,7 +79,7 @@ async def test_a_press_made_while_the_bot_was_down_counts(rig: Rig) -> None:
     await rig.people.wait_text(rig.chat, "✔ P")
 
 
-async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: Rig) -> None:
+async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "your name")
     message = await shown(rig)
     await rig.people.say(rig.chat, "Ann", reply_to=message)
@@ -84,7 +87,9 @@ async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: Rig) -
     assert await rig.rows("SELECT count(*) FROM messages") == [(1,)]
 
 
-async def test_a_reply_quicker_than_the_note_of_the_message_is_an_answer(rig: Rig) -> None:
+async def test_a_reply_quicker_than_the_note_of_the_message_is_an_answer(
+    rig: TelegramFixture,
+) -> None:
     await rig.people.say(rig.chat, "the name")
     message = await shown(rig)
     await rig.database.write(
@@ -94,7 +99,7 @@ async def test_a_reply_quicker_than_the_note_of_the_message_is_an_answer(rig: Ri
     await rig.people.wait_text(rig.chat, "so it is Ann")
 
 
-async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: Rig) -> None:
+async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "an option")
     await shown(rig)
     (question,) = await rig.mailbox.questions()
@@ -104,7 +109,7 @@ async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: Rig) -> None:
     assert "reply_markup" not in record["message"]
 
 
-async def test_two_people_pressing_at_once_are_told_the_same(rig: Rig) -> None:
+async def test_two_people_pressing_at_once_are_told_the_same(rig: TelegramFixture) -> None:
     ben = await rig.people.user("Ben")
     group = await rig.people.group(
         "Group", [rig.ann, ben, rig.bot.bot_id], administrators=[rig.bot.bot_id]
@@ -126,7 +131,7 @@ async def test_two_people_pressing_at_once_are_told_the_same(rig: Rig) -> None:
     await rig.people.wait_text(group, "so it is red")
 
 
-async def kept_as_a_message(rig: Rig, text: str) -> None:
+async def kept_as_a_message(rig: TelegramFixture, text: str) -> None:
     """Wait until ``text`` waits in the mailbox; the question must be open still."""
     while not any(text in row[0] for row in await rig.rows("SELECT parts FROM messages")):
         await rig.people.report()
@@ -134,7 +139,7 @@ async def kept_as_a_message(rig: Rig, text: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["an option", "your name"])
-async def test_what_nobody_has_seen_nobody_answers(rig: Rig, asked: str) -> None:
+async def test_what_nobody_has_seen_nobody_answers(rig: TelegramFixture, asked: str) -> None:
     """The question waits for the end of a pause; what is said meanwhile isn't about it."""
     await rig.people.say(rig.chat, "an option")
     earlier = await shown(rig)
@@ -154,7 +159,7 @@ async def test_what_nobody_has_seen_nobody_answers(rig: Rig, asked: str) -> None
     await kept_as_a_message(rig, "blue")
 
 
-async def test_a_forwarded_text_answers_nothing(rig: Rig) -> None:
+async def test_a_forwarded_text_answers_nothing(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "an option")
     await shown(rig)
     update = await rig.message_update("blue")
@@ -167,7 +172,9 @@ async def test_a_forwarded_text_answers_nothing(rig: Rig) -> None:
     await kept_as_a_message(rig, "blue")
 
 
-async def test_a_question_of_unknown_fate_takes_no_reply_to_another_message(rig: Rig) -> None:
+async def test_a_question_of_unknown_fate_takes_no_reply_to_another_message(
+    rig: TelegramFixture,
+) -> None:
     await rig.people.say(rig.chat, "an option")
     earlier = await shown(rig)
     query = await rig.people.press(rig.chat, earlier, text="red")
@@ -181,7 +188,9 @@ async def test_a_question_of_unknown_fate_takes_no_reply_to_another_message(rig:
     await kept_as_a_message(rig, "what was this?")
 
 
-async def test_a_press_counts_where_the_platform_does_not_say_the_topic(rig: Rig) -> None:
+async def test_a_press_counts_where_the_platform_does_not_say_the_topic(
+    rig: TelegramFixture,
+) -> None:
     """A message that is too old comes as inaccessible: with its chat, without its topic."""
     group = await rig.people.group("Forum", [rig.ann, rig.bot.bot_id], supergroup=True, forum=True)
     rig.allow(groups=(int(group),))
@@ -204,7 +213,7 @@ async def test_a_press_counts_where_the_platform_does_not_say_the_topic(rig: Rig
     await rig.people.wait_text(group, f"so it is {button['text']}")
 
 
-async def test_who_may_press_is_said_with_the_question(rig: Rig) -> None:
+async def test_who_may_press_is_said_with_the_question(rig: TelegramFixture) -> None:
     ben = await rig.people.user("Ben")
     group = await rig.people.group(
         "Group", [rig.ann, ben, rig.bot.bot_id], administrators=[rig.bot.bot_id]
@@ -223,4 +232,4 @@ async def test_who_may_press_is_said_with_the_question(rig: Rig) -> None:
     assert (await rig.people.pressed(own))["text"] == "Answered: blue"
     await rig.people.wait_text(group, "so it is blue")
     assert [each.answer for each in await rig.mailbox.questions(None)] == ["blue"]
-    assert question.who is Who.ASKER
+    assert question.who is AnswerableBy.ASKER

@@ -1,5 +1,7 @@
 """Buttons in the store: whose they are, used once, and found again after a restart."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,29 +9,29 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels import buttons
-from agentsup.channels.buttons import Pressed, Refusal, Refused
-from agentsup.model.control import Button
+from agentsup.channels.core.sending import buttons
+from agentsup.channels.core.sending.buttons import Pressed, PressRefusal, RefusedPress
+from agentsup.model.control import CommandButton
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.mail import MailRig
+from tests.support.mailbox_fixture import MailboxFixture
 
 ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.USER)
 BEN = Principal(PrincipalKind.PERSON, "ben", "Ben", PersonRole.USER)
 OLA = Principal(PrincipalKind.PERSON, "ola", "Ola", PersonRole.OPERATOR)
 VIC = Principal(PrincipalKind.PERSON, "vic", "Vic", PersonRole.VIEWER)
 
-LOOK = Button("Look", "/agents bob")
-STOP = Button("Stop", "/agent_stop bob", once=True, operator=True)
-NEW = Button("New", "/new", once=True)
-DROP = Button("Drop", "/dead drop m", once=True, confirm="Sure?")
+LOOK = CommandButton("Look", "/agents bob")
+STOP = CommandButton("Stop", "/agent_stop bob", once=True, operator=True)
+NEW = CommandButton("New", "/new", once=True)
+DROP = CommandButton("Drop", "/dead drop m", once=True, confirm="Sure?")
 
 
 class Shop:
-    def __init__(self, rig: MailRig) -> None:
+    def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.presses = 0
 
-    async def mint(self, *row: Button, **changed: Any) -> list[str]:
+    async def mint(self, *row: CommandButton, **changed: Any) -> list[str]:
         place = {
             "agent_id": "a",
             "channel": "telegram",
@@ -46,7 +48,9 @@ class Shop:
         assert len(rows) == 1
         return [b["data"] for b in rows[0]]
 
-    async def press(self, data: str, who: Principal = ANN, **changed: Any) -> Pressed | Refused:
+    async def press(
+        self, data: str, who: Principal = ANN, **changed: Any
+    ) -> Pressed | RefusedPress:
         self.presses += 1
         press = {
             "agent_id": "a",
@@ -61,15 +65,15 @@ class Shop:
             )
         )
 
-    async def refusal(self, data: str, who: Principal = ANN, **changed: Any) -> Refusal:
+    async def refusal(self, data: str, who: Principal = ANN, **changed: Any) -> PressRefusal:
         said = await self.press(data, who, **changed)
-        assert isinstance(said, Refused)
+        assert isinstance(said, RefusedPress)
         return said.reason
 
 
 @pytest_asyncio.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    rig = await MailRig.open(tmp_path)
+    rig = await MailboxFixture.open(tmp_path)
     yield Shop(rig)
     await rig.close()
 
@@ -96,8 +100,8 @@ async def test_what_changes_something_works_once(shop: Shop) -> None:
     assert not first.is_repeated
     shop.rig.later(60)
     second = await shop.press(data, BEN)
-    assert isinstance(second, Refused)
-    assert (second.reason, second.by) == (Refusal.USED, "Ann")
+    assert isinstance(second, RefusedPress)
+    assert (second.reason, second.by) == (PressRefusal.USED, "Ann")
     assert before <= second.at <= after
 
 
@@ -114,7 +118,7 @@ async def test_a_press_whose_command_was_refused_can_be_made_again(shop: Shop) -
     pressed = await shop.press(data, press_id="one")
     assert isinstance(pressed, Pressed)
     await shop.rig.db.write(lambda tx: buttons.release_tx(tx, pressed.token, "another"))
-    assert await shop.refusal(data) is Refusal.USED
+    assert await shop.refusal(data) is PressRefusal.USED
     await shop.rig.db.write(lambda tx: buttons.release_tx(tx, pressed.token, "one"))
     assert isinstance(await shop.press(data, BEN), Pressed)
 
@@ -130,8 +134,8 @@ async def test_a_question_before_it_uses_nothing_up(shop: Shop) -> None:
 
 async def test_only_an_operator_uses_an_operator_s_button(shop: Shop) -> None:
     (data,) = await shop.mint(STOP)
-    assert await shop.refusal(data, ANN) is Refusal.OPERATORS
-    assert await shop.refusal(data, VIC) is Refusal.VIEWER
+    assert await shop.refusal(data, ANN) is PressRefusal.OPERATORS
+    assert await shop.refusal(data, VIC) is PressRefusal.VIEWER
     assert isinstance(await shop.press(data, OLA), Pressed)
 
 
@@ -140,20 +144,20 @@ async def test_only_an_operator_uses_an_operator_s_button(shop: Shop) -> None:
 )
 async def test_a_button_belongs_to_one_chat_of_one_bot(shop: Shop, changed: Any) -> None:
     (data,) = await shop.mint(NEW)
-    assert await shop.refusal(data, OLA, **changed) is Refusal.ELSEWHERE
+    assert await shop.refusal(data, OLA, **changed) is PressRefusal.ELSEWHERE
     assert isinstance(await shop.press(data), Pressed)
 
 
 async def test_what_nobody_minted_is_unknown(shop: Shop) -> None:
     await shop.mint(NEW)
     for data in ("b:", "b:nothing", "", "garbage", "b:%", "b:' OR 1"):
-        assert await shop.refusal(data) is Refusal.UNKNOWN
+        assert await shop.refusal(data) is PressRefusal.UNKNOWN
 
 
 async def test_old_buttons_are_forgotten(shop: Shop) -> None:
     (old,) = await shop.mint(NEW)
     shop.rig.later(31 * 86_400)
-    assert await shop.refusal(old) is Refusal.UNKNOWN
+    assert await shop.refusal(old) is PressRefusal.UNKNOWN
     await shop.mint(LOOK)
     left = await shop.rig.db.read(lambda r: r.scalar("SELECT count(*) FROM buttons"))
     assert left == 1

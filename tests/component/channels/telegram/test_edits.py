@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mailbox import Completion
-from agentsup.mailbox.pump import Work
+from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.questions import asking
+from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import StoreUnavailable
-from agentsup.model.message import Outcome
-from tests.component.channels.telegram.rig import Rig, rigged
+from agentsup.model.message import MessageOutcome
+from tests.component.channels.telegram.rig import TelegramFixture, rigged
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         yield rig
 
 
-async def test_an_edit_without_another_text_runs_no_command_again(rig: Rig) -> None:
+async def test_an_edit_without_another_text_runs_no_command_again(rig: TelegramFixture) -> None:
     """The platform tells edits that no person made, such as of a link's preview."""
     await rig.start()
     message_id = await rig.people.say(rig.chat, "/ping x")
@@ -36,7 +37,7 @@ async def test_an_edit_without_another_text_runs_no_command_again(rig: Rig) -> N
     assert await rig.states() == {"done": 2, "skipped": 1}
 
 
-async def test_a_command_that_was_corrected_runs(rig: Rig) -> None:
+async def test_a_command_that_was_corrected_runs(rig: TelegramFixture) -> None:
     await rig.start()
     message_id = await rig.people.say(rig.chat, "/pnig x")
     await rig.people.edit(rig.chat, message_id, "/ping x")
@@ -48,16 +49,20 @@ async def test_a_command_that_was_corrected_runs(rig: Rig) -> None:
     assert rig.ran == ["ping x"]
 
 
-async def test_an_edit_without_another_text_is_no_second_answer(rig: Rig) -> None:
+async def test_an_edit_without_another_text_is_no_second_answer(rig: TelegramFixture) -> None:
     async def ask(work: Work) -> None:
         message = work.lease.message
         asked = [q for q in await rig.mailbox.questions(None) if q.message_id == message.message_id]
         if asked or "ask" not in message.text:
             rig.agent.seen.append(("", message.text, ()))
-            await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text="the turn went on"))
+            await rig.mailbox.complete(
+                work.lease, Completion(MessageOutcome.OK, text="the turn went on")
+            )
             return
         question = Suspended(b"", "Shall I?", ("yes", "no"), timeout_s=3600.0)
-        await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, question))
+        await rig.database.write(
+            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, question)
+        )
 
     rig.agent.handle = ask  # type: ignore[method-assign]
     await rig.start()
@@ -77,13 +82,17 @@ async def test_an_edit_without_another_text_is_no_second_answer(rig: Rig) -> Non
     assert rig.agent.texts == ["ask me", "next"]
 
 
-async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(rig: Rig) -> None:
+async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(
+    rig: TelegramFixture,
+) -> None:
     async def ask(work: Work) -> None:
         if "ask" not in work.lease.message.text:
-            await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text="well"))
+            await rig.mailbox.complete(work.lease, Completion(MessageOutcome.OK, text="well"))
             return
         question = Suspended(b"", "Shall I?", ("yes", "no"), timeout_s=3600.0)
-        await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, question))
+        await rig.database.write(
+            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, question)
+        )
 
     rig.agent.handle = ask  # type: ignore[method-assign]
     await rig.start()
@@ -101,7 +110,7 @@ async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(rig
 
 
 async def test_a_store_that_fails_in_an_edit_leaves_no_old_text(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.agent.gate.clear()
     await rig.start()
@@ -110,12 +119,12 @@ async def test_a_store_that_fails_in_an_edit_leaves_no_old_text(
     await rig.updates_done(2)
     real, failures = rig.database.write, 0
 
-    async def write(fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def write(fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         nonlocal failures
         if name == "telegram.edit" and failures < 1:
             failures += 1
             raise StoreUnavailable("the disk is full", reason="full")
-        return await real(fn, name=name, **more)
+        return await real(fn, *args, name=name, **more)
 
     monkeypatch.setattr(rig.database, "write", write)
     await rig.people.edit(rig.chat, second, "delete b")
@@ -126,7 +135,7 @@ async def test_a_store_that_fails_in_an_edit_leaves_no_old_text(
     assert rig.agent.texts == ["first", "delete b"]
 
 
-async def test_a_corrected_caption_leaves_the_rest_of_the_album(rig: Rig) -> None:
+async def test_a_corrected_caption_leaves_the_rest_of_the_album(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     await rig.people.say(rig.chat, "first")

@@ -10,24 +10,26 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram.errors import Dropped, NotModified, Refused, TelegramError
-from agentsup.channels.telegram.following import PAUSE_S, Following, live_fact
-from agentsup.channels.telegram.screen import Press
+from agentsup.channels.core.errors import LowPriorityDropped, PlatformError, RequestRefused
+from agentsup.channels.telegram.errors import NotModified
+from agentsup.channels.telegram.live_cards import PAUSE_S, LiveCards, live_fact
+from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox import outbox
+from agentsup.mailbox.delivery import outbox
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewTask
-from agentsup.store.database import Tx
-from agentsup.testing.household import Household, agent
+from agentsup.store.transaction import Tx
 from tests.component.conftest import Open
+from tests.support.press_deps import PressDepsTwin
+from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
 CHAT, MESSAGE = "4711", 9
-PRESS = Press("", "", "press:1", CHAT, 4711, MESSAGE)
+PRESS = TelegramPress("", "", "press:1", CHAT, 4711, MESSAGE)
 
 
 class Platform:
@@ -35,7 +37,7 @@ class Platform:
 
     def __init__(self) -> None:
         self.edits: list[dict[str, Any]] = []
-        self.fails: list[TelegramError] = []
+        self.fails: list[PlatformError] = []
         self.hold: asyncio.Event | None = None
         self.tried = 0
 
@@ -57,18 +59,24 @@ class Platform:
 class Rig:
     """One task, its card in a chat, and what follows it."""
 
-    def __init__(self, house: Household) -> None:
+    def __init__(self, house: VirtualDaemon) -> None:
         self.house = house
+        self.roles: dict[str, PersonRole | None] = {}
         self.platform = Platform()
         self.agent_id = house.roster.entry("ann").agent_id
-        self.following = Following(
-            agent_id=self.agent_id,
-            database=house.db,
-            commands=house.daemon.inbox._commands,
-            clock=house.clock,
-            entropy=house.entropy,
-            spec=lambda: house.unit("ann").spec,
-            sender=self.platform,  # type: ignore[arg-type]  # it sends one method alone
+        deps = PressDepsTwin(
+            self.agent_id,
+            house.db,
+            house.daemon.mailbox,
+            house.daemon.inbox._commands,
+            house.clock,
+            house.entropy,
+            lambda: house.unit("ann").spec,
+        )
+        self.following = LiveCards(
+            deps,  # type: ignore[arg-type]  # a twin of what is used
+            self.platform,  # type: ignore[arg-type]  # it sends one method alone
+            role_now=lambda subject: self.roles.get(subject, PersonRole.MANAGER),
         )
         self.hub = house.daemon.api._deps.tasks
         self.task_id = ""
@@ -183,12 +191,12 @@ async def test_a_keyboard_stays_while_it_stands_for_the_same(household: Open) ->
 
 async def test_what_finds_no_room_is_edited_later_and_in_the_end_let_go(household: Open) -> None:
     async with following(household) as rig:
-        rig.platform.fails = [Dropped("no room")] * 3
+        rig.platform.fails = [LowPriorityDropped("no room")] * 3
         await rig.progress(10)
         await rig.settled(10 * PAUSE_S)
         assert "10 %" in rig.platform.texts[-1]
         assert await rig.is_followed()
-        rig.platform.fails = [Dropped("no room")] * 1000
+        rig.platform.fails = [LowPriorityDropped("no room")] * 1000
         tried = rig.platform.tried
         await rig.progress(20)
         await rig.settled(100 * PAUSE_S)
@@ -209,7 +217,7 @@ async def test_a_card_that_can_not_be_shown_is_let_go(household: Open, how: str)
     async with following(household) as rig:
         assert rig.hub is not None
         if how == "refused":
-            rig.platform.fails = [Refused(400, "message to edit not found")]
+            rig.platform.fails = [RequestRefused(400, "message to edit not found")]
             await rig.progress(10)
         else:
             await rig.hub.delete(rig.task_id, caller=EVE)
@@ -258,3 +266,12 @@ async def test_a_press_takes_back_an_edit_that_waits_its_turn(household: Open) -
         await rig.settled()
         assert rig.platform.tried > tried
         assert "10 %" in rig.platform.texts[-1]
+
+
+async def test_a_card_is_followed_no_more_for_somebody_who_was_removed(household: Open) -> None:
+    async with following(household) as rig:
+        rig.roles[EVE.subject] = None
+        await rig.progress(40)
+        await rig.settled()
+        assert not any("40 %" in text for text in rig.platform.texts)
+        assert not await rig.is_followed()

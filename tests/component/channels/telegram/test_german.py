@@ -10,18 +10,18 @@ import pytest
 from agentsup.channels.telegram.live_answer import LATE_S
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM, PersonRole
-from tests.component.channels.telegram.menu_rig import MenuRig, menu_rig
-from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
+from tests.component.channels.telegram.menu_rig import TelegramMenuFixture, menu_rig
+from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
 
 
 @pytest.fixture
-async def menus(tmp_path: Path) -> AsyncIterator[MenuRig]:
+async def menus(tmp_path: Path) -> AsyncIterator[TelegramMenuFixture]:
     async with menu_rig(tmp_path) as rig:
         yield rig
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     """The rig, whose chat is that of Uli."""
     async with rigged(tmp_path) as rig:
         rig.ann = await rig.people.user("Uli", language_code="de")
@@ -30,7 +30,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         yield rig
 
 
-async def test_menus_speak_german_from_page_to_page(menus: MenuRig) -> None:
+async def test_menus_speak_german_from_page_to_page(menus: TelegramMenuFixture) -> None:
     uli = await menus.person("Uli", PersonRole.OPERATOR, language="de")
     chat = await menus.people.private(uli, menus.bot.bot_id)
     await menus.command(uli, "/agents")
@@ -46,7 +46,7 @@ async def test_menus_speak_german_from_page_to_page(menus: MenuRig) -> None:
     await menus.press(chat, "Ja: Stoppen", uli)
     await menus.until_text(chat, "bob: gestoppt, und das bleibt so")
     await menus.press(chat, "‹ bob", uli)
-    await menus.until_text(chat, "– bob - gestoppt (von einem Operator)")
+    await menus.until_text(chat, "– bob - gestoppt (von einem Betreiber)")
     await menus.until_labels(chat, [["Starten"], ["‹ Agenten", "↻"]])
     assert menus.house.calls == ["stop bob"]
 
@@ -56,8 +56,8 @@ async def test_menus_speak_german_from_page_to_page(menus: MenuRig) -> None:
     [
         ("/model", "main nutzt das voreingestellte Modell", [["Wie in der Datei"]]),
         ("/sessions", "Es gibt noch keine Sitzung.", []),
-        ("/dead", "Keine Nachricht ist endgültig gescheitert.", []),
-        ("/new Plan", "Eine neue Sitzung hat begonnen.", []),
+        ("/dead", "Keine Nachricht ist fehlgeschlagen.", []),
+        ("/new Plan", "Neuer Chat begonnen.", []),
         ("/stop", "In diesem Chat lief oder wartete nichts.", []),
         ("/nonsense", "den Befehl /nonsense gibt es nicht.", []),
         ("/agent_stop", "sag, welcher Agent: /agent_stop NAME", []),
@@ -65,7 +65,7 @@ async def test_menus_speak_german_from_page_to_page(menus: MenuRig) -> None:
     ],
 )
 async def test_replies_are_german(
-    menus: MenuRig, command: str, told: str, labels: list[list[str]]
+    menus: TelegramMenuFixture, command: str, told: str, labels: list[list[str]]
 ) -> None:
     uli = await menus.person("Uli", PersonRole.OPERATOR, language="de")
     chat = await menus.people.private(uli, menus.bot.bot_id)
@@ -73,7 +73,7 @@ async def test_replies_are_german(
     assert menus.labels(await menus.last(chat)) == labels
 
 
-async def test_sessions_and_their_ways_on(menus: MenuRig) -> None:
+async def test_sessions_and_their_ways_on(menus: TelegramMenuFixture) -> None:
     uli = await menus.person("Uli", PersonRole.OPERATOR, language="de")
     chat = await menus.people.private(uli, menus.bot.bot_id)
     await menus.command(uli, "/new Plan")
@@ -84,7 +84,7 @@ async def test_sessions_and_their_ways_on(menus: MenuRig) -> None:
     await menus.until_labels(chat, [["‹ Sitzungen"]])
 
 
-async def test_a_repeat_says_so(rig: Rig) -> None:
+async def test_a_repeat_says_so(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.fault("cut_after", method="sendMessage", count=1)
     await rig.people.say(rig.chat, "hallo")
@@ -98,7 +98,7 @@ async def test_a_repeat_says_so(rig: Rig) -> None:
     await rig.people.wait_text(rig.chat, "↻ Vielleicht zum zweiten Mal:\n\necho: hallo")
 
 
-async def test_an_answer_of_nothing_says_so(rig: Rig) -> None:
+async def test_an_answer_of_nothing_says_so(rig: TelegramFixture) -> None:
     rig.agent.answer = lambda _: " \n "
     await rig.start()
     await rig.people.say(rig.chat, "hallo")
@@ -107,7 +107,7 @@ async def test_an_answer_of_nothing_says_so(rig: Rig) -> None:
     )
 
 
-async def test_a_stopped_stream_says_so(rig: Rig) -> None:
+async def test_a_stopped_stream_says_so(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     chat = await rig.people.group("Haus", [rig.ann, rig.bot.bot_id], administrators=[rig.ann])
     rig.allow(groups=(int(chat),))
@@ -125,7 +125,7 @@ async def test_a_stopped_stream_says_so(rig: Rig) -> None:
     await rig.people.wait_text(chat, "Es war einmal\n\n⏹ gestoppt", timeout_s=10 + LATE_S)
 
 
-async def _leased(rig: Rig) -> str:
+async def _leased(rig: TelegramFixture) -> str:
     """The message that is worked on, once there is one."""
     while True:
         changed = await rig.rows("SELECT message_id FROM messages WHERE state = 'leased'")
@@ -134,19 +134,19 @@ async def _leased(rig: Rig) -> str:
         await rig.clock.sleep(0.01)  # no topic tells of it
 
 
-async def test_a_command_cut_off_by_a_restart_is_told(rig: Rig) -> None:
+async def test_a_command_cut_off_by_a_restart_is_told(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.say(rig.chat, "/ping x")
     await rig.people.wait_text(rig.chat, "pong x")
     await rig.stop()
     await rig.database.write(
-        lambda tx: tx.execute("UPDATE updates SET state = 'received', begun = 1") and None
+        lambda tx: tx.execute("UPDATE received SET state = 'received', begun = 1") and None
     )
     await rig.start()
     await rig.people.wait_text(rig.chat, "Ich wurde neu gestartet, während /ping lief")
 
 
-async def test_a_stop_is_told_in_german(rig: Rig) -> None:
+async def test_a_stop_is_told_in_german(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     await rig.people.say(rig.chat, "hallo")

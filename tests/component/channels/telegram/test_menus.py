@@ -1,5 +1,7 @@
 """Questions and menus over the Bot API: the person presses, the strict fake is in between."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,35 +9,44 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.telegram.menus import Press
+from agentsup.channels.telegram.screen import TelegramPress
+from agentsup.mailbox.messages import sessions
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
-from agentsup.store.database import Tx
-from tests.component.channels.telegram.menu_rig import MenuRig, menu_rig
+from agentsup.store.transaction import Tx
+from tests.component.channels.telegram.menu_rig import TelegramMenuFixture, menu_rig
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramMenuFixture]:
     async with menu_rig(tmp_path) as rig:
         yield rig
 
 
 @pytest_asyncio.fixture
-async def ann(rig: MenuRig) -> int:
+async def ann(rig: TelegramMenuFixture) -> int:
     return await rig.person("Ann")
 
 
 @pytest_asyncio.fixture
-async def chat(rig: MenuRig, ann: int) -> str:
+async def chat(rig: TelegramMenuFixture, ann: int) -> str:
     return await rig.people.private(ann, rig.bot.bot_id)
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
-async def test_a_press_answers_and_the_message_shows_it(rig: MenuRig, ann: int, chat: str) -> None:
+async def begin_session(rig: TelegramMenuFixture, key: str) -> None:
+    mail = rig.mail
+    at, entropy = mail.clock.now_ms(), mail.entropy
+    await mail.db.write(lambda tx: sessions.new_tx(tx, "agt_main", key, at=at, entropy=entropy))
+
+
+async def test_a_press_answers_and_the_message_shows_it(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     question = await rig.ask(str(ann), "Which *one*?", timeout_s=3600.0)
     shown = await rig.last(chat)
     assert rig.labels(shown) == [["red", "blue"]]
@@ -58,7 +69,9 @@ async def test_a_press_answers_and_the_message_shows_it(rig: MenuRig, ann: int, 
     )
 
 
-async def test_a_second_press_changes_nothing_and_says_who_was_first(rig: MenuRig) -> None:
+async def test_a_second_press_changes_nothing_and_says_who_was_first(
+    rig: TelegramMenuFixture,
+) -> None:
     ann, ben = await rig.person("Ann"), await rig.person("Ben")
     group = await rig.people.group("Group", [ann, ben, rig.bot.bot_id])
     question = await rig.ask(group)
@@ -74,7 +87,9 @@ async def test_a_second_press_changes_nothing_and_says_who_was_first(rig: MenuRi
     assert (await rig.question(question.question_id)).answer == "blue"
 
 
-async def test_a_press_after_the_deadline_is_told_so(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_a_press_after_the_deadline_is_told_so(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     question = await rig.ask(str(ann), timeout_s=60.0)
     rig.mail.later(61)
     told = await rig.press(chat, "red", ann)
@@ -87,7 +102,7 @@ async def test_a_press_after_the_deadline_is_told_so(rig: MenuRig, ann: int, cha
 
 
 async def test_a_press_that_is_late_by_a_clock_that_may_be_set_can_be_repeated(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann), timeout_s=60.0)
     rig.mail.clock.jump_ms(3_600_000)  # the machine comes up with its clock an hour ahead
@@ -102,7 +117,7 @@ async def test_a_press_that_is_late_by_a_clock_that_may_be_set_can_be_repeated(
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
 
 
-async def test_strangers_and_viewers_answer_nothing(rig: MenuRig, ann: int) -> None:
+async def test_strangers_and_viewers_answer_nothing(rig: TelegramMenuFixture, ann: int) -> None:
     eve = await rig.person("Eve", None)
     vic = await rig.person("Vic", PersonRole.VIEWER)
     group = await rig.people.group("Group", [ann, eve, vic, rig.bot.bot_id])
@@ -114,7 +129,7 @@ async def test_strangers_and_viewers_answer_nothing(rig: MenuRig, ann: int) -> N
 
 
 async def test_a_button_from_another_chat_answers_nothing(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     ben = await rig.person("Ben")
     await rig.people.private(ben, rig.bot.bot_id)
@@ -131,7 +146,7 @@ async def test_a_button_from_another_chat_answers_nothing(
     "data", ["q:q_nothing:0", "q:", "b:nothing", "nonsense", "again:x", "q:{}:7"]
 )
 async def test_a_press_that_means_nothing_is_answered_all_the_same(
-    rig: MenuRig, ann: int, chat: str, data: str
+    rig: TelegramMenuFixture, ann: int, chat: str, data: str
 ) -> None:
     question = await rig.ask(str(ann))
     message = (await rig.last(chat))["message_id"]
@@ -141,7 +156,9 @@ async def test_a_press_that_means_nothing_is_answered_all_the_same(
     assert (await rig.question(question.question_id)).state is QuestionState.OPEN
 
 
-async def test_a_button_of_an_earlier_run_works(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_a_button_of_an_earlier_run_works(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     question = await rig.ask(str(ann))
     await rig.restart()
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
@@ -149,7 +166,9 @@ async def test_a_button_of_an_earlier_run_works(rig: MenuRig, ann: int, chat: st
     assert (await rig.question(question.question_id)).answer == "red"
 
 
-async def test_a_press_handled_twice_answers_once(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_a_press_handled_twice_answers_once(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     rig.repeat = True
     question = await rig.ask(str(ann))
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
@@ -160,7 +179,7 @@ async def test_a_press_handled_twice_answers_once(rig: MenuRig, ann: int, chat: 
 
 
 async def test_an_answer_from_elsewhere_takes_the_keyboard_away(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
     await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
@@ -168,7 +187,7 @@ async def test_an_answer_from_elsewhere_takes_the_keyboard_away(
 
 
 async def test_a_question_whose_work_was_stopped_is_withdrawn(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
     await rig.mail.mailbox.stop("agent:agt_main", OPERATOR)
@@ -177,7 +196,7 @@ async def test_a_question_whose_work_was_stopped_is_withdrawn(
 
 
 async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
     await rig.stop()
@@ -193,7 +212,7 @@ async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
 
 
 async def test_trouble_of_the_platform_delays_how_it_is_shown(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     await rig.ask(str(ann))
     await rig.people.fault("server_error", method="editMessageText", count=2, status=502)
@@ -202,7 +221,7 @@ async def test_trouble_of_the_platform_delays_how_it_is_shown(
 
 
 async def test_a_typed_option_answers_the_only_open_question(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
     await rig.people.say(chat, "hello")
@@ -213,7 +232,7 @@ async def test_a_typed_option_answers_the_only_open_question(
 
 
 async def test_a_typed_answer_handled_twice_is_no_new_text(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     rig.repeat = True
     await rig.ask(str(ann))
@@ -222,12 +241,14 @@ async def test_a_typed_answer_handled_twice_is_no_new_text(
     assert rig.heard == []
 
 
-async def test_with_two_questions_open_a_text_needs_a_reply(rig: MenuRig, ann: int) -> None:
+async def test_with_two_questions_open_a_text_needs_a_reply(
+    rig: TelegramMenuFixture, ann: int
+) -> None:
     ben = await rig.person("Ben")
     group = await rig.people.group("Group", [ann, ben, rig.bot.bot_id], forum=True)
     first = await rig.ask(group, "One?")
     one = (await rig.last(group))["message_id"]
-    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{group}")
+    await begin_session(rig, f"chat:telegram:{group}")
     second = await rig.ask(group, "Two?")
     await rig.people.say(group, "red", user=ann)
     await rig.people.say(group, "green", user=ben, reply_to=one)
@@ -240,7 +261,7 @@ async def test_with_two_questions_open_a_text_needs_a_reply(rig: MenuRig, ann: i
 
 
 async def test_the_next_text_of_a_private_chat_answers_a_free_question(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     rig.repeat = True  # each update is handled twice, as after a crash
     question = await rig.ask(str(ann), "Your *name*?", options=())
@@ -255,7 +276,9 @@ async def test_the_next_text_of_a_private_chat_answers_a_free_question(
     assert "/say TEXT" in told
 
 
-async def test_in_a_group_a_free_question_is_answered_by_a_reply(rig: MenuRig, ann: int) -> None:
+async def test_in_a_group_a_free_question_is_answered_by_a_reply(
+    rig: TelegramMenuFixture, ann: int
+) -> None:
     group = await rig.people.group("Group", [ann, rig.bot.bot_id])
     question = await rig.ask(group, "Your *name*?", options=())
     shown = await rig.last(group)
@@ -269,7 +292,7 @@ async def test_in_a_group_a_free_question_is_answered_by_a_reply(rig: MenuRig, a
     assert (await rig.question(question.question_id)).answer == "Ann it is"
 
 
-async def test_a_clear_reaction_answers(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_a_clear_reaction_answers(rig: TelegramMenuFixture, ann: int, chat: str) -> None:
     question = await rig.ask(str(ann), "May I?", options=("yes", "no"))
     message = (await rig.last(chat))["message_id"]
     await rig.people.react(chat, message, "🔥")
@@ -277,7 +300,7 @@ async def test_a_clear_reaction_answers(rig: MenuRig, ann: int, chat: str) -> No
     assert (await rig.question(question.question_id)).answer == "yes"
 
 
-async def test_a_reaction_in_a_topic_answers(rig: MenuRig, ann: int) -> None:
+async def test_a_reaction_in_a_topic_answers(rig: TelegramMenuFixture, ann: int) -> None:
     group = await rig.people.group(
         "Forum", [ann, rig.bot.bot_id], supergroup=True, forum=True, administrators=[rig.bot.bot_id]
     )
@@ -289,7 +312,7 @@ async def test_a_reaction_in_a_topic_answers(rig: MenuRig, ann: int) -> None:
     assert (await rig.question(question.question_id)).answer == "no"
 
 
-async def test_words_are_in_the_person_s_language(rig: MenuRig) -> None:
+async def test_words_are_in_the_person_s_language(rig: TelegramMenuFixture) -> None:
     uli = await rig.person("Uli", language="de")
     chat = await rig.people.private(uli, rig.bot.bot_id)
     await rig.ask(str(uli))
@@ -303,7 +326,9 @@ def _run(tx: Tx, sql: str) -> None:
 # -- notes -----------------------------------------------------------------------------------------
 
 
-async def test_show_again_shows_once_more_and_once_only(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_show_again_shows_once_more_and_once_only(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     number = await rig.put_part(str(ann), "answer", {"text": "the answer"})
     await rig.mail.db.write(lambda tx: _run(tx, "UPDATE outbox SET state = 'unknown'"))
     note_body = {"text": "It may not have reached you.", "again": number}
@@ -324,7 +349,9 @@ async def test_show_again_shows_once_more_and_once_only(rig: MenuRig, ann: int, 
     assert (await rig.people.texts(chat)).count("the answer") == 1
 
 
-async def test_cancel_takes_a_waiting_message_back(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_cancel_takes_a_waiting_message_back(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     await rig.park(str(ann))
     to = DeliverTo("chat", agent_id="agt_main", channel="telegram", conversation=str(ann))
     waits = await rig.mail.put(
@@ -348,7 +375,7 @@ async def test_cancel_takes_a_waiting_message_back(rig: MenuRig, ann: int, chat:
 # -- menus -----------------------------------------------------------------------------------------
 
 
-async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: MenuRig) -> None:
+async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     await rig.command(ola, "/agents")
@@ -378,7 +405,7 @@ async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: MenuRig) ->
     assert len(await rig.people.texts(chat)) == 1
 
 
-async def test_who_is_no_operator_looks_only(rig: MenuRig, ann: int) -> None:
+async def test_who_is_no_operator_looks_only(rig: TelegramMenuFixture, ann: int) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     group = await rig.people.group("Group", [ann, ola, rig.bot.bot_id])
     await rig.command(ola, "/agents bob", group)
@@ -390,7 +417,7 @@ async def test_who_is_no_operator_looks_only(rig: MenuRig, ann: int) -> None:
     assert rig.house.calls == []
 
 
-async def test_a_double_press_acts_once(rig: MenuRig) -> None:
+async def test_a_double_press_acts_once(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.states["bob"] = "stopped"
@@ -408,7 +435,9 @@ async def test_a_double_press_acts_once(rig: MenuRig) -> None:
     assert sorted(text[:16] for text in told) == ["", "Ola pressed this"]
 
 
-async def test_a_press_found_again_after_a_crash_does_nothing_twice(rig: MenuRig) -> None:
+async def test_a_press_found_again_after_a_crash_does_nothing_twice(
+    rig: TelegramMenuFixture,
+) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.states["bob"] = "stopped"
@@ -419,7 +448,7 @@ async def test_a_press_found_again_after_a_crash_does_nothing_twice(rig: MenuRig
     assert rig.house.calls == ["start bob"]
 
 
-async def test_a_confirmed_press_found_again_shows_how_things_are(rig: MenuRig) -> None:
+async def test_a_confirmed_press_found_again_shows_how_things_are(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     await rig.command(ola, "/agents bob")
@@ -431,7 +460,7 @@ async def test_a_confirmed_press_found_again_shows_how_things_are(rig: MenuRig) 
     assert rig.house.calls == ["stop bob"]
 
 
-async def test_a_slow_command_does_not_leave_the_button_turning(rig: MenuRig) -> None:
+async def test_a_slow_command_does_not_leave_the_button_turning(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.states["bob"] = "stopped"
@@ -443,7 +472,7 @@ async def test_a_slow_command_does_not_leave_the_button_turning(rig: MenuRig) ->
     await rig.until_text(chat, "bob is running.")
 
 
-async def test_a_refused_command_is_told_and_can_be_pressed_again(rig: MenuRig) -> None:
+async def test_a_refused_command_is_told_and_can_be_pressed_again(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.states["bob"] = "stopped"
@@ -456,7 +485,7 @@ async def test_a_refused_command_is_told_and_can_be_pressed_again(rig: MenuRig) 
     await rig.until_text(chat, "bob is running.")
 
 
-async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: MenuRig) -> None:
+async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     await rig.command(ola, "/agents bob")
@@ -474,7 +503,9 @@ async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: MenuRig) ->
     await rig.until_text(chat, "7 to 10 of 10")
 
 
-async def test_sessions_are_switched_by_a_press(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_sessions_are_switched_by_a_press(
+    rig: TelegramMenuFixture, ann: int, chat: str
+) -> None:
     await rig.command(ann, "/new Plans")
     await rig.command(ann, "/new Ideas")
     await rig.command(ann, "/sessions")
@@ -485,7 +516,7 @@ async def test_sessions_are_switched_by_a_press(rig: MenuRig, ann: int, chat: st
     await rig.until_labels(chat, [["Ideas"], ["▸ Plans"], ["+ New"]])
 
 
-async def test_the_model_is_chosen_by_a_press(rig: MenuRig) -> None:
+async def test_the_model_is_chosen_by_a_press(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.model = "small-1"
@@ -496,7 +527,7 @@ async def test_the_model_is_chosen_by_a_press(rig: MenuRig) -> None:
     assert rig.house.calls == ["model None", "model_tier None"]
 
 
-async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
+async def test_dead_letters_are_dropped_after_a_question(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
     accepted = await rig.mail.put("a bad one", "agt_main")
@@ -508,13 +539,13 @@ async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
     assert await rig.mail.state_of(accepted.message_id) == "dead"
     await rig.command(ola, "/dead")
     await rig.press(chat, "1. a bad one", ola)
-    await rig.until_labels(chat, [["Requeue", "Replay", "Drop"], ["‹ Dead letters"]])
+    await rig.until_labels(chat, [["Requeue", "Replay", "Drop"], ["‹ Failed messages"]])
     await rig.press(chat, "Drop", ola)
     await rig.until_text(chat, "for good?")
     await rig.press(chat, "Yes: Drop", ola)
     await rig.until_text(chat, "was dropped")
-    await rig.press(chat, "‹ Dead letters", ola)
-    await rig.until_text(chat, "There are no dead letters.", has_keyboard=True)
+    await rig.press(chat, "‹ Failed messages", ola)
+    await rig.until_text(chat, "There are no failed messages.", has_keyboard=True)
     assert await rig.mail.state_of(accepted.message_id) == "cancelled"
 
 
@@ -522,7 +553,7 @@ async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
 
 
 async def test_a_question_that_was_shown_twice_ends_in_both_messages(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
     ((body,),) = await rig.mail.sql("SELECT body FROM outbox WHERE kind = 'question'")
@@ -539,13 +570,13 @@ async def test_a_question_that_was_shown_twice_ends_in_both_messages(
 
 
 async def test_an_end_for_which_there_is_no_room_takes_the_keyboard_only(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann), "x" * 4090)
     await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
     shown = await rig.until_text(chat, "x" * 4090, has_keyboard=False)
     assert shown["text"] == "x" * 4090
-    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{ann}")
+    await begin_session(rig, f"chat:telegram:{ann}")
     other = await rig.ask(str(ann), "y" * 4090)
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
     await rig.until_text(chat, "y" * 4090, has_keyboard=False)
@@ -553,7 +584,7 @@ async def test_an_end_for_which_there_is_no_room_takes_the_keyboard_only(
 
 
 async def test_an_end_that_can_t_be_put_into_the_message_is_said_below(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann), "Your name?", options=(), timeout_s=60.0)
     await rig.people.fault(
@@ -573,12 +604,12 @@ async def test_an_end_that_can_t_be_put_into_the_message_is_said_below(
 
 
 async def test_a_message_that_was_deleted_troubles_nobody(
-    rig: MenuRig, ann: int, chat: str
+    rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     first = await rig.ask(str(ann), "One?")
     await rig.people.delete(chat, (await rig.last(chat))["message_id"])
     await rig.mail.mailbox.answer(first.question_id, "red", OPERATOR)
-    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{ann}")
+    await begin_session(rig, f"chat:telegram:{ann}")
     second = await rig.ask(str(ann), "Two?")
     await rig.mail.mailbox.answer(second.question_id, "blue", OPERATOR)
     await rig.until_text(chat, "operator: blue", has_keyboard=False)
@@ -589,11 +620,13 @@ async def test_a_message_that_was_deleted_troubles_nobody(
 
 
 async def test_a_press_waits_for_a_store_that_can_t_be_used(
-    rig: MenuRig, ann: int, chat: str, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramMenuFixture, ann: int, chat: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = await rig.ask(str(ann))
     message = (await rig.last(chat))["message_id"]
-    press = Press("none", f"q:{question.question_id}:0", "update:1:1", str(ann), ann, message)
+    press = TelegramPress(
+        "none", f"q:{question.question_id}:0", "update:1:1", str(ann), ann, message
+    )
 
     async def refuse(*args: object, **fields: object) -> None:
         raise StoreUnavailable("the disk is full")

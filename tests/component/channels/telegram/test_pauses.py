@@ -4,13 +4,15 @@ What was refused keeps its time in the outbox; nothing else about pauses outlive
 a pause runs the server goes on refusing, so every call that comes too early is counted.
 """
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agentsup.kit.tasks import stop_task
-from tests.component.channels.telegram.bench import FAST, Bench, benched
+from tests.component.channels.telegram.bench import FAST, StreamFixture, benched
 
 KILLS = 6
 PAUSE_S = 3
@@ -19,8 +21,8 @@ PAUSE_S = 3
 class Lives:
     """One process after the other, each killed."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, context: StreamFixture) -> None:
+        self.bench = context
         self._relay: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

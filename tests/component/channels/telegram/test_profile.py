@@ -1,63 +1,57 @@
 """The bot's menu of commands: set in every language, and only when it has changed."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from agentsup.catalogue import load
-from agentsup.channels.telegram.errors import TokenRefused
-from agentsup.channels.telegram.profile import publish_profile
-from tests.component.channels.telegram.menu_rig import MAIN_ID, MenuRig, menu_rig
+from agentsup.channels.core.errors import TokenRefused
+from agentsup.channels.telegram.profile import calls_of, publish_profile
+from tests.component.channels.telegram.menu_rig import MAIN_ID, TelegramMenuFixture, menu_rig
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramMenuFixture]:
     async with menu_rig(tmp_path) as rig:
         yield rig
 
 
-async def publish(rig: MenuRig, **changed: Any) -> bool:
-    fields: dict[str, Any] = {
-        "commands": rig.life.commands,
-        "agent_id": MAIN_ID,
-        "bot_id": str(rig.bot.bot_id),
-        "server": rig.fake.url,
-        **changed,
-    }
-    return await publish_profile(
-        rig.life.client,
-        database=rig.mail.db,
-        clock=rig.mail.clock,
-        catalogue=load(),
-        **fields,
-    )
+async def publish(
+    rig: TelegramMenuFixture, *, agent_id: str = MAIN_ID, description: str = "", server: str = ""
+) -> bool:
+    deps: Any = SimpleNamespace(database=rig.mail.db, clock=rig.mail.clock)
+    calls = calls_of(rig.life.commands, load(), agent_id, description)
+    return await publish_profile(deps, rig.life.client, calls, server=server or rig.fake.url)
 
 
-async def commands_of(rig: MenuRig, language: str = "") -> dict[str, str]:
+async def commands_of(rig: TelegramMenuFixture, language: str = "") -> dict[str, str]:
     fields = {"language_code": language} if language else {}
     answer = await rig.people.call(rig.bot.token, "getMyCommands", **fields)
     return {each["command"]: each["description"] for each in answer["result"]}
 
 
-async def calls(rig: MenuRig) -> int:
+async def calls(rig: TelegramMenuFixture) -> int:
     counted = (await rig.people.report())["calls"]
     return sum(n for method, n in counted.items() if method.startswith("setMy"))
 
 
-async def test_people_see_the_commands_in_their_language(rig: MenuRig) -> None:
+async def test_people_see_the_commands_in_their_language(rig: TelegramMenuFixture) -> None:
     assert await publish(rig)
     english, german = await commands_of(rig), await commands_of(rig, "de")
     assert english["stop"] == "end the running turn and drop what waits in this chat"
-    assert german["help"] == "diese Liste"
+    assert german["help"] == "welche Befehle es gibt"
     assert english.keys() == german.keys()
     assert "agent_stop" in english
     assert "again" not in english
 
 
-async def test_only_main_offers_the_commands_of_main(rig: MenuRig) -> None:
+async def test_only_main_offers_the_commands_of_main(rig: TelegramMenuFixture) -> None:
     await publish(rig, agent_id="agt_bob")
     offered = await commands_of(rig)
     assert "stop_all" in offered
@@ -65,7 +59,7 @@ async def test_only_main_offers_the_commands_of_main(rig: MenuRig) -> None:
     assert "agent_stop" not in offered
 
 
-async def test_it_is_set_when_it_changes_and_not_otherwise(rig: MenuRig) -> None:
+async def test_it_is_set_when_it_changes_and_not_otherwise(rig: TelegramMenuFixture) -> None:
     assert await publish(rig)
     once = await calls(rig)
     assert not await publish(rig)
@@ -79,7 +73,7 @@ async def test_it_is_set_when_it_changes_and_not_otherwise(rig: MenuRig) -> None
     assert not await publish(rig, **changed)
 
 
-async def test_a_description_is_shown_and_none_is_left_alone(rig: MenuRig) -> None:
+async def test_a_description_is_shown_and_none_is_left_alone(rig: TelegramMenuFixture) -> None:
     await publish(rig)
     await rig.people.call(rig.bot.token, "setMyDescription", description="by hand")
     await publish(rig, agent_id="agt_bob")
@@ -92,13 +86,13 @@ async def test_a_description_is_shown_and_none_is_left_alone(rig: MenuRig) -> No
     assert len(answer["result"]["short_description"]) == 120
 
 
-async def test_trouble_leaves_it_to_the_next_start(rig: MenuRig) -> None:
+async def test_trouble_leaves_it_to_the_next_start(rig: TelegramMenuFixture) -> None:
     await rig.people.fault("flood", method="setMyCommands", count=1, retry_after=30)
     assert not await publish(rig)
     assert await publish(rig)
 
 
-async def test_a_refused_token_is_told(rig: MenuRig) -> None:
+async def test_a_refused_token_is_told(rig: TelegramMenuFixture) -> None:
     await rig.people.revoke(rig.bot.bot_id)
     with pytest.raises(TokenRefused):
         await publish(rig)

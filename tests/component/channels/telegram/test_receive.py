@@ -12,34 +12,33 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels import desk, poison
-from agentsup.channels.report import ChannelState
-from agentsup.channels.telegram import updates
-from agentsup.channels.telegram.errors import TokenRefused
-from agentsup.channels.telegram.live_answer import LiveAnswer
-from agentsup.channels.telegram.saying import Saying
+from agentsup.channels.core.errors import TokenRefused
+from agentsup.channels.core.receiving import context, quarantine
+from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.handler import MessageHandler
+from agentsup.channels.core.report import ChannelState
 from agentsup.channels.telegram.stream import Streams
 from agentsup.kit import faults
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
+from agentsup.store.database import Database
 from agentsup.store.retention import prune
-from tests.component.channels.telegram.rig import TOKEN, Rig, rigged
+from tests.component.channels.telegram.rig import TOKEN, TelegramFixture, rigged
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         yield rig
 
 
-async def test_a_text_is_answered(rig: Rig) -> None:
+async def test_a_text_is_answered(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.say(rig.chat, "hello")
     await rig.people.wait_text(rig.chat, "echo: hello")
-    assert rig.reports[-1].bot_name == "bob_bot"
     assert await rig.people.violations() == []
 
 
-async def test_texts_sent_while_down_are_answered_in_order(rig: Rig) -> None:
+async def test_texts_sent_while_down_are_answered_in_order(rig: TelegramFixture) -> None:
     for number in range(5):
         await rig.people.say(rig.chat, f"text {number}")
     await rig.start()
@@ -48,7 +47,7 @@ async def test_texts_sent_while_down_are_answered_in_order(rig: Rig) -> None:
 
 
 async def test_what_a_life_left_is_handled_by_the_next_and_once(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The life ends after the commit and before anything is handled."""
     await rig.start()
@@ -74,7 +73,7 @@ async def test_what_a_life_left_is_handled_by_the_next_and_once(
 
 
 async def test_nothing_is_confirmed_before_it_is_committed(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A life that ends before the commit has confirmed nothing: the server still has it."""
     await rig.start()
@@ -97,13 +96,13 @@ async def test_nothing_is_confirmed_before_it_is_committed(
     assert rig.agent.texts == ["not yet"]
 
 
-async def test_an_update_handled_but_not_marked_has_no_second_effect(rig: Rig) -> None:
+async def test_an_update_handled_but_not_marked_has_no_second_effect(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.say(rig.chat, "only once")
     await rig.people.wait_text(rig.chat, "echo: only once")
     await rig.stop()
     await rig.database.write(
-        lambda tx: tx.execute("UPDATE updates SET state = 'received', message_id = ''")
+        lambda tx: tx.execute("UPDATE received SET state = 'received', message_id = ''")
     )
     await rig.start()
     await rig.people.say(rig.chat, "next")
@@ -112,7 +111,7 @@ async def test_an_update_handled_but_not_marked_has_no_second_effect(rig: Rig) -
     assert await rig.states() == {"done": 2}
 
 
-async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) -> None:
+async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: TelegramFixture) -> None:
     await rig.people.inject(rig.bot.bot_id, {"message": {"message_id": "one", "chat": 5}})
     await rig.people.inject(rig.bot.bot_id, {"callback_query": {"from": {"id": 1}}})
     await rig.people.inject(rig.bot.bot_id, {"a_kind_of_the_future": {"x": 1}})
@@ -128,18 +127,21 @@ async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) 
 
 def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine lacks memory, and then a descriptor, when a text is handled."""
-    real, short = Saying.handle, [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
+    real, short = (
+        MessageHandler.handle,
+        [OSError(errno.EMFILE, "Too many open files"), MemoryError()],
+    )
 
     async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
         if short:
             raise RuntimeError("a library's") from short.pop()
         await real(self, item, event, principal, lane)
 
-    monkeypatch.setattr(Saying, "handle", handle)
+    monkeypatch.setattr(MessageHandler, "handle", handle)
 
 
 async def test_a_shortage_of_the_machine_sets_no_update_aside(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking(monkeypatch)
     await rig.people.say(rig.chat, "good")
@@ -150,11 +152,11 @@ async def test_a_shortage_of_the_machine_sets_no_update_aside(
 
 
 async def test_a_shortage_taken_for_a_fault_sets_an_update_aside(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same without what tells the two apart."""
     lacking(monkeypatch)
-    monkeypatch.setattr(desk, "is_shortage", lambda error: False)
+    monkeypatch.setattr(context, "is_shortage", lambda error: False)
     await rig.people.say(rig.chat, "good")
     await rig.start()
     await rig.people.wait_text(rig.chat, "could not be handled")
@@ -163,16 +165,16 @@ async def test_a_shortage_taken_for_a_fault_sets_an_update_aside(
 
 
 async def test_a_fault_in_here_costs_one_update_and_says_so(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Saying.handle
+    real = MessageHandler.handle
 
     async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
         if event.text == "bad":
             raise ZeroDivisionError("on purpose")
         await real(self, item, event, principal, lane)
 
-    monkeypatch.setattr(Saying, "handle", handle)
+    monkeypatch.setattr(MessageHandler, "handle", handle)
     await rig.people.say(rig.chat, "bad")
     await rig.people.say(rig.chat, "good")
     await rig.start()
@@ -182,63 +184,92 @@ async def test_a_fault_in_here_costs_one_update_and_says_so(
 
 
 async def test_what_was_set_aside_is_named_tried_again_and_dropped(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, is_broken = Saying.handle, True
+    real, is_broken = MessageHandler.handle, True
 
     async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
         if is_broken:
             raise ZeroDivisionError("on purpose")
         await real(self, item, event, principal, lane)
 
-    monkeypatch.setattr(Saying, "handle", handle)
+    monkeypatch.setattr(MessageHandler, "handle", handle)
     await rig.start()
     for text in ("one", "two"):
         await rig.people.say(rig.chat, text)
     await rig.until(lambda: rig.reports[-1].quarantined == 2)
-    two, one = await rig.database.read(lambda reader: poison.latest(reader, limit=10))
+    two, one = await rig.database.read(lambda reader: quarantine.latest(reader, limit=10))
     assert "on purpose" in one.error
     assert '"text":"one"' in one.raw
-    await rig.people.wait_text(rig.chat, f"as update {one.poison_id}")
+    await rig.people.wait_text(rig.chat, f"as update {one.update_id}")
     # Still broken: it comes back, and can be tried once more.
-    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+    await rig.database.write(lambda tx: quarantine.retry_tx(tx, one.update_id))
     async with asyncio.timeout(5):
         while (await rig.states()).get("quarantined") != 2:
             await asyncio.sleep(0.01)
     is_broken = False
-    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+    await rig.database.write(lambda tx: quarantine.retry_tx(tx, one.update_id))
     await rig.people.wait_text(rig.chat, "echo: one")
     await rig.until(lambda: rig.reports[-1].quarantined == 1)
-    await rig.database.write(lambda tx: poison.drop_tx(tx, two.poison_id))
+    await rig.database.write(lambda tx: quarantine.drop_tx(tx, two.update_id))
     await rig.until(lambda: rig.reports[-1].quarantined == 0)
     with pytest.raises(Conflict):
-        await rig.database.write(lambda tx: poison.retry_tx(tx, two.poison_id))
+        await rig.database.write(lambda tx: quarantine.retry_tx(tx, two.update_id))
     with pytest.raises(NotFound):
-        await rig.database.read(lambda reader: poison.find(reader, "telegram.99999"))
+        await rig.database.read(lambda reader: quarantine.find(reader, "telegram.99999"))
     assert rig.agent.texts == ["one"]
 
 
-async def test_what_is_to_be_tried_again_while_the_bot_is_down_is_so_at_its_start(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def quarantined(
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch, *texts: str
+) -> list[str]:
+    """Start the bot and have it fail to handle these texts; the ids of them in quarantine."""
+
     async def handle(*_: Any) -> None:
         raise ZeroDivisionError("on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Saying, "handle", handle)
+        patch.setattr(MessageHandler, "handle", handle)
         await rig.start()
-        await rig.people.say(rig.chat, "one")
-        await rig.until(lambda: rig.reports[-1].quarantined == 1)
-        await rig.stop()
-    (one,) = await rig.database.read(lambda reader: poison.latest(reader, limit=10))
-    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+        for text in texts:
+            await rig.people.say(rig.chat, text)
+        await rig.until(lambda: rig.reports[-1].quarantined == len(texts))
+    found = await rig.database.read(lambda reader: quarantine.latest(reader, limit=10))
+    return [each.update_id for each in reversed(found)]
+
+
+async def test_what_is_to_be_tried_again_as_another_is_taken_up_is_taken_up_too(
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, *others = await quarantined(rig, monkeypatch, "one", "two")
+    write = Database.write
+
+    async def committed(self: Database, fn: Any, *args: Any, name: str = "", **how: Any) -> Any:
+        done = await write(self, fn, *args, name=name, **how)
+        if name == "telegram.again" and others:
+            two = others.pop()
+            await write(self, lambda tx: quarantine.retry_tx(tx, two))
+        return done
+
+    monkeypatch.setattr(Database, "write", committed)
+    await rig.database.write(lambda tx: quarantine.retry_tx(tx, one))
+    await rig.people.wait_text(rig.chat, "echo: one")
+    await rig.people.wait_text(rig.chat, "echo: two")
+
+
+async def test_what_is_to_be_tried_again_while_the_bot_is_down_is_so_at_its_start(
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = await quarantined(rig, monkeypatch, "one")
+    await rig.stop()
+    await rig.database.write(lambda tx: quarantine.retry_tx(tx, one))
     await rig.start()
     await rig.people.wait_text(rig.chat, "echo: one")
     await rig.settled()
     assert rig.agent.texts == ["one"]
 
 
-async def test_numbers_that_begin_anew_after_a_week_of_silence(rig: Rig) -> None:
+async def test_numbers_that_begin_anew_after_a_week_of_silence(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.next_update_id(rig.bot.bot_id, 900_000_000)
     await rig.people.say(rig.chat, "before")
@@ -258,7 +289,7 @@ async def test_numbers_that_begin_anew_after_a_week_of_silence(rig: Rig) -> None
     await rig.people.wait_text(rig.chat, "echo: and on")
 
 
-async def test_a_number_that_was_used_before_is_another_message(rig: Rig) -> None:
+async def test_a_number_that_was_used_before_is_another_message(rig: TelegramFixture) -> None:
     """After the restart of the count even an equal number is new work."""
     await rig.start()
     await rig.people.next_update_id(rig.bot.bot_id, 500)
@@ -275,7 +306,7 @@ async def test_a_number_that_was_used_before_is_another_message(rig: Rig) -> Non
     assert rig.agent.texts == ["first", "second"]
 
 
-async def test_a_second_poller_is_named_and_outlived(rig: Rig) -> None:
+async def test_a_second_poller_is_named_and_outlived(rig: TelegramFixture) -> None:
     rig.limits = rig.quick(poll_s=2.0)
     await rig.start()
     other = await rig.people.call(TOKEN, "getUpdates", timeout=5)
@@ -291,7 +322,7 @@ async def test_a_second_poller_is_named_and_outlived(rig: Rig) -> None:
 
 
 async def test_lives_one_after_the_other_are_never_two_pollers(
-    rig: Rig, capsys: pytest.CaptureFixture[str]
+    rig: TelegramFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each life's first poll follows the end of the last one of the life before."""
     seen: set[ChannelState] = set()
@@ -302,10 +333,10 @@ async def test_lives_one_after_the_other_are_never_two_pollers(
         seen |= {report.state for report in rig.reports}
         await (rig.stop() if number % 2 else rig.die())
     assert ChannelState.CONFLICT not in seen
-    assert "terminated by other getUpdates" not in capsys.readouterr().out
+    assert "terminated by other getUpdates" not in caplog.text
 
 
-async def test_an_unknown_token_ends_the_life(rig: Rig) -> None:
+async def test_an_unknown_token_ends_the_life(rig: TelegramFixture) -> None:
     await rig.people.revoke(rig.bot.bot_id)
     with pytest.raises(TokenRefused):
         await rig.start()
@@ -313,7 +344,7 @@ async def test_an_unknown_token_ends_the_life(rig: Rig) -> None:
     assert "@BotFather" in rig.reports[-1].detail
 
 
-async def test_a_server_that_fails_is_waited_out(rig: Rig) -> None:
+async def test_a_server_that_fails_is_waited_out(rig: TelegramFixture) -> None:
     await rig.people.fault("server_error", method="getUpdates", count=2)
     await rig.people.fault("cut_after", method="getUpdates", count=1, skip=2)
     await rig.people.say(rig.chat, "through it")
@@ -323,7 +354,7 @@ async def test_a_server_that_fails_is_waited_out(rig: Rig) -> None:
     assert rig.agent.texts == ["through it"]
 
 
-async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: Rig) -> None:
+async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: TelegramFixture) -> None:
     rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
     await rig.start()
     fault = await rig.people.fault("server_error", method="getUpdates")
@@ -334,7 +365,7 @@ async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: Rig) -> 
     assert "hears again" in rig.told[1]
 
 
-async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: Rig) -> None:
+async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: TelegramFixture) -> None:
     """The platform says to ask again in 50 minutes, in answer to a single poll."""
     rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
     await rig.start()
@@ -347,7 +378,7 @@ async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: Rig) -> None
     assert len(rig.told) == 1
 
 
-async def test_commands_know_whether_others_read_along(rig: Rig) -> None:
+async def test_commands_know_whether_others_read_along(rig: TelegramFixture) -> None:
     group = await rig.people.group("Group", [rig.ann, rig.bot.bot_id])
     rig.allow(groups=(int(group),))
     rig.spec = replace(rig.spec, group_mention_only=False)
@@ -360,7 +391,9 @@ async def test_commands_know_whether_others_read_along(rig: Rig) -> None:
     assert rig.shared == [False, False, True, True]
 
 
-async def test_strangers_get_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_strangers_get_nothing(
+    rig: TelegramFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     eve = await rig.people.user("Eve")
     chat = await rig.people.private(eve, rig.bot.bot_id)
     for text in ("let me in", "/ping", "/start"):
@@ -376,30 +409,32 @@ async def test_strangers_get_nothing(rig: Rig, capsys: pytest.CaptureFixture[str
     assert rig.agent.texts == ["hello"]
     assert rig.ran == []
     assert not (rig.folder / "workspace" / "inbox").exists()
-    told = capsys.readouterr().out
+    told = caplog.text
     assert told.count(f"add {eve} to allowed_user_ids") == 1
     assert await rig.states() == {"skipped": 5, "done": 1}
 
 
-async def test_done_updates_are_pruned_after_two_days_and_poison_is_kept(rig: Rig) -> None:
+async def test_done_updates_are_pruned_after_two_days_and_poison_is_kept(
+    rig: TelegramFixture,
+) -> None:
     await rig.people.inject(rig.bot.bot_id, {"message": {"message_id": "one"}})
     await rig.people.say(rig.chat, "old")
     await rig.start()
     await rig.people.wait_text(rig.chat, "echo: old")
     rig.clock.offset_ms = 2 * 24 * 3600 * 1000 + 60_000
-    await prune(rig.database, updates.retention_rules(), clock=rig.clock, pause_s=0)
+    await prune(rig.database, stored.retention_rules(), clock=rig.clock, pause_s=0)
     assert await rig.states() == {"quarantined": 1}
     await rig.people.say(rig.chat, "new")
     await rig.people.wait_text(rig.chat, "more than 24 hours late")
 
 
-async def test_a_draining_bot_ends_at_once_although_it_polls(rig: Rig) -> None:
+async def test_a_draining_bot_ends_at_once_although_it_polls(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.stop()
     assert rig.reports[-1].state is ChannelState.STOPPED
 
 
-async def test_a_full_mailbox_is_an_honest_refusal(rig: Rig) -> None:
+async def test_a_full_mailbox_is_an_honest_refusal(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     object.__setattr__(rig.mailbox.limits, "queue_limit", 2)
     await rig.start()
@@ -412,7 +447,7 @@ async def test_a_full_mailbox_is_an_honest_refusal(rig: Rig) -> None:
     assert rig.agent.texts == ["text 0", "text 1"]
 
 
-async def test_many_refused_texts_are_one_word_with_their_number(rig: Rig) -> None:
+async def test_many_refused_texts_are_one_word_with_their_number(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     object.__setattr__(rig.mailbox.limits, "queue_limit", 3)
     await rig.start()
@@ -429,7 +464,7 @@ async def test_many_refused_texts_are_one_word_with_their_number(rig: Rig) -> No
     assert rig.agent.texts == ["t0", "t1", "t2"]
 
 
-async def test_what_was_refused_and_not_told_is_left_to_the_next_life(rig: Rig) -> None:
+async def test_what_was_refused_and_not_told_is_left_to_the_next_life(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     object.__setattr__(rig.mailbox.limits, "queue_limit", 1)
     await rig.start()
@@ -449,18 +484,18 @@ async def test_what_was_refused_and_not_told_is_left_to_the_next_life(rig: Rig) 
 
 
 async def test_a_store_that_fails_confirms_nothing(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The poll is made again from the old offset, and the text is answered once."""
     await rig.start()
     real, failures = rig.database.write, 0
 
-    async def write(fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def write(fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         nonlocal failures
         if name in ("telegram.keep", "mailbox.accept") and failures < 4:
             failures += 1
             raise StoreUnavailable("the disk is full", reason="full")
-        return await real(fn, name=name, **more)
+        return await real(fn, *args, name=name, **more)
 
     monkeypatch.setattr(rig.database, "write", write)
     monkeypatch.setattr(rig.clock, "sleep", lambda seconds: asyncio.sleep(min(seconds, 0.01)))
@@ -470,7 +505,7 @@ async def test_a_store_that_fails_confirms_nothing(
     assert rig.agent.texts == ["patience"]
 
 
-async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: Rig) -> None:
+async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: TelegramFixture) -> None:
     """Lives of the bot end at any instant while five people write."""
     chance = random.Random(20)
     chats = [rig.chat]
@@ -503,7 +538,9 @@ async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: Rig) 
     assert await rig.states() == {"done": 100}
 
 
-async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(rig: Rig) -> None:
+async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(
+    rig: TelegramFixture,
+) -> None:
     await rig.start()
     await asyncio.sleep(0.3)  # nothing is to happen, so there is no event to wait for
     calls = (await rig.people.report())["calls"]
@@ -515,16 +552,16 @@ async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(rig: Rig
 
 
 async def test_while_a_commit_takes_long_the_server_keeps_the_update(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.start()
     real, gate, reached = rig.database.write, asyncio.Event(), asyncio.Event()
 
-    async def write(fn: Any, *, name: str = "", **more: Any) -> Any:
+    async def write(fn: Any, *args: Any, name: str = "", **more: Any) -> Any:
         if name == "telegram.keep":
             reached.set()
             await gate.wait()
-        return await real(fn, name=name, **more)
+        return await real(fn, *args, name=name, **more)
 
     monkeypatch.setattr(rig.database, "write", write)
     await rig.people.say(rig.chat, "slow disk")
@@ -542,9 +579,9 @@ async def test_while_a_commit_takes_long_the_server_keeps_the_update(
 
 
 async def test_an_album_whose_first_picture_is_beyond_us_is_not_lost(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Saying._say
+    real = MessageHandler._say
     failed = False
 
     async def fail_once(self: Any, *args: Any) -> None:
@@ -554,7 +591,7 @@ async def test_an_album_whose_first_picture_is_beyond_us_is_not_lost(
             raise ZeroDivisionError("on purpose")
         await real(self, *args)
 
-    monkeypatch.setattr(Saying, "_say", fail_once)
+    monkeypatch.setattr(MessageHandler, "_say", fail_once)
     await rig.start()
     for number in range(3):
         await rig.people.send_file(
@@ -565,17 +602,16 @@ async def test_an_album_whose_first_picture_is_beyond_us_is_not_lost(
 
 
 async def test_a_life_that_ends_while_streams_are_looked_for_leaves_nothing_behind(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eyes may be set by then; that they end is looked at after each test."""
     looking = asyncio.Event()
 
-    async def never(streams: Streams) -> list[tuple[str, LiveAnswer]]:
+    async def never(streams: Streams) -> None:
         looking.set()
         await asyncio.Event().wait()
-        return []
 
-    monkeypatch.setattr(Streams, "_left", never)
+    monkeypatch.setattr(Streams, "_restore_signs", never)
     await rig.people.say(rig.chat, "hello")
     await rig.start()
     await looking.wait()

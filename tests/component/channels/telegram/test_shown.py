@@ -1,5 +1,7 @@
 """A call too long for messages over the Bot API: allowed once its file is there, and not before."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,11 +9,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.mailbox.pump import Work
-from agentsup.mailbox.showing import MESSAGE_CHARS
+from agentsup.mailbox.questions import asking
+from agentsup.mailbox.questions.showing import MESSAGE_CHARS
+from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.question import APPROVAL, AskedCall, Question, QuestionState
-from tests.component.channels.telegram.rig import Rig, rigged
+from tests.component.channels.telegram.rig import TelegramFixture, rigged
 
 OPTIONS = ("once", "run", "deny")
 ALL, ONCE = "Show all of it", "Once"
@@ -20,7 +23,7 @@ REFUSED = {"status": 400, "description": "Bad Request: not enough rights to send
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         await rig.start()
         yield rig
@@ -29,20 +32,22 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 class Scene:
     """A turn that waits for the approval of one call, and Ann, who may give it."""
 
-    def __init__(self, rig: Rig, call: AskedCall) -> None:
+    def __init__(self, rig: TelegramFixture, call: AskedCall) -> None:
         self.rig = rig
         self.people = rig.people
         self._call = call
         self._goes_on = rig.agent.handle
 
     async def handle(self, work: Work) -> None:
-        """Implements `Handler`: asks, and goes on as the agent does."""
+        """Implements ``Handler``: asks, and goes on as the agent does."""
         self.rig.agent.handle = self._goes_on  # type: ignore[method-assign]  # as it was
         ask = Suspended(
             b"", "May I?", OPTIONS, kind=APPROVAL, tool="exec", call=self._call, call_id="m:k:1"
         )
         rig = self.rig
-        await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, ask) and None)
+        await rig.database.write(
+            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, ask) and None
+        )
 
     async def begin(self) -> dict[str, Any]:
         """The message of the card."""
@@ -97,7 +102,7 @@ class Scene:
     ],
 )
 async def test_no_call_is_allowed_whose_file_did_not_surely_arrive(
-    rig: Rig, fault: str, facts: dict[str, Any], told: str
+    rig: TelegramFixture, fault: str, facts: dict[str, Any], told: str
 ) -> None:
     scene = Scene(rig, CUT)
     card = await scene.begin()
@@ -117,7 +122,7 @@ async def test_no_call_is_allowed_whose_file_did_not_surely_arrive(
     assert parts == [("dropped" if fault == "error" else "unknown",), ("delivered",)]
 
 
-async def test_shown_again_by_its_note_it_can_be_allowed(rig: Rig) -> None:
+async def test_shown_again_by_its_note_it_can_be_allowed(rig: TelegramFixture) -> None:
     scene = Scene(rig, CUT)
     card = await scene.begin()
     await rig.people.fault("cut_before", method="sendDocument", count=1)
@@ -128,7 +133,9 @@ async def test_shown_again_by_its_note_it_can_be_allowed(rig: Rig) -> None:
     assert await scene.press(await scene.with_answers(), ONCE) == "Answered: Once"
 
 
-async def test_words_allow_no_call_whose_card_is_in_doubt_and_its_buttons_do(rig: Rig) -> None:
+async def test_words_allow_no_call_whose_card_is_in_doubt_and_its_buttons_do(
+    rig: TelegramFixture,
+) -> None:
     """Whoever can press a button of a card that holds all of the call has it in front of them."""
     scene = Scene(rig, AskedCall("{}", "d" * 64))
     await rig.people.fault("cut_after", method="sendMessage", count=1)

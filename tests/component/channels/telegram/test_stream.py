@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram.flood import Kind
+from agentsup.channels.telegram.flood import CallKind
 from agentsup.channels.telegram.live_answer import LATE_S
 from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM
-from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
+from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
 
 QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False)
 
@@ -24,7 +24,7 @@ class Stage:
     """The rig, with turns whose text is spoken by the test. The agent's gate is closed: an answer
     comes when the test says so."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: TelegramFixture) -> None:
         self.rig = rig
         self.people = rig.people
         rig.agent.gate.clear()
@@ -93,13 +93,13 @@ class Stage:
     async def recorded(self) -> None:
         """Wait until a stream is on record."""
         async with asyncio.timeout(10):
-            while not await self.rig.rows("SELECT 1 FROM streams"):
+            while not await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.005)
 
     async def forgotten(self) -> None:
         """Wait until no stream is on record."""
         async with asyncio.timeout(10):
-            while await self.rig.rows("SELECT 1 FROM streams"):
+            while await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.01)
 
 
@@ -185,9 +185,9 @@ async def test_a_stop_takes_the_draft_away(stage: Stage) -> None:
     assert (await stage.people.view(stage.rig.chat))["drafts"] == []
 
 
-@pytest.mark.parametrize("end", [Rig.stop, Rig.die])
+@pytest.mark.parametrize("end", [TelegramFixture.stop, TelegramFixture.die])
 async def test_after_a_restart_the_answer_stands_there_alone(
-    stage: Stage, end: Callable[[Rig], Awaitable[None]]
+    stage: Stage, end: Callable[[TelegramFixture], Awaitable[None]]
 ) -> None:
     chat = await stage.group()
     await stage.rig.start()
@@ -283,7 +283,7 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
     stage.say(message_id, ", and more")
     sender = stage.sender()
     async with asyncio.timeout(10):
-        while not sender.pause_s(stage.rig.ann, Kind.EDIT):
+        while not sender.pause_s(stage.rig.ann, CallKind.EDIT):
             await asyncio.sleep(0.01)
     began = asyncio.get_running_loop().time()
     stage.finish(message_id, "the whole answer")

@@ -1,5 +1,7 @@
 """Much traffic, random answers and random trouble: whole, in order, once or in doubt."""
 
+from __future__ import annotations
+
 import os
 import random
 from collections import Counter
@@ -10,11 +12,11 @@ from typing import Any
 import pytest
 
 from agentsup.channels.telegram import deliver
-from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.flood import Rates
+from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.render import render
-from agentsup.testing.telegram import rules
-from tests.component.channels.telegram.bench import FAST, Bench, benched
+from agentsup.fakes.telegram import rules
+from tests.component.channels.telegram.bench import FAST, StreamFixture, benched
 from tests.component.channels.telegram.crowd import (
     CHATS,
     SEND_TIMEOUT_S,
@@ -25,7 +27,7 @@ from tests.component.channels.telegram.crowd import (
 from tests.component.channels.telegram.rig import rigged
 
 EACH = int(os.environ.get("AGENTSUP_TELEGRAM_EACH", "70"))
-"""Messages in each of the five chats; `make kill` sends 2,000."""
+"""Messages in each of the five chats; ``make kill`` sends 2,000."""
 SEED = int(os.environ.get("AGENTSUP_TELEGRAM_SEED") or random.SystemRandom().randrange(1 << 30))
 PACE = 50
 """Both sides' spans are divided by it, so that what takes minutes fits into seconds."""
@@ -70,8 +72,8 @@ def shown(texts: list[str]) -> str:
     return "".join("".join(texts).split())
 
 
-async def bot_texts(bench: Bench, chat: str) -> list[str]:
-    return await bench.people.texts(chat)
+async def bot_texts(context: StreamFixture, chat: str) -> list[str]:
+    return await context.people.texts(chat)
 
 
 async def test_what_people_see_is_the_answer_whatever_it_holds(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ async def test_under_random_trouble_each_is_delivered_once_in_order_or_in_doubt(
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Rates:
     """The limits at the faster pace; the fake's own, without any slack, are hurried as well."""
     strict = [replace(one, span_s=one.span_s / PACE, slack_s=0.0) for one in rules.RATES]
-    monkeypatch.setattr("agentsup.testing.telegram.limits.RATES", tuple(strict))
+    monkeypatch.setattr("agentsup.fakes.telegram.limits.RATES", tuple(strict))
     real = Rates()
     return Rates(
         bot=(real.bot[0], real.bot[1] / PACE),

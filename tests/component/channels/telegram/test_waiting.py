@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentsup.model.principal import SYSTEM
-from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
+from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
 
 WAITS = "Your message waits: one message is before it."
 BEGUN = "▸ Your message waited; its turn has begun."
@@ -18,7 +18,7 @@ DROPPED = "✖ Your message waited; it was dropped before its turn."
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         rig.agent.gate.clear()
         yield rig
@@ -29,7 +29,7 @@ def has_button(message: dict[str, Any]) -> bool:
     return "reply_markup" in message
 
 
-async def noted(rig: Rig, chat: str = "") -> dict[str, Any]:
+async def noted(rig: TelegramFixture, chat: str = "") -> dict[str, Any]:
     """Ann says two things, and is told that the second waits; the note."""
     for text in ("first", "second"):
         await rig.people.say(chat or rig.chat, text)
@@ -38,7 +38,7 @@ async def noted(rig: Rig, chat: str = "") -> dict[str, Any]:
     return message
 
 
-async def ended(rig: Rig, note: dict[str, Any], text: str) -> None:
+async def ended(rig: TelegramFixture, note: dict[str, Any], text: str) -> None:
     """Wait until the note says ``text`` and has no button."""
 
     def is_over(message: dict[str, Any]) -> bool:
@@ -48,14 +48,14 @@ async def ended(rig: Rig, note: dict[str, Any], text: str) -> None:
     await rig.people.wait_message(rig.chat, is_over)
 
 
-async def recorded(rig: Rig) -> None:
+async def recorded(rig: TelegramFixture) -> None:
     """Wait until no note is on record as having a button."""
     async with asyncio.timeout(10):
         while await rig.rows("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL"):
             await asyncio.sleep(0.01)
 
 
-async def test_the_button_goes_when_the_turn_begins(rig: Rig) -> None:
+async def test_the_button_goes_when_the_turn_begins(rig: TelegramFixture) -> None:
     await rig.start()
     note = await noted(rig)
     assert note["text"] == WAITS
@@ -67,7 +67,9 @@ async def test_the_button_goes_when_the_turn_begins(rig: Rig) -> None:
     await recorded(rig)
 
 
-async def test_a_turn_that_began_while_the_bot_was_dead_takes_the_button_too(rig: Rig) -> None:
+async def test_a_turn_that_began_while_the_bot_was_dead_takes_the_button_too(
+    rig: TelegramFixture,
+) -> None:
     await rig.start()
     note = await noted(rig)
     await rig.die()
@@ -78,7 +80,9 @@ async def test_a_turn_that_began_while_the_bot_was_dead_takes_the_button_too(rig
     await recorded(rig)
 
 
-async def test_a_message_that_still_waits_keeps_its_button_over_a_restart(rig: Rig) -> None:
+async def test_a_message_that_still_waits_keeps_its_button_over_a_restart(
+    rig: TelegramFixture,
+) -> None:
     await rig.start()
     note = await noted(rig)
     await rig.die()
@@ -93,14 +97,14 @@ async def test_a_message_that_still_waits_keeps_its_button_over_a_restart(rig: R
     await ended(rig, note, "taken back")
 
 
-async def test_a_stop_says_that_it_was_dropped(rig: Rig) -> None:
+async def test_a_stop_says_that_it_was_dropped(rig: TelegramFixture) -> None:
     await rig.start()
     note = await noted(rig)
     await rig.mailbox.stop(f"agent:{AGENT_ID}", SYSTEM)
     await ended(rig, note, DROPPED)
 
 
-async def test_a_note_that_comes_too_late_is_not_sent(rig: Rig) -> None:
+async def test_a_note_that_comes_too_late_is_not_sent(rig: TelegramFixture) -> None:
     await rig.people.fault("flood", method="sendMessage", count=1, retry_after=2)
     await rig.start()
     for text in ("first", "second"):
@@ -114,7 +118,7 @@ async def test_a_note_that_comes_too_late_is_not_sent(rig: Rig) -> None:
     assert [text for text in await rig.people.texts(rig.chat) if "waits" in text] == []
 
 
-async def test_the_note_is_in_the_person_s_language(rig: Rig) -> None:
+async def test_the_note_is_in_the_person_s_language(rig: TelegramFixture) -> None:
     uli = await rig.people.user("Uli", language_code="de-AT")
     rig.allow(uli)
     rig.chat = await rig.people.private(uli, rig.bot.bot_id)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.channels.telegram.rig import Rig, rigged
+from tests.component.channels.telegram.rig import TelegramFixture, rigged
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -19,12 +19,12 @@ PNG = bytes.fromhex(
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         yield rig
 
 
-async def group_of(rig: Rig, **facts: Any) -> tuple[str, int]:
+async def group_of(rig: TelegramFixture, **facts: Any) -> tuple[str, int]:
     """A group with Ann, Eve (a stranger) and the bot; its key and Eve's id."""
     eve = await rig.people.user("Eve")
     group = await rig.people.group("Team", [rig.ann, eve, rig.bot.bot_id], **facts)
@@ -35,7 +35,7 @@ async def group_of(rig: Rig, **facts: Any) -> tuple[str, int]:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-async def test_in_a_group_it_answers_what_is_meant_for_it(rig: Rig) -> None:
+async def test_in_a_group_it_answers_what_is_meant_for_it(rig: TelegramFixture) -> None:
     await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
     group, eve = await group_of(rig)
     await rig.start()
@@ -58,7 +58,7 @@ async def test_in_a_group_it_answers_what_is_meant_for_it(rig: Rig) -> None:
     assert len(rig.ran) == 1
 
 
-async def test_a_group_that_may_speak_freely_is_heard_whole(rig: Rig) -> None:
+async def test_a_group_that_may_speak_freely_is_heard_whole(rig: TelegramFixture) -> None:
     await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
     group, _ = await group_of(rig)
     rig.spec = rig.spec_with(group_mention_only=False)
@@ -68,7 +68,7 @@ async def test_a_group_that_may_speak_freely_is_heard_whole(rig: Rig) -> None:
 
 
 async def test_a_group_that_is_not_allowed_is_silent(
-    rig: Rig, capsys: pytest.CaptureFixture[str]
+    rig: TelegramFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     group = await rig.people.group("Others", [rig.ann, rig.bot.bot_id])
     await rig.start()
@@ -77,10 +77,10 @@ async def test_a_group_that_is_not_allowed_is_silent(
     await rig.people.wait_text(rig.chat, "echo: here")
     await rig.settled()
     assert await rig.people.texts(group) == []
-    assert f"add {group} to allowed_group_ids" in capsys.readouterr().out
+    assert f"add {group} to allowed_group_ids" in caplog.text
 
 
-async def test_a_topic_is_a_session_of_its_own(rig: Rig) -> None:
+async def test_a_topic_is_a_session_of_its_own(rig: TelegramFixture) -> None:
     group, _ = await group_of(rig, supergroup=True, forum=True)
     one = await rig.people.topic(group, "One", user=rig.ann)
     two = await rig.people.topic(group, "Two", user=rig.ann)
@@ -94,7 +94,9 @@ async def test_a_topic_is_a_session_of_its_own(rig: Rig) -> None:
     assert len(await rig.rows("SELECT 1 FROM sessions")) == 2
 
 
-async def test_a_strangers_press_in_a_group_is_answered_and_has_no_effect(rig: Rig) -> None:
+async def test_a_strangers_press_in_a_group_is_answered_and_has_no_effect(
+    rig: TelegramFixture,
+) -> None:
     group, eve = await group_of(rig)
     await rig.start()
     await rig.people.say(group, "/ping@bob_bot", user=rig.ann)
@@ -106,7 +108,7 @@ async def test_a_strangers_press_in_a_group_is_answered_and_has_no_effect(rig: R
     assert len(rig.ran) == 1
 
 
-async def test_a_group_that_moved_is_told_to_the_operator(rig: Rig) -> None:
+async def test_a_group_that_moved_is_told_to_the_operator(rig: TelegramFixture) -> None:
     group, _ = await group_of(rig)
     await rig.start()
     moved = await rig.people.migrate(group)
@@ -115,7 +117,9 @@ async def test_a_group_that_moved_is_told_to_the_operator(rig: Rig) -> None:
     assert group in rig.told[0]
 
 
-async def test_an_album_is_meant_for_it_where_any_of_its_pictures_says_so(rig: Rig) -> None:
+async def test_an_album_is_meant_for_it_where_any_of_its_pictures_says_so(
+    rig: TelegramFixture,
+) -> None:
     await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
     group, _ = await group_of(rig)
     await rig.start()
@@ -139,7 +143,7 @@ async def test_an_album_is_meant_for_it_where_any_of_its_pictures_says_so(rig: R
     assert await rig.states() == {"done": 4, "skipped": 2}
 
 
-async def test_a_group_that_moved_keeps_its_session(rig: Rig) -> None:
+async def test_a_group_that_moved_keeps_its_session(rig: TelegramFixture) -> None:
     await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
     group, _ = await group_of(rig)
     await rig.start()
@@ -152,7 +156,9 @@ async def test_a_group_that_moved_keeps_its_session(rig: Rig) -> None:
     assert len(await rig.rows("SELECT DISTINCT session_id FROM messages")) == 1
 
 
-async def test_what_holds_nothing_to_read_is_said_and_the_rest_is_told(rig: Rig) -> None:
+async def test_what_holds_nothing_to_read_is_said_and_the_rest_is_told(
+    rig: TelegramFixture,
+) -> None:
     await rig.start()
     kinds: dict[str, dict[str, Any]] = {
         "story": {"id": 1, "chat": {"id": 5, "type": "private"}},
@@ -177,7 +183,7 @@ async def test_what_holds_nothing_to_read_is_said_and_the_rest_is_told(rig: Rig)
 # -- edits -----------------------------------------------------------------------------------------
 
 
-async def test_an_edit_of_a_waiting_text_takes_its_place(rig: Rig) -> None:
+async def test_an_edit_of_a_waiting_text_takes_its_place(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     await rig.people.say(rig.chat, "first")
@@ -189,7 +195,9 @@ async def test_an_edit_of_a_waiting_text_takes_its_place(rig: Rig) -> None:
     assert rig.agent.texts == ["first", "second"]
 
 
-async def test_an_edit_of_an_answered_text_is_a_new_message_that_says_so(rig: Rig) -> None:
+async def test_an_edit_of_an_answered_text_is_a_new_message_that_says_so(
+    rig: TelegramFixture,
+) -> None:
     await rig.start()
     message_id = await rig.people.say(rig.chat, "what is 2+2")
     await rig.people.wait_text(rig.chat, "echo: what is 2+2")
@@ -197,7 +205,7 @@ async def test_an_edit_of_an_answered_text_is_a_new_message_that_says_so(rig: Ri
     await rig.people.wait_text(rig.chat, "echo: (edited) what is 3+3")
 
 
-async def test_an_edit_while_its_turn_runs_is_a_new_message(rig: Rig) -> None:
+async def test_an_edit_while_its_turn_runs_is_a_new_message(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     message_id = await rig.people.say(rig.chat, "first")
@@ -211,7 +219,7 @@ async def test_an_edit_while_its_turn_runs_is_a_new_message(rig: Rig) -> None:
     assert rig.agent.texts == ["first", "(edited) changed"]
 
 
-async def test_two_edits_of_a_waiting_text_leave_the_last(rig: Rig) -> None:
+async def test_two_edits_of_a_waiting_text_leave_the_last(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     await rig.people.say(rig.chat, "first")
@@ -227,7 +235,7 @@ async def test_two_edits_of_a_waiting_text_leave_the_last(rig: Rig) -> None:
 # -- files -----------------------------------------------------------------------------------------
 
 
-async def test_a_file_lands_in_the_workspace_under_a_safe_name(rig: Rig) -> None:
+async def test_a_file_lands_in_the_workspace_under_a_safe_name(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.send_file(
         rig.chat, b"some data", name="../../etc/passwd.txt", caption="look at this"
@@ -243,7 +251,7 @@ async def test_a_file_lands_in_the_workspace_under_a_safe_name(rig: Rig) -> None
     assert path.name.endswith("passwd.txt")
 
 
-async def test_two_files_of_one_name_are_two_files(rig: Rig) -> None:
+async def test_two_files_of_one_name_are_two_files(rig: TelegramFixture) -> None:
     await rig.start()
     for data in (b"one", b"two"):
         await rig.people.send_file(rig.chat, data, name="a.txt")
@@ -254,7 +262,7 @@ async def test_two_files_of_one_name_are_two_files(rig: Rig) -> None:
     assert sorted(path.read_bytes() for path in folder.iterdir()) == [b"one", b"two"]
 
 
-async def test_an_album_is_one_message_with_all_its_pictures(rig: Rig) -> None:
+async def test_an_album_is_one_message_with_all_its_pictures(rig: TelegramFixture) -> None:
     await rig.start()
     for number in range(3):
         await rig.people.send_file(
@@ -272,7 +280,7 @@ async def test_an_album_is_one_message_with_all_its_pictures(rig: Rig) -> None:
     assert await rig.states() == {"done": 3}
 
 
-async def test_a_file_that_is_too_large_is_told_and_its_text_goes_on(rig: Rig) -> None:
+async def test_a_file_that_is_too_large_is_told_and_its_text_goes_on(rig: TelegramFixture) -> None:
     rig.limits = rig.quick(max_file_bytes=1024 * 1024)
     await rig.start()
     await rig.people.send_file(
@@ -283,7 +291,7 @@ async def test_a_file_that_is_too_large_is_told_and_its_text_goes_on(rig: Rig) -
     assert not list((rig.folder / "workspace").rglob("*big.bin"))
 
 
-async def test_a_download_that_fails_is_tried_again(rig: Rig) -> None:
+async def test_a_download_that_fails_is_tried_again(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.fault("server_error", method="getFile", count=1)
     await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="here")
@@ -294,7 +302,7 @@ async def test_a_download_that_fails_is_tried_again(rig: Rig) -> None:
 # -- commands --------------------------------------------------------------------------------------
 
 
-async def test_a_command_is_answered_with_its_buttons(rig: Rig) -> None:
+async def test_a_command_is_answered_with_its_buttons(rig: TelegramFixture) -> None:
     await rig.start()
     await rig.people.say(rig.chat, "/ping one")
     record = await rig.people.wait_text(rig.chat, "pong one")
@@ -306,12 +314,12 @@ async def test_a_command_is_answered_with_its_buttons(rig: Rig) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_command_that_a_crash_interrupted_is_not_run_again(rig: Rig) -> None:
+async def test_a_command_that_a_crash_interrupted_is_not_run_again(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "/ping x")
     await rig.start()
     await rig.people.wait_text(rig.chat, "pong x")
     await rig.stop()
-    await rig.database.write(lambda tx: tx.execute("UPDATE updates SET state = 'received'"))
+    await rig.database.write(lambda tx: tx.execute("UPDATE received SET state = 'received'"))
     await rig.start()
     await rig.people.wait_text(rig.chat, "restarted while /ping ran")
     assert rig.ran == ["ping x"]
@@ -320,7 +328,7 @@ async def test_a_command_that_a_crash_interrupted_is_not_run_again(rig: Rig) -> 
 # -- waiting and late ------------------------------------------------------------------------------
 
 
-async def test_who_waits_is_told_and_can_take_the_message_back(rig: Rig) -> None:
+async def test_who_waits_is_told_and_can_take_the_message_back(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
     await rig.start()
     for text in ("first", "second", "third"):
@@ -336,7 +344,7 @@ async def test_who_waits_is_told_and_can_take_the_message_back(rig: Rig) -> None
     assert len(notes) <= 1
 
 
-async def test_nobody_is_told_of_a_wait_that_is_over(rig: Rig) -> None:
+async def test_nobody_is_told_of_a_wait_that_is_over(rig: TelegramFixture) -> None:
     await rig.start()
     for number in range(4):
         await rig.people.say(rig.chat, f"text {number}")
@@ -344,7 +352,7 @@ async def test_nobody_is_told_of_a_wait_that_is_over(rig: Rig) -> None:
     assert not [text for text in await rig.people.texts(rig.chat) if "waits" in text]
 
 
-async def test_what_came_too_late_is_named_once_and_not_answered(rig: Rig) -> None:
+async def test_what_came_too_late_is_named_once_and_not_answered(rig: TelegramFixture) -> None:
     for text in ("old one", "/ping", "old three"):
         await rig.people.say(rig.chat, text)
     await rig.start()
@@ -353,7 +361,7 @@ async def test_what_came_too_late_is_named_once_and_not_answered(rig: Rig) -> No
     await rig.stop()
     await rig.database.write(
         lambda tx: (
-            tx.execute("UPDATE updates SET state = 'received', begun = 0"),
+            tx.execute("UPDATE received SET state = 'received', begun = 0"),
             tx.execute("DELETE FROM ledger"),
         )
     )
@@ -369,7 +377,7 @@ async def test_what_came_too_late_is_named_once_and_not_answered(rig: Rig) -> No
     assert rig.agent.texts == [*before, "fresh"]
 
 
-async def test_chats_do_not_wait_for_each_other(rig: Rig) -> None:
+async def test_chats_do_not_wait_for_each_other(rig: TelegramFixture) -> None:
     """A file that hangs in one chat holds up that chat only, and there the order stays."""
     zoe = await rig.people.user("Zoe")
     other = await rig.people.private(zoe, rig.bot.bot_id)

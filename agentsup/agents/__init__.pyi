@@ -1,0 +1,1 @@
+from .stack import AgentStack as AgentStack

@@ -1,0 +1,54 @@
+"""Texts about a failure: for the model that is asked once more, and for the person. Pure."""
+
+from __future__ import annotations
+
+from agentsup.agents.recovery.failure_kinds import FailureKind, failure_kind_of
+from agentsup.catalogue import words
+from agentsup.model.engine import EngineDone
+from agentsup.model.message import Message
+
+HINT = (
+    "You used your tools and then ended without writing an answer, so the person has read nothing. "
+    "What you did is done and its results stand: do nothing again. Write your answer now."
+)
+WRAP_UP = (
+    "You have reached the limit of steps for this turn, so no tool can be used any more. Write to "
+    "the person now, in a few sentences: what you have done and found so far, and what is still "
+    "open."
+)
+
+_SAID = frozenset(FailureKind) - {FailureKind.OTHER, FailureKind.TRANSIENT}
+"""Failure kinds with a text of their own. Of the others only the engine's sentence is known."""
+
+
+def sentence(message: Message, end: EngineDone, chat_model: str = "") -> str:
+    """What the sender of ``message`` reads about a failure, in their language; empty if only the
+    engine's text is known. An operator also reads that text, which may name endpoints and files.
+    ``chat_model`` is the model that was chosen for the chat, if it was to answer."""
+    kind = failure_kind_of(end.code, permanent=end.permanent)
+    if kind not in _SAID:
+        return ""
+    say = words(message.principal.language)
+    if kind is FailureKind.MODEL and chat_model:
+        said = say("failure.chat_model", model=chat_model)
+    else:
+        said = say(f"failure.{kind.value}")
+    return f"{said} ({end.error})" if message.principal.is_operator else said
+
+
+def provider_out(message: Message, text: str) -> str:
+    """What the sender reads if their message has waited too long for its provider."""
+    said = words(message.principal.language)("failure.provider")
+    return f"{said} ({text})" if message.principal.is_operator else said
+
+
+def wrapped_up(message: Message, text: str) -> str:
+    """``text``, marked as an answer that was given at the limit of steps."""
+    return f"{text}\n\n[{words(message.principal.language)('failure.wrapped_up')}]"
+
+
+def on_fallback(message: Message, text: str, model: str) -> str:
+    """``text``, marked as an answer of the fallback model."""
+    say = words(message.principal.language)
+    which = model or say("failure.fallback_model")
+    return f"{text}\n\n[{say('failure.on_fallback', model=which)}]"

@@ -1,0 +1,7 @@
+"""What a model is shown of the files that people send: pictures, and the text of documents."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,193 @@
+"""Reads the files that came with a message, for the model that gets it.
+
+Each picture and each document is read by a program of its own (``program``), a few at a time. What
+can't be read is said to the person and to the model, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from agentsup.agents.pipeline.marking import marked
+from agentsup.agents.senses import kinds
+from agentsup.agents.senses.kinds import NOTHING, Seen, Unreadable
+from agentsup.kit.log import get_logger
+from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.pool import BoundedPool
+from agentsup.kit.procgroup import ProcessGroup
+from agentsup.model.engine import Picture
+from agentsup.model.message import Message, Part
+
+_log = get_logger(__name__)
+_PROGRAM: Final = str(Path(__file__).with_name("program.py"))
+_LIBRARIES: Final = ("PIL", "pypdf")
+_LIMIT_S: Final = 15.0
+_AT_ONCE: Final = 2
+_REASONS: Final = frozenset({"broken", "too_large", "locked", "no_text"})
+_MOST_OUT: Final = 8 * 1024 * 1024
+
+Reading = Callable[[str, bytes], Awaitable[bytes]]
+"""Runs the program for a kind on the content of a file; returns its output. Raises ``Unreadable``."""
+Hear = Callable[[str, bytes, Path], Awaitable[str]]
+"""The text of a recording, by its path, its content and the workspace. Raises ``Unreadable``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    head: Mapping[str, Any]
+    pictures: tuple[bytes, ...] = ()
+
+
+async def read_apart(kind: str, data: bytes) -> bytes:
+    """The output of ``program`` for one file. Raises ``Unreadable``."""
+    libraries = _libraries() if kind != "office" else ()
+    if libraries is None:
+        raise Unreadable("no_library")
+    argv = [sys.executable, "-I", "-S", "-B", _PROGRAM, kind]
+    argv += [json.dumps(libraries), json.dumps(dict(kinds.LIMITS))]
+    try:
+        async with (
+            asyncio.timeout(_LIMIT_S),
+            await ProcessGroup.spawn(
+                argv, env={}, cwd="/", stdin=data, gains_rights=False
+            ) as program,
+        ):
+            out = await program.communicate(limit_bytes=_MOST_OUT)
+    except TimeoutError:
+        raise Unreadable("too_large") from None
+    except OSError as error:
+        _log.warning(f"the program that reads files can't be started: {error}")
+        raise Unreadable("busy") from None
+    if out.code or out.is_truncated:
+        # It was ended by its limit of time or memory, or its decoder was broken by the file.
+        _log.info(f"a file of kind {kind} could not be read: exit code {out.code}")
+        raise Unreadable("too_large")
+    return out.stdout
+
+
+def _libraries() -> tuple[str, ...] | None:
+    """Where the libraries are; None if they are not installed."""
+    found = [importlib.util.find_spec(name) for name in _LIBRARIES]
+    origins = [spec.origin for spec in found if spec is not None and spec.origin]
+    if len(origins) < len(_LIBRARIES):
+        return None
+    return tuple(dict.fromkeys(str(Path(each).parent.parent) for each in origins))
+
+
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """Looks at files of messages; shared by all agents."""
+
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
+    """The threads that open files of workspaces."""
+    read: Reading = read_apart
+    hear: Hear | None = None
+    """Listens to recordings."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+    async def of(self, message: Message, workspace: Path, *, sees: bool) -> Seen:
+        """What the engine is shown; without ``sees`` it can't be shown pictures."""
+        if message.sender_agent_id:
+            return NOTHING  # another agent's files are in another workspace
+        parts = [part for part in message.parts if part.type == "file"]
+        if not parts:
+            return NOTHING
+        found = await self._all(parts[: kinds.MOST_FILES], workspace, sees=sees)
+        return _seen(message, parts, found)
+
+    async def _all(
+        self, parts: Sequence[Part], workspace: Path, *, sees: bool
+    ) -> list[_Found | Unreadable]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._one(part, workspace, sees=sees), name=f"see:{part.path}")
+                for part in parts
+            ]
+        return [task.result() for task in tasks]
+
+    async def _one(self, part: Part, workspace: Path, *, sees: bool) -> _Found | Unreadable:
+        """One file: its text, its pictures, or why not. Nothing for a kind that is not shown."""
+        folder, key = GuardedFolder(workspace), workspace.parent.name
+        try:
+            async with self._slots:
+                step = partial(folder.head, part.path, kinds.HEAD_BYTES)
+                head, size = await self.files.run(step, key=key)
+                kind = kinds.kind_of(part.path, head)
+                if kind == "text":
+                    text = head.decode("utf-8", "ignore")
+                    return _Found({"text": text, "cut": size > len(head)})
+                if not kind or (kind.isupper() and not sees) or (kind == "audio" and not self.hear):
+                    return _Found({})
+                if kind == "broken":
+                    return Unreadable("broken")
+                if size > kinds.MAX_FILE_BYTES:
+                    return Unreadable("too_large")
+                whole = partial(folder.head, part.path, kinds.MAX_FILE_BYTES)
+                data, _ = await self.files.run(whole, key=key)
+                if kind == "audio":
+                    assert self.hear is not None
+                    return _Found({"spoken": await self.hear(part.path, data, workspace)})
+                return _result(await self.read(kind, data))
+        except Unreadable as problem:
+            return problem
+        except OSError:
+            return Unreadable("gone")
+
+
+def _result(output: bytes) -> _Found | Unreadable:
+    """What the program wrote: its head, and the pictures behind it."""
+    line, _, rest = output.partition(b"\n")
+    pictures, at = [], 0
+    try:
+        head = json.loads(line)
+        for length in head["pictures"]:
+            pictures.append(rest[at : at + length])
+            at += length
+    except (ValueError, KeyError, TypeError):
+        return Unreadable("broken")  # the file has broken its reader
+    if problem := head.get("problem"):
+        return Unreadable(problem if problem in _REASONS else "broken")
+    return _Found(head, tuple(pictures))
+
+
+def _seen(message: Message, parts: Sequence[Part], found: Sequence[_Found | Unreadable]) -> Seen:
+    """Put together what was found, within the limits of one message."""
+    pictures: list[Picture] = []
+    texts: list[str] = []
+    problems: list[str] = []
+    room, chars = kinds.MOST_PICTURE_BYTES, kinds.MOST_CHARS
+
+    def missed(part: Part, reason: str) -> None:
+        problems.append(kinds.problem_text(message, part, reason))
+        texts.append(f"[{kinds.about(part)} could not be shown to you: {reason}]")
+
+    for part, one in zip(parts, found, strict=False):
+        if isinstance(one, Unreadable):
+            missed(part, one.reason)
+            continue
+        if text := str(one.head.get("text", "")):
+            cut = {"cut": True} if len(text) > chars else {}
+            headline = kinds.headline(kinds.about(part), {**one.head, **cut})
+            body = f"{headline}\n{text[:chars]}"
+            chars -= min(chars, len(text))
+            texts.append(marked(body, name=kinds.about(part), call_id=message.message_id))
+        if spoken := str(one.head.get("spoken", "")):
+            texts.append(kinds.transcript(message, part, spoken[:chars]))
+            chars -= min(chars, len(spoken))
+        for data in one.pictures:
+            if len(data) > room:
+                missed(part, "too_many")
+                break
+            room -= len(data)
+            pictures.append(Picture(kinds.about(part), data))
+    for part in parts[kinds.MOST_FILES :]:
+        missed(part, "too_many")
+    return Seen(tuple(pictures), "\n\n".join(texts), tuple(problems))

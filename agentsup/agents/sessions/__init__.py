@@ -1,0 +1,1 @@
+"""Which agent's turns a session has, and the handler that runs them."""

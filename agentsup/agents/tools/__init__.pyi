@@ -1,0 +1,11 @@
+from .ask_person import asking_tool as asking_tool
+from .exec.tool import exec_tool as exec_tool
+from .files.sending import sending_tool as sending_tool
+from .files.tools import file_tools as file_tools
+from .memory import memory_tools as memory_tools
+from .peers.ask import peer_tools as peer_tools
+from .registry import Tools as Tools
+from .restart import restart_tool as restart_tool
+from .result_read import result_tool as result_tool
+from .shared_memory import shared_memory_tool as shared_memory_tool
+from .web.fetch import web_tool as web_tool

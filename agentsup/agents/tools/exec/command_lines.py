@@ -1,0 +1,73 @@
+"""The command lines that a call runs, word by word, for grants by pattern. Pure.
+
+The result is empty for a call that may run more than its words say: a script, a command line that a
+shell would change before it runs it, a wrapper that starts another program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentsup.agents.tools.exec.policy import (
+    SHELLS,
+    WRAPPERS,
+    is_operator,
+    program_name,
+    split_at_operators,
+)
+
+Lines = tuple[tuple[str, ...], ...]
+
+_KEYS = frozenset(["argv", "command", "cmd"])
+_OTHER_KEYS = frozenset(["timeout", "description", "justification", "title", "run_in_background"])
+_STARTERS = SHELLS | {*WRAPPERS, "find"}
+_OF_SHELLS_TEXT = """
+. : [ [[ alias bind break case cd continue coproc declare do done elif else esac eval export fi for
+function if in let local mapfile popd pushd read readarray readonly return select set shift shopt
+source test then trap typeset ulimit umask unalias unset until wait while { } !
+"""
+_OF_SHELLS = frozenset(_OF_SHELLS_TEXT.split())
+_CHANGED = re.compile(r"[$`\\*?\[\]{}~]")
+"""What a shell may replace. It is refused in quotes too, where some programs of a shell read it."""
+
+
+def of_words(words: Sequence[str]) -> Lines:
+    """The command line of a program with its arguments; empty if it only starts another one."""
+    if not words or any("\0" in word for word in words):
+        return ()
+    if "=" in words[0] or program_name(words[0]) in _STARTERS:
+        return ()
+    return (tuple(words),)
+
+
+def of_script(script: str) -> Lines:
+    """The command line of a script that is one plain command of words; else empty."""
+    if not script.isprintable() or _CHANGED.search(script) is not None:
+        return ()
+    try:
+        words = split_at_operators(script)
+    except ValueError:
+        return ()
+    if not words or words[0] in _OF_SHELLS or any(is_operator(word) for word in words):
+        return ()
+    return of_words(words)
+
+
+def of_own_call(args: Mapping[str, Any]) -> Lines:
+    """The command lines of a coding CLI's call of its shell.
+
+    Empty if an argument is not known here, such as another directory.
+    """
+    given = [key for key in args if key in _KEYS]
+    if len(given) != 1 or not set(args) <= _KEYS | _OTHER_KEYS:
+        return ()
+    command = args[given[0]]
+    if isinstance(command, str):
+        return of_script(command)
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        return ()
+    if len(command) == 3 and command[0] in SHELLS and command[1] in ("-c", "-lc"):
+        return of_script(command[2])
+    return of_words(command)

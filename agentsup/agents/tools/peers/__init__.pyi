@@ -1,0 +1,1 @@
+from .mail import mailbox_tools as mailbox_tools

@@ -1,0 +1,1 @@
+"""The ``web_fetch`` tool, and which addresses it may open."""

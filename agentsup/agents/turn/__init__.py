@@ -1,0 +1,8 @@
+"""One turn: from a leased message over segments of the engine to its end, suspended and resumed in
+between."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

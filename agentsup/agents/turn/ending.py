@@ -1,0 +1,225 @@
+"""The end of a segment: the turn is completed, parked or released, in one transaction.
+
+The usage is recorded in that transaction, however the segment ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentsup.agents.memory import transcript
+from agentsup.agents.persona import prompt
+from agentsup.agents.persona.context import AgentContext
+from agentsup.agents.recovery import texts
+from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
+from agentsup.agents.turn import steering
+from agentsup.agents.turn.services import TurnServices
+from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.turn.usage import SegmentState, TurnUsage
+from agentsup.engines import TurnLimitReached
+from agentsup.kit.log import get_logger
+from agentsup.mailbox.delivery import notices
+from agentsup.mailbox.lifecycle import ending as lifecycle
+from agentsup.mailbox.messages import Completion, attempts
+from agentsup.mailbox.questions import asking
+from agentsup.mailbox.work import Work
+from agentsup.model.engine import EngineDone, Suspended
+from agentsup.model.errors import ExitRequested
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Message, MessageKind, MessageOutcome, Part
+from agentsup.store import Tx
+from agentsup.supervision import REBUILD_CODE
+from agentsup.tasks import brief
+
+_log = get_logger(__name__)
+
+
+class TurnEnd:
+    """Ends the segments of one agent's turns."""
+
+    def __init__(self, services: TurnServices, agent_id: AgentId, agent: AgentContext) -> None:
+        self._services = services
+        self._agent_id = agent_id
+        self._agent_context = agent
+        self.usage = TurnUsage(services, agent_id, agent)
+
+    async def settle(
+        self, work: Work, end: EngineDone, state: SegmentState, segment_no: int
+    ) -> str:
+        """End the turn. Returns ok | failed | parked: a run continues later if a question that was
+        asked in its name from outside is open, or its answer was not in the brief of this turn.
+
+        Raises ``ExitRequested`` after the commit of a turn that asked for it.
+        """
+        message = work.lease.message
+        is_restart = self._services.restarts.is_asked(message.message_id)
+        code = REBUILD_CODE if is_restart and end.exit_code is None else end.exit_code
+        if not await self._complete(work, end, state, segment_no, is_last=code is not None):
+            await self._release_unfinished(work, end, state, segment_no)
+            return "parked"
+        self._services.restarts.take(message.message_id)
+        if code is not None:
+            raise ExitRequested(code, f"asked for by message {message.message_id}")
+        return "ok" if end.outcome == "ok" else "failed"
+
+    async def _complete(
+        self,
+        work: Work,
+        end: EngineDone,
+        state: SegmentState,
+        segment_no: int,
+        *,
+        is_last: bool,
+    ) -> bool:
+        """Commit the end and claim the next message, unless the turn is the stack's last one.
+
+        False, and nothing is written, if it is a run that has to go on (see ``settle``).
+        """
+        services, lease = self._services, work.lease
+        message, now = lease.message, services.clock.now_ms()
+        failed = end.outcome != "ok"
+        texts_shown = (services.redactor.text(end.text), services.redactor.text(end.error))
+        if texts_shown != (end.text, end.error):
+            end = replace(end, text=texts_shown[0], error=texts_shown[1])
+        if end.outcome == "cancelled":
+            end = EngineDone(
+                "failed", text=end.text, error="the engine was cancelled", code="cancelled"
+            )
+        text = end.text
+        if not failed and end.code == TurnLimitReached.code:
+            text = texts.wrapped_up(message, text)
+        completion = Completion(
+            outcome=MessageOutcome.FAILED if failed else MessageOutcome.OK,
+            text=text,
+            error_code=end.code,
+            error_text=end.error,
+            notice=self.failure_text(message, end, state) if failed else "",
+            parts=tuple(state.files),
+            engine=state.tier.engine.name,
+            # After an answer, an empty state means: start from the transcript, not an old state.
+            engine_state=end.engine_state if failed else end.engine_state or b"",
+        )
+
+        claim_next = None if is_last else work.next_claim()
+
+        def commit(tx: Tx) -> bool:
+            is_run = message.kind is MessageKind.TASK and not failed
+            if is_run and brief.has_news(tx, message.message_id, state.informed):
+                return False
+            answer = completion
+            if not failed and self._must_notify(tx, message, state, now):
+                answer = replace(answer, text=texts.on_fallback(message, text, state.tier.model))
+            lifecycle.complete_tx(services.mailbox.context, tx, lease, answer)
+            if failed:
+                _transcribe_tx(tx, message, now, "note", f"(failed: {end.error})")
+            else:
+                _transcribe_tx(tx, message, now, "assistant", end.text, tuple(state.files))
+            self._report_tx(tx, state, now)
+            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+            if claim_next is not None:
+                claim_next(tx)
+            return True
+
+        if not await services.database.write(commit, name="turn.complete", closing=True):
+            return False
+        if failed:
+            _log.warning("turn failed", code=end.code, error=end.error)
+        else:
+            _log.info("turn done", chars=len(end.text))
+        return True
+
+    def failure_text(self, message: Message, end: EngineDone, state: SegmentState) -> str:
+        """What the sender of the message reads about a failure."""
+        is_primary = state.tier.name == PRIMARY
+        chat_model = self._agent_context.chat_model if is_primary else ""
+        return texts.sentence(message, end, chat_model)
+
+    async def _release_unfinished(
+        self, work: Work, end: EngineDone, state: SegmentState, segment_no: int
+    ) -> None:
+        """Write the text so far to the transcript and release the message, which continues when its
+        questions are answered."""
+        services, lease = self._services, work.lease
+        message, now = lease.message, services.clock.now_ms()
+
+        def commit(tx: Tx) -> None:
+            lifecycle.release_tx(services.mailbox.context, tx, lease)
+            _transcribe_tx(tx, message, now, "assistant", services.redactor.text(end.text))
+            self.usage.end_tx(tx, state)
+            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+
+        await services.database.write(commit, name="turn.put_down", closing=True)
+
+    def _must_notify(self, tx: Tx, message: Message, state: SegmentState, at: int) -> bool:
+        """Whether the answer must say that it is the fallback's: in chats, once until the primary
+        model answers again, and not if the fallback was chosen."""
+        if message.deliver_to.kind != "chat":
+            return False
+        is_stopgap = state.tier.name == FALLBACK and self._agent_context.spec.model_tier == PRIMARY
+        return attempts.note_model_notice_tx(tx, message.session_id, on_fallback=is_stopgap, at=at)
+
+    async def park(
+        self,
+        work: Work,
+        end: Suspended,
+        *,
+        segment: tuple[int, SuspendedTurn] | None = None,
+        call_id: str = "",
+        state: SegmentState | None = None,
+    ) -> None:
+        """Park the turn with the question ``end``, about ``segment`` (the number and the saved
+        state of the suspended segment) or about the uncertain call ``call_id``."""
+        services, lease = self._services, work.lease
+        now, mask = services.clock.now_ms(), services.redactor.text
+        end = replace(end, text=mask(end.text), options=tuple(map(mask, end.options)))
+
+        def commit(tx: Tx) -> None:
+            question = asking.park_tx(services.mailbox.context, tx, lease, end)
+            if segment is not None:
+                services.journal.suspend_segment_tx(
+                    tx,
+                    lease.message.message_id,
+                    segment[0],
+                    segment[1].pack(),
+                    question.question_id,
+                    now,
+                )
+            if call_id:
+                services.journal.ask_about_tx(tx, call_id, question.question_id)
+            if state is not None:
+                self._report_tx(tx, state, now)
+
+        await services.database.write(commit, name="turn.park", closing=True)
+        _log.info("turn parked", question=end.text)
+
+    def _report_tx(self, tx: Tx, state: SegmentState, at: int) -> None:
+        """Queue the engine's notices, record the usage and close the notes that were shown."""
+        for notice in state.notices:
+            notify_tx(tx, state.message, self._services.redactor.text(notice), at)
+        self.usage.end_tx(tx, state)
+        context = self._services.mailbox.context
+        steering.close_tx(context, tx, state.shown_notes, state.message, at=at)
+
+
+def _transcribe_tx(
+    tx: Tx, message: Message, at: int, role: str, text: str, parts: tuple[Part, ...] = ()
+) -> None:
+    """Append the message as its agent has read it, and what came of it."""
+    asked = ("user", prompt.envelope(message), message.parts)
+    for each_role, each_text, each_parts in (asked, (role, text, parts)):
+        transcript.append_tx(
+            tx,
+            session_id=message.session_id,
+            message_id=message.message_id,
+            role=each_role,
+            text=each_text,
+            at=at,
+            parts=each_parts,
+        )
+
+
+def notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:
+    """Queue a notice for the person, apart from the answer, if the answer goes to a chat."""
+    to = message.deliver_to
+    if to.kind == "chat" and not to.silent:
+        notices.notify_of_tx(tx, message, to, text, at=at)

@@ -1,0 +1,435 @@
+"""A turn: the work on one message in one session, segment by segment.
+
+The end of a turn is one transaction: transcript, usage, segment, message, reply or outbox rows
+(P1, P2). A turn that was interrupted runs again with its journal, so that finished calls are not
+repeated; where a blind call's outcome is unknown, a person is asked before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from agentsup.agents.memory.preparation import PreparedTurn, TurnPreparation, TurnStart
+from agentsup.agents.persona import delegation_notes as handing_on
+from agentsup.agents.persona import prompt
+from agentsup.agents.persona.context import AgentContext
+from agentsup.agents.recovery.breakers import BreakerAttempt
+from agentsup.agents.recovery.decisions import PRIMARY
+from agentsup.agents.recovery.engine_problems import chat_model_problem
+from agentsup.agents.recovery.tiers import ModelTier
+from agentsup.agents.roles.limits import RoleLimits
+from agentsup.agents.senses import NOTHING, Seen
+from agentsup.agents.turn.ending import TurnEnd
+from agentsup.agents.turn.engine_host import TurnHost
+from agentsup.agents.turn.own_calls import our_tool
+from agentsup.agents.turn.recovery import (
+    GO_ON,
+    Attempting,
+    TurnRecovery,
+    how_well,
+    joined_end,
+    missing_answer,
+)
+from agentsup.agents.turn.services import StoredTurn, TurnServices
+from agentsup.agents.turn.steering import SteeringNotes
+from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.turn.usage import SegmentState, TurnUsage
+from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded, rules
+from agentsup.kit import faults
+from agentsup.kit.log import get_logger
+from agentsup.mailbox.work import Resolution, Uncertain, Work
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import (
+    EngineDone,
+    EngineEvent,
+    EngineNotice,
+    FileOut,
+    Resume,
+    Segment,
+    Suspended,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
+from agentsup.model.errors import EngineFailed, ExitRequested
+from agentsup.model.ids import AgentId
+from agentsup.model.message import LaneName, Message, MessageKind, Part
+from agentsup.model.question import UNCERTAIN, UNCERTAIN_WITHIN_S
+from agentsup.observe import bind
+
+_log = get_logger(__name__)
+
+RESOLUTIONS: dict[str, Resolution] = {
+    "it happened": "done",
+    "do it again": "again",
+    "skip it": "skipped",
+}
+UNCERTAIN_OPTIONS = tuple(RESOLUTIONS)
+_NOT_READ = StoredTurn()
+Bounding = Callable[[AgentSpec], Awaitable[RoleLimits]]
+"""Returns what a turn may use, from the spec of the agent that works on it."""
+
+
+class TurnHandler:
+    """The default ``Handler``: runs the agent's engine on each message."""
+
+    def __init__(
+        self,
+        services: TurnServices,
+        agent_id: AgentId,
+        agent: AgentContext,
+        bounds: Bounding,
+    ) -> None:
+        """``agent_id`` is the agent that owns the messages, ``agent`` the one that works on them."""
+        self._services = services
+        self._agent_id = agent_id
+        self._agent_context = agent
+        self._bounds = bounds
+        self._end = TurnEnd(services, agent_id, agent)
+        self._recovery = TurnRecovery(services, agent, self._end)
+
+    async def handle(self, work: Work, start: StoredTurn = _NOT_READ) -> None:
+        """Work on the message's turn until it ends, parks or is retried, and settle the lease.
+
+        ``start`` is what is stored for it, as far as that has been read already.
+
+        Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
+        the lease moved, and the other errors of ``engines.guard.guard.ESCAPING``.
+        """
+        message = work.lease.message
+        name, outcome = self._agent_context.spec.name, "cancelled"
+        began_s = self._services.clock.monotonic()
+        try:
+            with (
+                bind(
+                    agent=name,
+                    session=message.session_id,
+                    message=message.message_id,
+                    trace=message.traceparent[3:35],
+                ),
+                self._services.tracer.segment(message, name) as traced,
+            ):
+                outcome = traced.outcome = await self._work_on(work, start)
+        except ExitRequested:
+            outcome = "ok"
+            raise
+        finally:
+            self._services.spending.forget(message)
+            seconds = self._services.clock.monotonic() - began_s
+            self._services.turn_ended(self._agent_context.payer.name, outcome, seconds)
+
+    async def _work_on(self, work: Work, start: StoredTurn) -> str:
+        """Make attempts until one settles the lease. Returns how that one ended."""
+        attempt = await self._recovery.begin(work)
+        is_again = work.lease.resumed
+        while True:
+            resume: Resume | None = None
+            if is_again:
+                resume = await self._services.journal.load_resume(work.lease.message.message_id)
+                unable = await self._may_not_run(work)
+                if isinstance(unable, EngineDone):
+                    return await self._give_up(work, unable, resume, attempt)
+                if unable:
+                    return "parked"
+            left_alone_s = self._recovery.choose(attempt)
+            if left_alone_s:
+                return await self._recovery.wait(work, attempt, left_alone_s)
+            with self._services.breakers.visit(attempt.tier.provider) as visit:
+                outcome = await self._run_segment(work, resume, attempt, visit, start)
+            if outcome != GO_ON:
+                return outcome
+            is_again, start = True, _NOT_READ
+
+    # -- before ------------------------------------------------------------------------------------
+
+    async def _may_not_run(self, work: Work) -> bool | EngineDone:
+        """Whether an interrupted turn must not run again. True: a person is asked about a call with
+        an unknown outcome. ``Done``: the turn fails, because nobody answered in time."""
+        message = work.lease.message
+        journal = self._services.journal
+        within_s = None if message.is_said_in_chat else UNCERTAIN_WITHIN_S
+        for call in await journal.uncertain(message.message_id):
+            if call.answer == "" and within_s is not None:
+                return EngineDone(
+                    "failed", error=_nobody_knew(call.name, within_s), code=Uncertain.code
+                )
+            if call.answer is not None:
+                # No answer, or one that is no option, means: skip the call. A blind call is
+                # repeated only if a person says so.
+                await journal.resolve(call.call_id, RESOLUTIONS.get(call.answer, "skipped"))
+                continue
+            question = Suspended(
+                checkpoint=b"",
+                text=(
+                    f"I was interrupted while doing “{call.name}”, and can't tell whether it "
+                    "happened. What shall I do?"
+                ),
+                options=UNCERTAIN_OPTIONS,
+                kind=UNCERTAIN,
+                timeout_s=within_s,
+            )
+            await self._end.park(work, question, call_id=call.call_id)
+            return True
+        return False
+
+    async def _give_up(
+        self, work: Work, end: EngineDone, resume: Resume | None, attempt: Attempting
+    ) -> str:
+        """End the turn without asking its engine."""
+        self._recovery.choose(attempt)
+        state = attempt.listen(work.lease.message, SuspendedTurn.of(resume))
+        number = await self._begin_segment(work)
+        return await self._end.settle(work, end, state, number)
+
+    # -- a segment ---------------------------------------------------------------------------------
+
+    async def _run_segment(
+        self,
+        work: Work,
+        resume: Resume | None,
+        attempt: Attempting,
+        visit: BreakerAttempt,
+        start: StoredTurn,
+    ) -> str:
+        """Run one segment. Returns ok | failed | parked | retry, or ``GO_ON``."""
+        services, message, around = self._services, work.lease.message, self._agent_context
+        tier, suspended = attempt.tier, SuspendedTurn.of(resume)
+        brief = attempt.brief = await services.brief.of(message, start.run)
+        segment_state = attempt.listen(message, suspended)
+        if (
+            refused := await self._end.usage.reserve(work, segment_state, start.budget)
+        ) is not None:
+            return await self._end.settle(
+                work, refused, segment_state, await self._begin_segment(work)
+            )
+        turn = self._recovery.upcoming(work, tier, segment_state, may_shorten=resume is None)
+        prepared = await self._prepare(turn, start.memory, segment_state)
+        bounds = await self._bounds(self._agent_context.spec)
+        segment_no = await self._begin_segment(work)
+        host = TurnHost(
+            services.calls,
+            work=work,
+            agent_id=self._agent_id,
+            spec=around.spec,
+            workspace=str(around.workspace),
+            can_suspend=tier.engine.caps.suspend,
+            suspended=suspended,
+            answer=resume.answer if resume else None,
+            on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
+            bounds=bounds,
+            own_tools=await around.own_tools(is_patient=resume is not None),
+            acts_as=around.agent_id,
+            notes=SteeringNotes(
+                services.database,
+                message,
+                segment_state.shown_notes,
+                services.mailbox.context.role_now,
+            ),
+        )
+        seen = await self._look(message, tier, suspended, segment_state)
+        segment = Segment(
+            message_id=message.message_id,
+            session_id=message.session_id,
+            text=message.text,
+            prompt=prompt.joined(prompt.envelope(message), seen.text),
+            system=prompt.joined(
+                around.system_prompt(),
+                self._handing_on(host, bounds),
+                bounds.instruction,
+                prepared.remembered,
+                brief.text,
+            ),
+            parts=message.parts,
+            pictures=seen.pictures,
+            history=prepared.session.history,
+            engine_state=prepared.session.state_for(tier.engine.name),
+            resume=Resume(suspended.checkpoint, resume.answer) if resume else None,
+        )
+        token = services.tokens.issue_run(self._agent_id, around.payer.name, message.message_id)
+        services.live.begin(self._agent_id, _conversation(message), message.message_id)
+        faults.point("turn.before_engine")
+        try:
+            with services.tracer.engine(
+                message.message_id, tier.engine.name, tier.model, tier.provider
+            ) as traced:
+                segment_state.trace = traced
+                end = await self._think(host, segment, token, segment_state, work, attempt)
+                traced.ended(end, segment_state.usage)
+                visit.well = how_well(end)
+                self._note_end(tier, end)
+        except BaseException:
+            await self._end.usage.of_unfinished(segment_state)
+            raise
+        finally:
+            services.tokens.revoke(token)
+            services.live.end(message.message_id)
+        faults.point("turn.after_engine")
+        if isinstance(end, Suspended):
+            carry = host.suspended(
+                files=tuple(segment_state.files),
+                checkpoint=end.checkpoint,
+                waiting_call=end.call_id,
+            )
+            await self._end.park(work, end, segment=(segment_no, carry), state=segment_state)
+            return "parked"
+        if end.outcome == "failed":
+            return await self._recovery.after(
+                work,
+                attempt,
+                end,
+                segment_state,
+                segment_no,
+                has_checkpoint=bool(suspended.checkpoint),
+            )
+        return await self._end.settle(work, end, segment_state, segment_no)
+
+    def _note_end(self, tier: ModelTier, end: EngineDone | Suspended) -> None:
+        """Let people see why a model can't answer, or that it does again."""
+        error = "" if isinstance(end, Suspended) else self._services.redactor.text(end.error)
+        agent = self._agent_context
+        of_chat = chat_model_problem(agent.chat_model) if agent.chat_model else ""
+        which = of_chat if of_chat and tier.name == PRIMARY else tier.name
+        self._services.problems.ended(agent.agent_id, which, end, error)
+
+    def _handing_on(self, host: TurnHost, bounds: RoleLimits) -> str:
+        """The part of the system prompt that explains delegation."""
+        offered = host.offered_of(handing_on.TOOLS)
+        known = self._services.roles.for_others(bounds) if offered else ()
+        return handing_on.delegation_notes(offered, known)
+
+    async def _look(
+        self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
+    ) -> Seen:
+        """What the engine is shown of the files that came with the message. A turn that goes on
+        from a checkpoint has seen them."""
+        if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
+            return NOTHING
+        workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures
+        seen = await self._services.senses.of(message, workspace, sees=sees)
+        state.notices += seen.problems
+        return seen
+
+    async def _prepare(
+        self, turn: TurnPreparation, start: TurnStart | None, state: SegmentState
+    ) -> PreparedTurn:
+        """Shorten a session that is too long, and find the memories that fit the message."""
+        try:
+            return await self._services.before_turn.prepare(turn, start)
+        except BaseException:
+            await self._end.usage.of_unfinished(state)
+            raise
+
+    async def _begin_segment(self, work: Work) -> int:
+        """The number of the segment: the one begun with the claim, once, or a new one."""
+        services, lease = self._services, work.lease
+        if work.segment_no is not None and not services.database.stats.is_disk_low:
+            number, work.segment_no = work.segment_no, None
+            return number
+        # With a full disk this write is refused, so that no engine starts whose end can't be stored.
+        return await services.database.write(
+            services.journal.begin_segment_tx,
+            lease.message.message_id,
+            lease.fence,
+            services.clock.now_ms(),
+            name="turn.begin",
+        )
+
+    async def _think(
+        self,
+        host: TurnHost,
+        segment: Segment,
+        token: str,
+        state: SegmentState,
+        work: Work,
+        attempt: Attempting,
+    ) -> EngineDone | Suspended:
+        """Run the engine, and again if ``TurnRecovery.nudged`` asks for an answer or a summary."""
+        tier, agent, brief = attempt.tier, self._agent_context.spec, attempt.brief
+        limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s)
+        try:
+            spec = tier.engine_spec(token, work.lease.message.person)
+            if (state.usd_left, brief.env, brief.folders) != (spec.max_usd, {}, spec.folders):
+                env = {**spec.env, **brief.env}
+                spec = replace(spec, max_usd=state.usd_left, env=env, folders=brief.folders)
+            session = await open_guarded(tier.engine, spec, host, limits=limits)
+        except EngineFailed as error:
+            return rules.failure(error, "")
+        try:
+            # The engine's guard watches the calls of its program, too.
+            serve = partial(session.serve, serve=host.serve)
+            async with self._services.served.serving(token, host.served, serve):
+                end = await self._consume(session, segment, state, host)
+                while isinstance(end, EngineDone) and not state.over:
+                    end = missing_answer(end, state)
+                    more = await self._recovery.nudged(work, attempt, segment, end)
+                    if more is None:
+                        break
+                    await host.own_ended()
+                    host.again(is_last=more.nudge == "wrap_up")
+                    end = joined_end(end, await self._consume(session, more, state, host))
+                return TurnUsage.ended(end, state)
+        finally:
+            await session.close()
+
+    async def _consume(
+        self, session: GuardedSession, segment: Segment, state: SegmentState, host: TurnHost
+    ) -> EngineDone | Suspended:
+        shown = self._services.redactor.stream()
+        self._end.usage.asked(segment, state)
+        async with aclosing(session.run(segment)) as events:
+            async for event in events:
+                if state.trace is not None:
+                    state.trace.observe(event)
+                if isinstance(event, ToolFinished):
+                    await host.own_finished(event.name, event.ok, event.preview)
+                if isinstance(event, Suspended) or (
+                    isinstance(event, EngineDone) and event.outcome == "ok"
+                ):
+                    await host.own_ended()
+                if isinstance(event, EngineDone | Suspended):
+                    self._services.live.delta(segment.message_id, shown.rest())
+                    await self._end.usage.measured(event, state)
+                    return event
+                if not await self._end.usage.may_pass(event, state):
+                    end = TurnUsage.over_budget(state)
+                    await self._end.usage.measured(end, state)
+                    return end
+                if isinstance(event, TextDelta):
+                    self._services.live.delta(segment.message_id, shown.take(event.text))
+                self._note(event, state)
+        raise AssertionError("the guard ends every run")
+
+    @staticmethod
+    def _note(event: EngineEvent, state: SegmentState) -> None:
+        match event:
+            case TextDelta(text=text):
+                state.said.append(text)
+            case FileOut(path=path):
+                state.files.append(Part("file", path=path, name=Path(path).name))
+            case EngineNotice(text=text):
+                state.notices.append(text)
+            case ToolStarted(name=name):
+                state.used_tools = True
+                state.has_acted = state.has_acted or our_tool(name) is None
+                _log.debug("tool", tool=name)
+            case _:
+                return
+
+
+def _nobody_knew(tool: str, within_s: float) -> str:
+    return (
+        f"the daemon was interrupted while {tool} ran, and nobody said within {within_s / 60:.0f} "
+        "minutes whether it happened; look before you repeat it"
+    )
+
+
+def _conversation(message: Message) -> str:
+    """The conversation that shows the text while it is written. Empty outside chats, and for
+    background work, whose result comes as one message."""
+    to = message.deliver_to
+    is_of_talk = message.kind is not MessageKind.TASK and message.lane is not LaneName.BACKGROUND
+    return f"{to.channel}:{to.conversation}" if to.kind == "chat" and is_of_talk else ""

@@ -1,0 +1,201 @@
+"""The usage of a turn: reserved before it, recorded during it, settled however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentsup.agents.budget.spending import StoredBudget
+from agentsup.agents.budget.token_estimate import TokenEstimate
+from agentsup.agents.persona.context import AgentContext
+from agentsup.agents.recovery.tiers import ModelTier
+from agentsup.agents.turn.services import TurnServices
+from agentsup.catalogue import words
+from agentsup.kit.log import get_logger
+from agentsup.mailbox.usage import reports as usage_rows
+from agentsup.mailbox.usage.budget import LimitExceededBy
+from agentsup.mailbox.work import Work
+from agentsup.model.engine import EngineDone, EngineEvent, Segment, Suspended, ToolStarted, Usage
+from agentsup.model.errors import BudgetExceeded, StoreUnavailable
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Message, Part
+from agentsup.model.trace import EngineTrace
+from agentsup.store import Tx
+
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SegmentState:
+    """What a segment's events have reported so far."""
+
+    message: Message
+    tier: ModelTier
+    """The one of the agent's models that runs."""
+    files: list[Part] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    used_tools: bool = False
+    has_acted: bool = False
+    """The engine made a call of its own. Only the engine knows of it."""
+    over: str = ""
+    """The sentence about a budget that is used up: the engine must not go on."""
+    usd_left: float | None = None
+    """US dollars that the turn may cost (None: any), for an engine that enforces it itself."""
+    meter: TokenEstimate | None = None
+    """Estimates the usage of a run whose engine may report no tokens."""
+    estimates: list[int] = field(default_factory=list)
+    """Indexes in ``usage`` of the estimates of this run."""
+    trace: EngineTrace | None = None
+    """Records the events of the run."""
+    reports_cost: bool = False
+    """The engine has reported a cost, so its tokens get no price from our table."""
+    shown_notes: list[str] = field(default_factory=list)
+    """Ids of the notes that the run was shown. These messages need no turn of their own."""
+    informed: frozenset[str] = frozenset()
+    """Ids of the questions asked in the run's name from outside whose end was in its
+    instructions."""
+
+
+class TurnUsage:
+    """Reserves for and records the segments of one agent's turns."""
+
+    def __init__(self, services: TurnServices, agent_id: AgentId, agent: AgentContext) -> None:
+        self._services = services
+        self._agent_id = agent_id
+        self._agent_context = agent
+
+    async def reserve(
+        self, work: Work, state: SegmentState, stored: StoredBudget | None = None
+    ) -> EngineDone | None:
+        """Reserve what the segment will probably use. Returns the end if a budget refuses."""
+        try:
+            state.usd_left = await self._services.spending.reserve(
+                work, self._agent_context, state.tier.model, stored
+            )
+        except BudgetExceeded as error:
+            return EngineDone("failed", error=error.message, code=error.code)
+        return None
+
+    async def may_pass(self, event: EngineEvent, state: SegmentState) -> bool:
+        """Record the usage in ``event``. Returns whether the engine may go on.
+
+        Over its budget the engine may finish the text of the request that was paid. It may make no
+        call, and its next usage report ends the run.
+        """
+        was_over, meter = bool(state.over), state.meter
+        if isinstance(event, Usage):
+            await self._note(event if meter is None else meter.reported(event), state)
+        elif meter is not None and (guessed := meter.observe(event)) is not None:
+            await self._note(guessed, state)
+            if was_over:
+                return False
+        return not (was_over and isinstance(event, Usage | ToolStarted))
+
+    @staticmethod
+    def asked(segment: Segment, state: SegmentState) -> None:
+        """Start an estimate for a run of ``segment`` if the engine may report no usage."""
+        if not state.tier.engine.caps.may_not_report:
+            return
+        state.meter, state.estimates = TokenEstimate(), []
+        state.meter.asked(segment)
+
+    async def measured(self, end: EngineDone | Suspended | None, state: SegmentState) -> None:
+        """Add the estimate of what a run did not report (``end`` None: it was cut off). It is
+        recorded with the segment's end."""
+        guessed = state.meter.ended(end) if state.meter is not None else None
+        state.meter = None
+        if guessed is not None:
+            await self._add(guessed, state)
+
+    async def _add(self, usage: Usage, state: SegmentState) -> None:
+        """Add a report, with its price if that is known."""
+        if not usage.is_estimated:
+            state.reports_cost = state.reports_cost or usage.usd is not None
+        if not state.reports_cost:
+            usage = await self._services.spending.priced(
+                usage, self._agent_context, engine=state.tier.engine.name, model=state.tier.model
+            )
+        if usage.is_estimated:
+            state.estimates.append(len(state.usage))
+            if state.meter is not None:
+                state.meter.counted(usage)
+        state.usage.append(usage)
+
+    async def _note(self, usage: Usage, state: SegmentState) -> None:
+        """Record a report at once, so that not even a kill loses it."""
+        spending = self._services.spending
+        await self._add(usage, state)
+
+        def write(tx: Tx) -> LimitExceededBy | None:
+            fresh = self._rows_tx(tx, state)
+            if state.estimates and state.meter is not None and state.meter.is_covered:
+                ids = [_report_id(state.message, number) for number in state.estimates]
+                usage_rows.replace_estimate_tx(tx, ids)
+            return spending.charge_tx(tx, state.message, fresh)
+
+        try:
+            over = await self._services.database.write(write, name="turn.used")
+        except StoreUnavailable as error:
+            # It is recorded with the end of the turn, if the store is back by then.
+            _log.warning("usage of a turn is not recorded yet", reason=error.message)
+            return
+        if over is not None and not state.over:
+            state.over = spending.overrun(state.message, over)
+
+    @staticmethod
+    def over_budget(state: SegmentState) -> EngineDone:
+        """The end of a turn that used up its budget. Its text so far goes out as a notice."""
+        text = "".join(state.said).strip()
+        if text:
+            say = words(state.message.principal.language)
+            state.notices.append(say("budget.so_far", text=text))
+        return EngineDone("failed", text=text, error=state.over, code=BudgetExceeded.code)
+
+    @staticmethod
+    def ended(end: EngineDone | Suspended, state: SegmentState) -> EngineDone | Suspended:
+        """``end``, unless the budget was used up before there was an answer."""
+        if not state.over or isinstance(end, Suspended) or end.outcome != "ok":
+            return end
+        has_answer = end.text.strip() or state.files or end.exit_code is not None
+        return end if has_answer else TurnUsage.over_budget(state)
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def end_tx(self, tx: Tx, state: SegmentState) -> None:
+        """Record all usage and release the reservation."""
+        self._rows_tx(tx, state)
+        self._services.spending.end_tx(tx, state.message)
+
+    async def of_unfinished(self, state: SegmentState) -> None:
+        """Record what a stopped or crashed turn has used."""
+        try:
+            await self.measured(None, state)
+            await self._services.database.write(self.end_tx, state, name="turn.usage")
+        except StoreUnavailable as error:
+            _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
+
+    def _rows_tx(self, tx: Tx, state: SegmentState) -> Sequence[Usage]:
+        """Store the reports that are not stored yet and return them."""
+        message, fresh = state.message, []
+        for number, usage in enumerate(state.usage):
+            stored = usage_rows.record_tx(
+                tx,
+                usage,
+                message_id=message.message_id,
+                agent_id=self._agent_id,
+                session_id=message.session_id,
+                engine=state.tier.engine.name,
+                model=state.tier.model or self._agent_context.spec.model or "",
+                at=self._services.clock.now_ms(),
+                report_id=_report_id(message, number),
+            )
+            if stored is not None:
+                fresh.append(stored)
+        return fresh
+
+
+def _report_id(message: Message, number: int) -> str:
+    """The id of a report: its lease, and its index among those of the lease."""
+    return f"{message.message_id}:{message.fence}:{number}"

@@ -1,0 +1,7 @@
+"""What an agent has on disk and as processes: engine set-up, shared memory, the table of processes."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

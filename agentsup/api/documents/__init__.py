@@ -1,0 +1,1 @@
+"""The JSON that the API takes and returns: pydantic models, and the functions that build documents."""

@@ -1,0 +1,194 @@
+"""The open waits, streams, sockets and uploads of the listener: counted, limited, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.http.pending_texts import PendingText
+from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import NotReady, Overloaded
+
+T = TypeVar("T")
+_WAIT = "wait:"
+_PEOPLE = "people"
+_log = get_logger(__name__)
+
+
+class Connections:
+    """Counts open things by kind and ends them in bounded time when the listener closes."""
+
+    def __init__(self, limits: ApiLimits) -> None:
+        """Limit each kind by ``limits``."""
+        self._limits = {
+            "waits": limits.waiting,
+            "event streams": limits.event_streams,
+            "sockets": limits.sockets,
+            "uploads": limits.uploads,
+        }
+        self._look_s = limits.heartbeat_s
+        self._open: Counter[tuple[str, str]] = Counter()
+        """How many are open of a kind: in all (``""``), for people who are no operators, and for
+        one person."""
+        self._endings: set[Callable[[], Awaitable[None]]] = set()
+        self._waits: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self.work = TaskOwner("api", on_error=_note_failure)
+        """Work that outlives the connection that asked for it, such as a running command."""
+        self.commands = Once(self.work)
+        """Commands by the id that their client gave them."""
+        self.spoken: set[PendingText] = set()
+        """The texts of all clients of ``/ws`` that are not accepted yet, for stops to find."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each kind are open."""
+        return {kind: self._open[kind, ""] for kind in self._limits}
+
+    @contextmanager
+    def admit(self, kind: str, who: str = "", *, is_operator: bool = True) -> Iterator[None]:
+        """Count one of ``kind`` for the block; ``who`` is the person of a browser, else empty.
+
+        A person may have at most a quarter of the limit open (an operator half), and a quarter is
+        reserved for operators, so that no person and no faulty page locks the others out. Raises
+        ``Overloaded`` over a limit, ``NotReady`` while the listener closes.
+        """
+        if self._closing:
+            raise closing()
+        limit = self._limits[kind]
+        share = max(1, limit // (2 if is_operator else 4))
+        if who and self._open[kind, who] >= share:
+            raise _full(kind, share, f"you have {share} {kind} open, the most for one person")
+        if not is_operator and self._open[kind, _PEOPLE] >= max(1, limit - limit // 4):
+            raise _full(kind, limit, f"too many {kind} are open; the rest is kept for operators")
+        if self._open[kind, ""] >= limit:
+            raise _full(kind, limit, f"{limit} {kind} are open, the most allowed")
+        counted = Counter((kind, of) for of in {"", who, "" if is_operator else _PEOPLE})
+        self._open += counted
+        try:
+            yield
+        finally:
+            self._open -= counted  # drops the counts that are zero now
+
+    async def wait(
+        self,
+        start: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        name: str,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Await the coroutine of ``start`` as one counted wait.
+
+        Raises ``Overloaded`` over the limit, ``NotReady`` if the listener closes meanwhile, and
+        ``ConnectionError`` if ``is_gone``, called every ``heartbeat_s`` seconds, returns True.
+        """
+        with self.admit("waits"):
+            task = self.work.spawn(start(), name=f"{_WAIT}{name}")
+            self._waits.add(task)
+            task.add_done_callback(self._waits.discard)
+            try:
+                while not (await asyncio.wait({task}, timeout=self._look_s))[0]:
+                    if is_gone():
+                        raise ConnectionResetError("nobody waits for the answer any more")
+            finally:
+                task.cancel()
+        if task.cancelled():
+            raise closing()
+        return task.result()
+
+    @contextmanager
+    def ended_by(self, ending: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Await ``ending`` if the listener closes during the block."""
+        self._endings.add(ending)
+        try:
+            yield
+        finally:
+            self._endings.discard(ending)
+
+    async def close(self, timeout_s: float) -> list[str]:
+        """End waits, streams and sockets; wait up to ``timeout_s`` seconds for work under way.
+
+        Returns the names of tasks that did not end.
+        """
+        self._closing = True
+        for task in tuple(self._waits):
+            task.cancel()
+        endings = [ending() for ending in tuple(self._endings)]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*endings, return_exceptions=True)
+                if self.work.tasks:
+                    await asyncio.wait(self.work.tasks)
+        except TimeoutError:
+            pass  # what is left is cancelled below
+        return await self.work.close(timeout_s)
+
+
+class Once:
+    """Runs the work of a key once: while the key is remembered, a second call gets the same result.
+
+    A failure is not remembered: it changed nothing, so the next call is a new attempt.
+    """
+
+    def __init__(self, owner: TaskOwner, *, remembered: int = 256) -> None:
+        """Run in tasks of ``owner``; remember the results of the latest ``remembered`` keys."""
+        self._owner = owner
+        self._remembered = remembered
+        self._known: OrderedDict[Hashable, asyncio.Task[Any]] = OrderedDict()
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether the work of ``key`` runs, or its result is still remembered."""
+        return key in self._known
+
+    async def run(self, key: Hashable, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of the coroutine of ``start``, or of an earlier one with this ``key``.
+
+        The work goes on if the caller is cancelled. Raises ``NotReady`` if the listener closes.
+        """
+        task: asyncio.Task[T] | None = self._known.get(key)
+        if task is None:
+            task = self._owner.spawn(start(), name=f"{_WAIT}once")
+            self._known[key] = task
+            self._forget_old()
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise closing()
+        if task.exception() is not None:
+            self._known.pop(key, None)
+        return task.result()
+
+    def _forget_old(self) -> None:
+        """Drop the oldest results; work that still runs is never dropped."""
+        for key in list(self._known):
+            if len(self._known) <= self._remembered:
+                return
+            if self._known[key].done():
+                del self._known[key]
+
+
+def _full(kind: str, limit: int, why: str) -> Overloaded:
+    return Overloaded(
+        f"{why}; close one or try again later",
+        queue=f"api.{kind.replace(' ', '_')}",
+        size=limit,
+        limit=limit,
+    )
+
+
+def closing() -> NotReady:
+    """The refusal while the listener closes."""
+    return NotReady(
+        "the daemon is shutting down; nothing was lost, ask again when it is back",
+        retry_after_s=5,
+    )
+
+
+def _note_failure(task: asyncio.Task[Any], error: BaseException) -> None:
+    """Log a failure, except of a wait, whose caller gets it; other work may have no caller left."""
+    if not task.get_name().startswith(_WAIT):
+        _log.error(f"{task.get_name()} failed", exc_info=error)

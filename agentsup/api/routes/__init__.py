@@ -1,0 +1,1 @@
+"""The routes of the internal API, one module for each subject."""

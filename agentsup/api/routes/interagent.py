@@ -1,0 +1,154 @@
+"""``/interagent/*``: agents and programs ask agents. The sender comes from the token (D7, P7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from agentsup.api.documents import bodies
+from agentsup.api.documents.agents import AgentHealth, AgentNames, HealthByName
+from agentsup.api.documents.messages import ResultDocument, SendAccepted, SendReply
+from agentsup.api.http.access import Access, is_agent
+from agentsup.api.http.callers import caller_of, check_name
+from agentsup.api.http.route import Call, get, post
+from agentsup.api.routes.named_chats import named_chat
+from agentsup.mailbox.mail import BusRequest, name_in
+from agentsup.mailbox.messages import keys
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import BadRequest, TimedOut
+from agentsup.model.message import TERMINAL, Message, Priority
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+
+_MAX_TRACEPARENT = 128
+
+
+def checked_sender(given: str | None, caller: Principal) -> str:
+    """The ``from`` of the body, checked against the token; empty means the caller itself."""
+    if caller.kind is PrincipalKind.AGENT:
+        check_name(caller, given, "send as")
+        return ""
+    return "" if not given or given.casefold() == OPERATOR.name else given
+
+
+def _bus_request(
+    call: Call, body: bodies.SendBody | bodies.SendAsyncBody, caller: Principal
+) -> BusRequest:
+    return BusRequest(
+        to=body.to,
+        text=body.message,
+        sender=checked_sender(body.from_, caller),
+        new_session=body.new_session,
+        thread_id=body.thread_id or "",
+        priority=Priority.parse(body.priority),
+        idempotency_key=body.idempotency_key or "",
+        traceparent=call.request.headers.get("traceparent", "")[:_MAX_TRACEPARENT],
+    )
+
+
+@post(
+    "/interagent/send",
+    access=Access.ANY,
+    takes_work=True,
+    refusals=(404, 409, 410, 429, 502, 504),
+    headers={"traceparent": "W3C trace context to continue"},
+)
+async def send(call: Call, body: bodies.SendBody) -> SendReply:
+    """Ask an agent and wait for its answer."""
+    caller = await caller_of(call)
+    request = _bus_request(call, body, caller)
+    asker = call.deps.delegating_turn_of(call.who)
+    # If a turn asks, the wait goes on without the client: a late answer is delivered to the turn
+    # only after its wait has ended.
+    answer = await call.wait(
+        lambda: call.deps.bus.send(request, caller=caller, timeout_s=body.timeout, asker=asker),
+        name="send",
+        goes_on=asker is not None,
+    )
+    return SendReply.from_value(answer, success=True, error="")
+
+
+@post(
+    "/interagent/send_async",
+    202,
+    access=Access.ANY,
+    takes_work=True,
+    refusals=(404, 409, 410, 429),
+    headers={"traceparent": "W3C trace context to continue"},
+)
+async def send_async(call: Call, body: bodies.SendAsyncBody) -> SendAccepted:
+    """Queue a request to an agent, also while it is down."""
+    caller = await caller_of(call)
+    reply_to = body.reply_to or ""
+    if caller.kind is PrincipalKind.AGENT:
+        check_name(caller, reply_to, "have the result put before", field="reply_to")
+        reply_to = ""
+    request = replace(
+        _bus_request(call, body, caller),
+        summary=body.summary or "",
+        silent=body.silent,
+        reply_to=reply_to,
+    )
+    target = call.deps.directory.lookup(body.to)
+    whose = request.reply_to or request.sender
+    chat = await named_chat(call, whose or MAIN, body.chat_id or "", body.topic_id or "")
+    if chat is not None:
+        if not whose:
+            raise BadRequest(
+                "field 'chat_id': name in 'from' or 'reply_to' the agent whose chat it is; your own "
+                "result is fetched, or waited for",
+                field="chat_id",
+            )
+        request = replace(request, channel=chat.channel, chat_id=chat.conversation)
+    accepted = await call.deps.bus.send_async(
+        request, caller=caller, asker=call.deps.delegating_turn_of(call.who)
+    )
+    return SendAccepted.from_value(
+        accepted,
+        success=True,
+        task_id=accepted.message_id,
+        session=accepted.session_id,
+        agent_state=target.status,
+    )
+
+
+@get("/interagent/results/{id}", access=Access.ANY, refusals=(403, 404, 429))
+async def result(call: Call, query: bodies.WaitQuery) -> ResultDocument:
+    """What became of a message."""
+    return await outcome(call, call.named("id"), query.wait)
+
+
+async def outcome(call: Call, message_id: str, wait_s: float) -> ResultDocument:
+    """The result document of a message. Raises ``NotFound``, and ``Forbidden`` for another's."""
+    mailbox = call.deps.mailbox
+    message = await mailbox.get(message_id)
+    await _may_read(call, message)
+    if wait_s > 0 and message.state not in TERMINAL:
+        try:
+            message = await call.wait(
+                partial(mailbox.wait_done, message.message_id, wait_s), name="result"
+            )
+        except TimedOut:
+            message = await mailbox.get(message.message_id)
+    return ResultDocument.of(message, name_in(call.deps.directory, message.agent_id))
+
+
+async def _may_read(call: Call, message: Message) -> None:
+    """Raise unless the caller may read the message. An engine's token reads only messages that its
+    agent sent or got for the same person."""
+    if is_agent(call.who):
+        keys.check_message(message, call.who.agent_id, (await caller_of(call)).person)
+
+
+@get("/interagent/agents", access=Access.ANY)
+async def names(call: Call) -> AgentNames:
+    """Names of the agents."""
+    return AgentNames.model_construct(agents=list(call.deps.directory.names()))
+
+
+@get("/interagent/health", access=Access.ANY)
+async def health(call: Call) -> HealthByName:
+    """How each agent does."""
+    views = await call.deps.control.agents()
+    if is_agent(call.who):
+        views = tuple(view.for_agent(call.who.agent_id) for view in views)
+    return HealthByName.model_construct(agents={view.name: AgentHealth.of(view) for view in views})

@@ -1,0 +1,117 @@
+"""``/setup``: the steps of ``agentsup setup`` for operators in the page.
+
+What is typed there is checked, kept in files of the home and named by reference; no answer has it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentsup.api.documents.bodies import Body
+from agentsup.api.documents.document import Document, DoneDocument
+from agentsup.api.http.access import Access
+from agentsup.api.http.dependencies import ApiDependencies
+from agentsup.api.http.route import Call, get, post
+from agentsup.model.errors import NotFound
+from agentsup.model.setup import Setup, WantedBot, WantedModel
+
+Line = Annotated[str, Field(max_length=4200)]
+
+
+class WantedModelBody(Body):
+    """A provider, and what the person has chosen there so far."""
+
+    provider: Annotated[str, Field(max_length=64)]
+    base_url: Line = ""
+    key: Line = Field(default="", repr=False)
+    model: Line = ""
+
+    @property
+    def wanted(self) -> WantedModel:
+        """The body as a value."""
+        return WantedModel(self.provider, self.base_url, self.key, self.model)
+
+
+class WantedBotBody(Body):
+    """The token of main's bot, and who its owner is."""
+
+    token: Line = Field(repr=False)
+    person: Line = ""
+    telegram_id: Annotated[int | None, Field(ge=1, lt=2**63)] = None
+
+
+class ProviderDocument(Document):
+    name: str
+    title: str
+    base_url: str = Field(description="empty: only the person knows it")
+    needs_key: bool
+    keys_at: str = Field(description="where one gets a key")
+    has_key: bool = Field(description="true: the daemon has one, and none need be sent")
+
+
+class ProviderList(Document):
+    providers: list[ProviderDocument]
+
+
+class OfferedModelsDocument(Document):
+    where: str = Field(description="the address that was asked")
+    names: list[str]
+
+
+class TriedModelDocument(Document):
+    model: str
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    usd: float | None = Field(description="null: the price is not known")
+
+
+class BotDocument(DoneDocument):
+    username: str
+
+
+def _offered(deps: ApiDependencies) -> None:
+    if deps.setup is None:
+        raise NotFound("this daemon is not set up from here")
+
+
+def _setup(call: Call) -> Setup:
+    assert call.deps.setup is not None
+    return call.deps.setup
+
+
+@get("/setup", access=Access.STEER, offered=_offered, refusals=(404,))
+async def providers(call: Call) -> ProviderList:
+    """The providers that agents can think with."""
+    found = _setup(call).providers(call.by)
+    return ProviderList.model_construct(providers=[ProviderDocument.from_value(p) for p in found])
+
+
+@post("/setup/models", access=Access.STEER, offered=_offered, refusals=(404, 502))
+async def models(call: Call, body: WantedModelBody) -> OfferedModelsDocument:
+    """Sign in to a provider, and list its models."""
+    found = await _setup(call).models(body.wanted, call.by)
+    return OfferedModelsDocument.from_value(found, names=list(found.names))
+
+
+@post("/setup/test", access=Access.STEER, offered=_offered, refusals=(404, 502))
+async def test(call: Call, body: WantedModelBody) -> TriedModelDocument:
+    """Make one short request to a model."""
+    return TriedModelDocument.from_value(await _setup(call).try_model(body.wanted, call.by))
+
+
+@post("/setup/model", access=Access.STEER, offered=_offered, refusals=(404, 409, 502))
+async def use_model(call: Call, body: WantedModelBody) -> DoneDocument:
+    """Keep the key, and let agents think with the model that name none of their own."""
+    await _setup(call).use_model(body.wanted, call.by)
+    return DoneDocument.model_construct(success=True)
+
+
+@post("/setup/bot", access=Access.STEER, offered=_offered, refusals=(404, 409))
+async def use_bot(call: Call, body: WantedBotBody) -> BotDocument:
+    """Check the token of a Telegram bot, and let main use it."""
+    wanted = WantedBot(body.token, body.person, body.telegram_id)
+    username = await _setup(call).use_bot(wanted, call.by)
+    return BotDocument.model_construct(success=True, username=username)

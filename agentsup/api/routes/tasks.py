@@ -1,0 +1,277 @@
+"""``/tasks/*``: background work, for agents, runs and the operator; the token tells the owner."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from agentsup.api.documents import task_bodies, tasks
+from agentsup.api.documents.document import page_of
+from agentsup.api.documents.events import EventDocument
+from agentsup.api.documents.messages import ResultDocument
+from agentsup.api.http.access import Access
+from agentsup.api.http.callers import caller_of, check_name
+from agentsup.api.http.dependencies import ApiDependencies
+from agentsup.api.http.route import Call, get, post
+from agentsup.api.routes import task_orders
+from agentsup.api.routes.interagent import outcome
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import BadRequest, NotReady
+from agentsup.model.message import Priority
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from agentsup.model.question import QuestionState
+from agentsup.model.task import NewTask, Task, TaskState
+from agentsup.tasks import PUT, TaskHub
+
+_MESSAGE = "msg_"
+_BUSY = (TaskState.QUEUED, TaskState.RUNNING)
+
+
+def _offered(deps: ApiDependencies) -> None:
+    if deps.tasks is None:
+        raise NotReady(
+            "tasks are not enabled in this daemon (tasks.enabled is false in config.toml); use "
+            "/interagent/send_async to have work done in the background",
+            retry_after_s=3600,
+            feature="tasks",
+        )
+
+
+_get = partial(get, access=Access.ANY, offered=_offered)
+_post = partial(post, access=Access.ANY, offered=_offered)
+
+
+def _hub(call: Call) -> TaskHub:
+    assert call.deps.tasks is not None  # else the gate has refused the request, by ``_offered``
+    return call.deps.tasks
+
+
+async def _acting(call: Call, given: str | None) -> Principal:
+    """The principal that acts: the token's agent, or the operator.
+
+    The operator may act for any agent, and then has access to all tasks of that agent, for
+    whichever person they are done.
+    """
+    caller = await caller_of(call)
+    if caller.kind is PrincipalKind.AGENT:
+        check_name(caller, given, "act for")
+        return caller
+    if not given or given.casefold() == OPERATOR.name:
+        return caller
+    entry = call.deps.directory.lookup(given)
+    return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name)
+
+
+async def _changed(call: Call, task: Task) -> tasks.TaskDone:
+    schedules = await _hub(call).schedules([task])
+    return tasks.TaskDone.of(task, schedules.get(task.task_id))
+
+
+# -- giving work -----------------------------------------------------------------------------------
+
+
+@_post("/tasks/create", takes_work=True, refusals=(404, 410, 409, 429))
+async def create(call: Call, body: task_bodies.CreateTaskBody) -> tasks.TaskDone:
+    """Write a task down and begin it.
+
+    It is not begun if ``start`` is false.
+    """
+    caller = await _acting(call, body.from_)
+    own = caller.name if caller.kind is PrincipalKind.AGENT else MAIN
+    if call.by.is_operator and caller.kind is PrincipalKind.AGENT:
+        # The operator is the person for whom a task that an operator begins is done.
+        caller = replace(caller, behalf=call.by.person, asker=call.by.asker_name)
+    await task_orders.check_engine(call, body, body.agent or own)
+    await task_orders.check_role(call, body.role)
+    new = NewTask(
+        prompt=body.prompt,
+        name=body.name or "",
+        agent=body.agent or "",
+        role=body.role or "",
+        start=body.start,
+        schedule=task_orders.schedule(body.schedule),
+        priority=Priority.parse(body.priority),
+        timeout_s=body.timeout,
+        max_usd=body.max_usd,
+        parent_task_id=body.parent_task_id or "",
+        idempotency_key=body.idempotency_key or "",
+        deliver_to=await task_orders.deliver_to(call, body, caller),
+    )
+    task = await _hub(call).create(new, caller=caller, asker=call.deps.delegating_turn_of(call.who))
+    return await _changed(call, task)
+
+
+@_post("/tasks/resume", takes_work=True, refusals=(404, 410, 409, 429))
+async def resume(call: Call, body: task_bodies.ResumeTaskBody) -> tasks.TaskDone:
+    """Go on with a task.
+
+    It goes on in its session; a task that was only created begins.
+    """
+    caller = await _acting(call, body.from_)
+    task = await _hub(call).resume(
+        body.task_id,
+        body.prompt,
+        caller=caller,
+        asker=call.deps.delegating_turn_of(call.who),
+        idempotency_key=body.idempotency_key or "",
+    )
+    return await _changed(call, task)
+
+
+# -- asking ----------------------------------------------------------------------------------------
+
+
+@_post("/tasks/ask_parent", refusals=(404, 410, 409, 429))
+async def ask_parent(call: Call, body: task_bodies.AskParentBody) -> tasks.TaskAsked:
+    """Put a question to whoever gave the task."""
+    caller = await _acting(call, body.from_)
+    hub = _hub(call)
+    asked = await hub.ask_parent(
+        body.task_id, body.question, caller=caller, options=tuple(body.options or ())
+    )
+    task = await hub.get(body.task_id, caller=caller)
+    answer = PUT if asked.state is QuestionState.OPEN else asked.answer
+    return tasks.TaskAsked.of(task, asked, answer)
+
+
+@_post("/tasks/answer", refusals=(404, 410, 409))
+async def answer(call: Call, body: task_bodies.AnswerTaskBody) -> tasks.TaskAnswered:
+    """Answer a task's open question, once."""
+    caller = await _acting(call, body.from_)
+    hub = _hub(call)
+    answered = await hub.answer(
+        body.task_id, body.answer, caller=caller, question_id=body.question_id or ""
+    )
+    task = await hub.get(body.task_id, caller=caller)
+    return tasks.TaskAnswered.of(task, answered, answered.answer)
+
+
+# -- changing --------------------------------------------------------------------------------------
+
+
+@_post("/tasks/cancel", refusals=(404, 410, 409))
+async def cancel(call: Call, body: task_bodies.TaskBody) -> tasks.TaskDone:
+    """End a task before it is done."""
+    caller = await _acting(call, body.from_)
+    return await _changed(call, await _hub(call).cancel(body.task_id, caller=caller))
+
+
+@_post("/tasks/delete", refusals=(404, 410, 409))
+async def delete(call: Call, body: task_bodies.TaskBody) -> tasks.TaskDeleted:
+    """Forget a task that does not work."""
+    caller = await _acting(call, body.from_)
+    hub = _hub(call)
+    task = await hub.get(body.task_id, caller=caller)
+    await hub.delete(task.task_id, caller=caller)
+    return tasks.TaskDeleted.from_value(task, success=True, error="")
+
+
+@_post("/tasks/update", refusals=(404, 410, 409))
+async def update(call: Call, body: task_bodies.UpdateTaskBody) -> tasks.TaskDone:
+    """Report how far a task is, or change it."""
+    caller = await _acting(call, body.from_)
+    hub = _hub(call)
+    given = (body.progress, body.percent, body.note, body.state, body.name)
+    schedule = task_orders.schedule(body.schedule)
+    if all(one is None for one in (*given, body.paused, schedule)):
+        raise BadRequest(
+            "say what to change: progress, percent, note, state, name, schedule or paused",
+            field="body",
+        )
+    task = await hub.get(body.task_id, caller=caller)
+    if schedule is not None:
+        task = await hub.reschedule(
+            task.task_id, schedule, caller=caller, asker=call.deps.delegating_turn_of(call.who)
+        )
+    if body.paused is not None:
+        task = await hub.pause(task.task_id, caller=caller, is_paused=body.paused)
+    if any(one is not None for one in given):
+        task = await hub.update(
+            task.task_id,
+            caller=caller,
+            progress=body.progress,
+            percent=body.percent,
+            note=body.note or "",
+            state=body.state,
+            name=body.name,
+        )
+    return await _changed(call, task)
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@_get("/tasks/list", refusals=(404, 410))
+async def listing(call: Call, query: task_bodies.TasksQuery) -> tasks.TaskList:
+    """Tasks, newest first."""
+    directory = call.deps.directory
+    states = tuple(TaskState(one.strip()) for one in (query.state or "").split(",") if one.strip())
+    found = await _hub(call).list(
+        caller=await _acting(call, query.from_),
+        states=states,
+        agent_id=call.agent_id(query.agent) or "",
+        before=query.cursor or "",
+        limit=query.limit + 1,
+    )
+    page, cursor = page_of(found, query.limit, lambda last: last.task_id)
+    now = call.deps.clock.now_ms()
+    shown = [tasks.TaskShort.of(task, directory, now=now) for task in page]
+    return tasks.TaskList.model_construct(tasks=shown, next_cursor=cursor)
+
+
+@_get("/tasks/{id}", {200: tasks.TaskOrResult}, refusals=(404, 410, 429))
+async def show(call: Call, query: task_bodies.TaskQuery) -> tasks.TaskShown | ResultDocument:
+    """One task; for a message's id, what became of the message.
+
+    With ``wait``, the answer comes once the task has ended or asks, or the wait is over.
+    """
+    named = call.named("id")
+    if named.startswith(_MESSAGE):
+        return await outcome(call, named, query.wait)
+    caller = await _acting(call, query.from_)
+    task = await _hub(call).get(named, caller=caller)
+    if query.wait > 0 and task.state in _BUSY:
+        await call.wait(partial(_settled, call, task, caller, query.wait), name="task")
+    return await _whole(call, task, caller)
+
+
+async def _settled(call: Call, task: Task, caller: Principal, wait_s: float) -> None:
+    """Wait until the run of the task has ended or asks something, or the wait is over."""
+    database, changed = call.deps.database, asyncio.Event()
+    topic = f"done:{task.current_run}"
+    unlisten, end = database.listen(topic, changed.set), database.expect(topic)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not end.done():
+                    changed.clear()
+                    if (await _hub(call).get(task.task_id, caller=caller)).state not in _BUSY:
+                        return
+                    await changed.wait()
+    finally:
+        unlisten()
+        end.cancel()
+
+
+async def _whole(call: Call, task: Task, caller: Principal) -> tasks.TaskShown:
+    hub = _hub(call)
+    return tasks.TaskShown.whole(
+        await hub.card(task.task_id, caller=caller),
+        call.deps.directory,
+        now=call.deps.clock.now_ms(),
+        folder=hub.folder_of(task.task_id),
+        language=call.language,
+    )
+
+
+@_get("/tasks/{id}/log", refusals=(404, 410))
+async def log(call: Call, query: task_bodies.TaskLogQuery) -> tasks.TaskLog:
+    """What happened to a task."""
+    caller = await _acting(call, query.from_)
+    hub = _hub(call)
+    task = await hub.get(call.named("id"), caller=caller)
+    found = await hub.log(task.task_id, caller=caller, tail=query.tail)
+    events = [EventDocument.from_value(each) for each in found]
+    return tasks.TaskLog.model_construct(task_id=task.task_id, events=events)

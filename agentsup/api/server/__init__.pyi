@@ -1,0 +1,1 @@
+from .listener import ApiServer as ApiServer

@@ -1,0 +1,130 @@
+"""The listener: binds, reports plainly why it can't, and closes in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from functools import partial
+
+from aiohttp import web
+
+from agentsup.api.http.accepting import AcceptLoop
+from agentsup.api.http.access import HostRules
+from agentsup.api.http.dependencies import ApiDependencies
+from agentsup.api.http.malformed import HttpProtocol
+from agentsup.api.server.app import API, build_app
+from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import OwnerClosed
+from agentsup.model.errors import ConfigError
+
+_log = get_logger(__name__)
+_LINGER_S = 2.0
+"""How long the rest of a refused body is read, so that its sender reads the refusal."""
+_READ_BYTES = 32 * 1024
+"""How much of a body is buffered before it is read; at most twice as much."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class ApiServer:
+    """One listener of the internal API."""
+
+    def __init__(self, deps: ApiDependencies, *, host: str = "127.0.0.1", port: int = 8799) -> None:
+        """Serve ``deps`` on ``host``:``port``; port 0 takes a free one."""
+        self._app = build_app(deps, port=port, host=host)
+        self._deps = deps
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+        self._listener: AcceptLoop | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port; before ``start`` the requested one."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The URL for clients on this machine. It holds a bound address and no name, as a name may
+        lead to another program first."""
+        return f"http://{self._app[API].rules.own}"
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many waits, event streams and sockets are open."""
+        return self._app[API].connections.counts
+
+    async def one_time_link(self, person: str = "") -> str:
+        """A link that signs a browser in, once. Raises ``BadRequest`` for an unknown person."""
+        issued = await self._app[API].web.issue(person)
+        return f"{self.url}/#code={issued.code}"
+
+    def people_changed(self) -> None:
+        """Apply a changed [people]: the browsers of removed persons are signed out for good."""
+        api = self._app[API]
+        forgotten = api.web.people_changed()
+        with contextlib.suppress(OwnerClosed):
+            api.connections.work.spawn(forgotten, name="web:people")
+
+    async def start(self) -> int:
+        """Bind and serve; returns the port. Raises ``ConfigError`` that names what to change."""
+        api, limits = self._app[API], self._deps.limits
+        runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=limits.close_s)
+        await runner.setup()
+        served = runner.server
+        assert served is not None
+        serve = partial(
+            HttpProtocol,
+            served,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # as its runner passes it: none
+            keepalive_timeout=limits.idle_s,
+            lingering_time=_LINGER_S,
+            read_bufsize=_READ_BYTES,
+        )
+        listener = AcceptLoop(api.peers, serve, clock=self._deps.clock)
+        try:
+            bound, self._port = await listener.bind(self._host, self._port)
+        except OSError as error:
+            await runner.cleanup()
+            raise self._bind_failed(error) from error
+        self._runner, self._listener = runner, listener
+        api.rules = HostRules.of(self._port, self._deps.allowed_hosts, bound)
+        try:
+            await api.web.load(self._port)
+        except BaseException:
+            await self.close()
+            raise
+        listener.accept()
+        api.sweeps.start(self._deps)
+        if self._host not in _LOOPBACK:
+            hosts = ", ".join(self._deps.allowed_hosts) or "none"
+            _log.warning(
+                f"the API listens on {self._host}:{self._port}, beyond this machine; only calls "
+                f"with a token and a listed Host are served (api.allowed_hosts: {hosts})"
+            )
+        return self._port
+
+    async def close(self) -> None:
+        """Stop listening, end streams, sockets and waits. Idempotent."""
+        runner, self._runner = self._runner, None
+        if self._listener is not None:
+            await self._listener.close()
+        if runner is not None:
+            await runner.cleanup()
+
+    def _bind_failed(self, error: OSError) -> ConfigError:
+        where = f"{self._host}:{self._port}"
+        setting, hint = "api.port", "choose another with --port or api.port in config.toml"
+        if error.errno == errno.EADDRINUSE:
+            said = f"port {self._port} on {self._host} is in use by another process"
+            hint = f"stop that process (`agentsup status` tells whether it is ours), or {hint}"
+        elif error.errno == errno.EACCES:
+            said = f"port {self._port} on {self._host} may not be bound by this user"
+        elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+            setting, hint = "api.bind", "set api.bind in config.toml to an address of this machine"
+            said = f"can't listen on {where} (port {self._port}): this machine has no such address"
+        else:
+            said = f"can't listen on {where} (port {self._port}): {error.strerror or error}"
+        return ConfigError(said, field=setting, hint=hint)

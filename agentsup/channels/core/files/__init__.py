@@ -1,0 +1,7 @@
+"""Files of people: fetching, storing in the inbox of a workspace, attaching and uploading."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,65 @@
+"""A file to be uploaded; the checks are made on the opened file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+from agentsup.kit.planted import FileTooLong, GuardedFolder, PathEscapes
+from agentsup.kit.pool import BoundedPool
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFile:
+    """A file to upload: one of a workspace, read while it is sent, or ``data``."""
+
+    path: Path | None
+    name: str
+    data: bytes = b""
+    workspace: Path | None = None
+    """The file must be below it, with no link in its path; None: the directory of ``path``."""
+    size: int = 0
+    """Its size in bytes when it was checked."""
+    max_bytes: int = 2**40
+    """A file that has grown beyond this is not opened."""
+    files: BoundedPool | None = field(default=None, compare=False)
+    """The threads that open it."""
+
+    async def opened(self) -> IO[bytes]:
+        """Run ``open_upload`` in the pool. Raises ``OSError``."""
+        files = self.files or BoundedPool("files")
+        key = self.workspace.parent.name if self.workspace is not None else ""
+        closing: Callable[[IO[bytes]], object] = lambda handle: handle.close()  # noqa: E731 - typed
+        return await files.run(partial(open_upload, self), key=key, undo=closing)
+
+
+def open_upload(file: UploadFile) -> IO[bytes]:
+    """Open a regular file, and check the opened file, so that it cannot be replaced in between.
+
+    Blocks. Raises ``OSError``.
+    """
+    if file.path is None:
+        return BytesIO(file.data)
+    workspace = file.workspace or file.path.parent
+    handle = GuardedFolder(workspace).open(inside(workspace, file.path))
+    if os.fstat(handle.fileno()).st_size > file.max_bytes:
+        handle.close()
+        raise FileTooLong(file.name, file.max_bytes)
+    return handle
+
+
+def inside(workspace: Path, path: Path | str) -> str:
+    """Return ``path`` relative to the workspace, without a look at the disk.
+
+    Raises ``PathEscapes`` if it is outside.
+    """
+    words = os.path.normpath(workspace / path)
+    try:
+        return str(Path(words).relative_to(workspace))
+    except ValueError:
+        raise PathEscapes(str(path)) from None

@@ -1,0 +1,1 @@
+"""The life of a bot, and the report of its state."""

@@ -1,0 +1,1 @@
+"""Presses of buttons and typed answers to questions."""

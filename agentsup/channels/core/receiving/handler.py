@@ -1,0 +1,351 @@
+"""From a received message to the agent's mailbox: texts, files, edits and commands.
+
+The state of a row is written in the transaction of its effect. After a crash the row is handled
+again, and the ledger keeps its effect from happening twice. The mailbox does not recognise a
+repeated command, so the row of a command is marked before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic
+
+from agentsup.catalogue import words
+from agentsup.channels.core.files.fetching import discard
+from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving import texts
+from agentsup.channels.core.receiving.context import end_rows, write_patiently
+from agentsup.channels.core.receiving.downloads import Downloads, MessageDropped
+from agentsup.channels.core.receiving.editing import Editing
+from agentsup.channels.core.receiving.inbox import InboxReply
+from agentsup.channels.core.receiving.lanes import ChatLane
+from agentsup.channels.core.receiving.messages import (
+    EventT,
+    PlatformMessages,
+    ReceiveDependencies,
+    ReceivedItem,
+    shown,
+)
+from agentsup.channels.core.receiving.refusals import QueueRefusal, QueueRefusals
+from agentsup.channels.core.receiving.rows import ReceivedRow, SkipReason
+from agentsup.channels.core.receiving.stop_marks import drop_tx, is_marked
+from agentsup.channels.core.receiving.stop_scope import scope_of
+from agentsup.mailbox.queue import open_before
+from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
+from agentsup.model.message import Accepted, Part
+from agentsup.model.principal import Principal
+from agentsup.store import Reader, Tx, is_over
+
+_STORE_PAUSE_S = 1.0
+
+
+class MessageHandler(Generic[EventT]):
+    """Handles messages that were let through. Used by the lanes of one bot."""
+
+    def __init__(
+        self,
+        deps: ReceiveDependencies,
+        platform: PlatformMessages[EventT],
+        watch: Callable[[str, str], None],
+    ) -> None:
+        """``watch`` notes that a message of a conversation waits behind others."""
+        self._deps = deps
+        self._platform = platform
+        self._watch = watch
+        self._editing = Editing(deps, platform)
+        self._refusals = QueueRefusals(deps.clock, self._notify_refused)
+        self._downloads = Downloads(deps, at_once=platform.downloads)
+        self._dropped: set[int] = set()
+        """Rows still in memory that a stop has dropped."""
+
+    async def handle(
+        self,
+        item: ReceivedItem[EventT],
+        event: EventT,
+        principal: Principal,
+        lane: ChatLane[ReceivedItem[EventT]],
+    ) -> None:
+        """Pass the message to the agent, or tell the person why not.
+
+        With what the lane has taken it is one message, such as an album. Waits while the store is
+        not available; raises ``StoreUnavailable`` once it is closed.
+        """
+        rows = [each.row for each in (item, *lane.taken)]
+        if any(row.row_id in self._dropped for row in rows) or await self._deps.database.read(
+            stored.is_skipped, rows, SkipReason.STOPPED_ELSEWHERE, name=self._named("dropped")
+        ):
+            await self._stopped(rows, event, principal)
+            return
+        if event.is_edit and await self._editing.edit(item.row, event, principal):
+            return
+        if not event.attachments and self._deps.commands.is_command(event.text):
+            await self._command(item.row, event, principal)
+            return
+        if await self._deps.database.read(
+            self._is_marked, rows, event, name=self._named("is_marked")
+        ):
+            await self._stopped(rows, event, principal)
+            return
+        is_plain = not event.attachments and len(rows) == 1
+        if is_plain and await self._answers(item.row, event, principal):
+            return
+        rest = [each.event for each in lane.taken if each.event is not None]
+        await self._say(rows, [event, *rest], principal, lane)
+
+    async def close(self) -> None:
+        """End downloads and pending refusals; the next life of the bot handles their rows."""
+        await self._refusals.close()
+        await self._downloads.close()
+
+    def _named(self, what: str) -> str:
+        """Return the name of a transaction."""
+        return f"{self._deps.channel}.{what}"
+
+    # -- texts and files ---------------------------------------------------------------------------
+
+    async def _answers(self, row: ReceivedRow, event: EventT, principal: Principal) -> bool:
+        """Whether the text was the answer to an open question; then it is handled."""
+        word = await self._platform.answer(row, event, principal)
+        if word is None:
+            return False
+        await self._close([row], event.address.conversation, word)
+        return True
+
+    async def _say(
+        self,
+        rows: Sequence[ReceivedRow],
+        events: Sequence[EventT],
+        principal: Principal,
+        lane: ChatLane[ReceivedItem[EventT]],
+    ) -> None:
+        deps, event = self._deps, events[0]
+        conversation = event.address.conversation
+        has_files = any(each.attachments for each in events)
+        if has_files and not await self._is_welcome(rows, event, principal):
+            return
+        try:
+            parts, problems = await self._fetch_unless_stopped(rows, events, principal, lane)
+        except MessageDropped:
+            await self._stopped(rows, event, principal)
+            return
+        text = self._platform.said(events)
+        if event.is_edit:
+            text = await self._editing.marked(rows[0], text)
+        if not text.strip() and not parts:
+            await self._close(rows, conversation, "\n".join(problems))
+            return
+        ahead = 0
+
+        def also(tx: Tx, accepted: Accepted) -> None:
+            nonlocal ahead
+            if stored.is_skipped(tx, rows) or self._is_marked(tx, rows, event):
+                raise MessageDropped
+            stored.done_tx(tx, rows, message_id=accepted.message_id)
+            if problems:
+                deps.notices.add_tx(tx, conversation, "\n".join(problems))
+            if not accepted.duplicate:
+                ahead = open_before(tx, deps.agent_id, accepted.session_id, accepted.message_id)
+
+        try:
+            reply = await self._to_inbox(rows, text, event, principal, files=parts, also=also)
+        except MessageDropped:
+            reply = None
+            await self._stopped(rows, event, principal)
+        if reply is None or reply.message is None or reply.message.duplicate:
+            await discard(parts, deps)
+            return
+        message_id = reply.message.message_id
+        self._platform.accepted(message_id, event)
+        if ahead:
+            self._watch(message_id, conversation)
+
+    async def _is_welcome(
+        self, rows: Sequence[ReceivedRow], event: EventT, principal: Principal
+    ) -> bool:
+        """Whether the mailbox would accept the message now; if not, no file is fetched for it."""
+        deps = self._deps
+        if await deps.database.read(stored.is_skipped, rows, name=self._named("is_skipped")):
+            await self._stopped(rows, event, principal)
+            return False
+        try:
+            await deps.inbox.check(deps.agent_name, principal)
+        except (StoreUnavailable, NotReady):
+            return True  # ``_to_inbox`` waits for it
+        except Overloaded as error:
+            self._refuse(rows, event, principal, error.message)
+            return False
+        except AgentsupError as error:
+            await self._close(rows, event.address.conversation, error.message)
+            return False
+        return True
+
+    async def _fetch_unless_stopped(
+        self,
+        rows: Sequence[ReceivedRow],
+        events: Sequence[EventT],
+        principal: Principal,
+        lane: ChatLane[ReceivedItem[EventT]],
+    ) -> tuple[tuple[Part, ...], list[str]]:
+        """Fetch the files of a message. Raises ``MessageDropped`` if a stop drops the message."""
+        sent = [each for event in events for each in event.attachments]
+        if not sent:
+            return (), []
+
+        def is_dropped(reader: Reader) -> bool:
+            return stored.is_skipped(reader, rows) or self._is_marked(reader, rows, events[0])
+
+        fetch = partial(self._platform.fetch, say=words(principal.language))
+        fetching = self._downloads.all_of(map(fetch, sent), lane.away())
+        return await self._downloads.run(fetching, rows[0].row_id, is_dropped)
+
+    async def _to_inbox(
+        self,
+        rows: Sequence[ReceivedRow],
+        text: str,
+        event: EventT,
+        principal: Principal,
+        *,
+        files: tuple[Part, ...] = (),
+        also: Callable[[Tx, Accepted], None] | None = None,
+    ) -> InboxReply | None:
+        """Pass the text to the inbox; on a refusal notify the person and return None."""
+        deps = self._deps
+        conversation = event.address.conversation
+        while True:
+            try:
+                return await deps.inbox.say(
+                    agent_name=deps.agent_name,
+                    channel=deps.channel,
+                    conversation=conversation,
+                    text=text,
+                    principal=principal,
+                    external_id=self._platform.ledger_id(rows[0]),
+                    files=files,
+                    language=principal.language,
+                    has_buttons=True,
+                    is_shared=not event.is_private,
+                    also=also,
+                )
+            except (StoreUnavailable, NotReady) as error:
+                if is_over(error):
+                    raise
+                await deps.clock.sleep(_STORE_PAUSE_S)
+            except Overloaded as error:
+                if error.facts.get("queue") == "store.write":
+                    await deps.clock.sleep(_STORE_PAUSE_S)
+                    continue
+                self._refuse(rows, event, principal, error.message)
+                return None
+            except AgentsupError as error:
+                await self._close(rows, conversation, error.message)
+                return None
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    async def _command(self, row: ReceivedRow, event: EventT, principal: Principal) -> None:
+        deps, conversation = self._deps, event.address.conversation
+        say = words(principal.language)
+        why_not = "message.restarted" if row.begun else self._platform.doubt(event)
+        if why_not:
+            text = say(why_not, command=event.text.split()[0])
+            await self._close([row], conversation, text)
+            return
+        dropped = await self._begin(row, event, principal)
+        reply = await self._to_inbox([row], event.text, event, principal)
+        if reply is None:
+            return
+        text = reply.text
+        if dropped and reply.ok:
+            text = f"{text}\n{say.count('stopped.unread', dropped)}".lstrip()
+
+        def step(tx: Tx) -> None:
+            if text:
+                facts = dict(self._platform.reply_facts(reply, principal))
+                if reply.buttons:
+                    facts["buttons"] = deps.notices.mint_tx(
+                        tx, conversation, reply.buttons, event.text
+                    )
+                deps.notices.add_tx(tx, conversation, text, **facts)
+            stored.done_tx(tx, [row])
+
+        await write_patiently(deps, step, self._named("replied"))
+
+    async def _begin(self, row: ReceivedRow, event: EventT, principal: Principal) -> int:
+        """Mark the command as begun; a stop also drops unread texts.
+
+        Returns how many texts of this conversation were dropped that would have been answered.
+        """
+        deps, conversation = self._deps, event.address.conversation
+        scope = scope_of(
+            event.text,
+            agent_name=deps.agent_name,
+            bot_id=row.owner.bot_id,
+            conversation=conversation,
+            principal=principal,
+            offered=deps.commands.offered(deps.agent_id),
+        )
+        dropped: tuple[tuple[ReceivedRow, EventT], ...] = ()
+
+        def step(tx: Tx) -> None:
+            nonlocal dropped
+            stored.begin_tx(tx, row)
+            if scope is not None:
+                dropped = drop_tx(
+                    tx,
+                    scope,
+                    row,
+                    agent_id=deps.agent_id,
+                    conversation=conversation,
+                    unread=self._platform.unread,
+                    is_command=deps.commands.is_command,
+                )
+
+        await write_patiently(deps, step, self._named("begin"))
+        self._dropped |= {each.row_id for each, _ in dropped}
+        return sum(self._platform.would_answer(each) for _, each in dropped)
+
+    def _is_marked(self, reader: Reader, rows: Sequence[ReceivedRow], event: EventT) -> bool:
+        return is_marked(
+            reader, rows, agent_id=self._deps.agent_id, conversation=event.address.conversation
+        )
+
+    async def _stopped(
+        self, rows: Sequence[ReceivedRow], event: EventT, principal: Principal
+    ) -> None:
+        """Mark rows that a stop has dropped; if it was given in another chat, notify this one."""
+        self._dropped -= {row.row_id for row in rows}
+
+        def step(tx: Tx) -> None:
+            is_elsewhere = stored.is_skipped(tx, rows, SkipReason.STOPPED_ELSEWHERE)
+            if is_elsewhere or not stored.is_skipped(tx, rows):
+                text = words(principal.language).count("stopped.unread", 1)
+                self._deps.notices.add_tx(tx, event.address.conversation, text)
+            stored.skip_tx(tx, rows, SkipReason.STOPPED_HERE)
+
+        await write_patiently(self._deps, step, self._named("stopped"))
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    async def _close(self, rows: Sequence[ReceivedRow], conversation: str, word: str) -> None:
+        """Mark the rows as handled, and store the notice ``word`` if it is not empty."""
+        await end_rows(self._deps, rows, "done", notices={conversation: word})
+
+    def _refuse(
+        self, rows: Sequence[ReceivedRow], event: EventT, principal: Principal, why: str
+    ) -> None:
+        """Note that the queue was full; one notice tells the person of all refused texts."""
+        self._refusals.add(
+            event.address.conversation, rows, shown(event), why=why, language=principal.language
+        )
+
+    async def _notify_refused(self, refusal: QueueRefusal) -> None:
+        def step(tx: Tx) -> None:
+            left = [row for row in refusal.rows if not stored.is_skipped(tx, [row])]
+            named = [refusal.texts[row.row_id] for row in left if row.row_id in refusal.texts]
+            if named:
+                text = texts.refused_notice(named, refusal.why, words(refusal.language))
+                self._deps.notices.add_tx(tx, refusal.conversation, text)
+            stored.done_tx(tx, left)
+
+        await write_patiently(self._deps, step, self._named("refused"))

@@ -1,0 +1,235 @@
+"""What the receiving core needs to know of a platform and of the messages that people send there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from agentsup.catalogue import LocalizedTexts
+from agentsup.channels.core.files import fetching
+from agentsup.channels.core.files.fetching import Attachment, Fetched, Opened
+from agentsup.channels.core.receiving.inbox import Inbox, InboxReply
+from agentsup.channels.core.receiving.raw import Malformed
+from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner
+from agentsup.channels.core.report import ChannelReport
+from agentsup.channels.core.sending.deliver import PieceChannel
+from agentsup.channels.core.sending.notices import ChatNotices
+from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
+from agentsup.mailbox import Mailbox
+from agentsup.model.agent import AgentSpec
+from agentsup.model.control import Commands
+from agentsup.model.pairing import Asking, NoPairing
+from agentsup.model.principal import Principal
+from agentsup.observe import LiveHub
+from agentsup.store import Database, Reader
+
+
+class Address(Protocol):
+    """An address on a platform."""
+
+    @property
+    def conversation(self) -> str: ...
+
+
+class MessageEvent(Protocol):
+    """A row as read: a message, an edit or another event. ``at`` is wall ms of the platform."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def attachments(self) -> Sequence[Attachment]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+    @property
+    def has_content(self) -> bool: ...
+    @property
+    def at(self) -> int | None: ...
+    @property
+    def is_edit(self) -> bool: ...
+    @property
+    def is_message(self) -> bool: ...
+    @property
+    def is_private(self) -> bool: ...
+    @property
+    def address(self) -> Address: ...
+
+
+EventT = TypeVar("EventT", bound=MessageEvent)
+AnyEventT = TypeVar("AnyEventT")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedItem(Generic[AnyEventT]):
+    """A row as read. ``event`` is None if it is malformed; ``fault`` says why."""
+
+    row: ReceivedRow
+    event: AnyEventT | None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveLimits:
+    """The bounds of receiving. Durations in seconds."""
+
+    max_age_s: float = 24 * 3600.0
+    """Messages older than this are listed in a notice, and not answered."""
+    max_file_bytes: int
+    """Largest file that is fetched."""
+    poll_s: float
+    """How long the platform may wait for something new before it answers."""
+    deaf_after_s: float = 180.0
+    """Without an answered poll for this long, the operator is notified (P9)."""
+    chats_at_once: int = 16
+    backlog: int = 2000
+    """Received items held in memory; further ones wait in the store."""
+    waiting_note_s: float = 3.0
+    """A message that is behind others for longer than this gets a waiting note."""
+    drain_s: float = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotServices:
+    """What all parts of one agent's bot may need of the daemon."""
+
+    agent_id: str
+    agent_name: str
+    workspace: Path
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
+    """The threads that read and write the workspace."""
+    database: Database
+    mailbox: Mailbox
+    inbox: Inbox
+    commands: Commands
+    clock: Clock
+    entropy: Entropy
+    spec: Callable[[], AgentSpec]
+    tell: Callable[[str], Awaitable[None]]
+    """Notifies the operator by a way that does not need this bot."""
+    pairing: Asking = field(default_factory=NoPairing)
+    """What becomes of strangers who write in private."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotDependencies(BotServices):
+    """The dependencies of a bot on any platform; made by the daemon for each life."""
+
+    channel: PieceChannel[Any, Any, Any]
+    """Delivers the outbox of all bots on the platform."""
+    limits: ReceiveLimits
+    live: LiveHub
+    report: Callable[[ChannelReport], None]
+    """Called at every change of state and after each answered poll."""
+    settings: Callable[[], DeliverySettings]
+    """Returns the current settings of deliveries; called for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveDependencies(BotServices):
+    """What is needed to receive messages for one agent."""
+
+    owner: RowOwner
+    limits: ReceiveLimits
+    set_aside: Callable[[int], None]
+    """Gets the number of rows in quarantine whenever it changes."""
+
+    @property
+    def channel(self) -> str:
+        """The channel of the bot."""
+        return self.owner.channel
+
+    @property
+    def max_file_bytes(self) -> int:
+        """The size of the largest file that is fetched."""
+        return self.limits.max_file_bytes
+
+    @property
+    def notices(self) -> ChatNotices:
+        """Puts notices into the outbox."""
+        return ChatNotices(self.agent_id, self.channel, self.clock, self.entropy)
+
+
+class PlatformMessages(ABC, Generic[EventT]):
+    """What a platform does differently with the messages of people."""
+
+    downloads: ClassVar[int]
+    """The number of messages whose files are fetched at the same time."""
+    over: ClassVar[str] = "file.over_ours"
+    """The key of the text for a file that is too large."""
+
+    def __init__(self, deps: ReceiveDependencies, would_answer: Callable[[EventT], bool]) -> None:
+        """``would_answer`` says whether a text that was not handled yet is for the agent."""
+        self._deps = deps
+        self.would_answer = would_answer
+
+    @abstractmethod
+    def ledger_id(self, row: ReceivedRow) -> str:
+        """Return the row's name in the ledger. It is stored, so it never changes."""
+
+    @abstractmethod
+    def read(self, row: ReceivedRow, raw: str) -> EventT:
+        """Return ``raw``, a version of the row's message, as read. Raises ``Malformed``."""
+
+    @abstractmethod
+    def unread(self, reader: Reader, row: ReceivedRow) -> EventT | None:
+        """Return a stored message or edit that is not handled yet; None for anything else."""
+
+    @abstractmethod
+    def said(self, events: Sequence[EventT]) -> str:
+        """Return the text that the agent reads of a message."""
+
+    @abstractmethod
+    async def answer(self, row: ReceivedRow, event: EventT, principal: Principal) -> str | None:
+        """Take the text as the answer to an open question; None if it is none."""
+
+    @abstractmethod
+    async def pull(self, sent: Attachment, opened: Opened) -> None:
+        """Find the content of a file and write it; see ``fetching.fetch``."""
+
+    @abstractmethod
+    def accepted(self, message_id: str, event: EventT) -> None:
+        """Called for each new message."""
+
+    def fetch(self, sent: Attachment, say: LocalizedTexts) -> Awaitable[Fetched]:
+        """Fetch one of the files of a message."""
+        return fetching.fetch(partial(self.pull, sent), sent, self._deps, say, over=self.over)
+
+    def text_of(self, row: ReceivedRow, raw: str) -> str | None:
+        """Return the text of an earlier version of a row's message; None if it cannot be read."""
+        try:
+            return self.read(row, raw).text
+        except Malformed:
+            return None
+
+    def may_edit(self, raw: str, event: EventT) -> bool:
+        """Whether the edit is by the sender of the earlier version ``raw``.
+
+        Always so where the platform lets people edit only their own messages.
+        """
+        return True
+
+    def corrected(
+        self, reader: Reader, row: ReceivedRow, event: EventT, message_id: str
+    ) -> Sequence[EventT]:
+        """Return what the message ``message_id`` consists of after the edit."""
+        return [event]
+
+    def doubt(self, event: EventT) -> str:
+        """Return the key of the text that says why a command is not run; empty if it may be."""
+        return ""
+
+    def reply_facts(self, reply: InboxReply, principal: Principal) -> Mapping[str, Any]:
+        """Return further fields of the part in which a command's reply is sent."""
+        return {}
+
+
+def shown(event: MessageEvent) -> str:
+    """Return a few words by which its sender recognises a message."""
+    files = "".join(each.name for each in event.attachments)
+    return event.text or files or "".join(event.notes[:1])

@@ -1,0 +1,42 @@
+"""When rows of the channels are removed that nobody has removed before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agentsup.channels.core.receiving import rows, strangers
+from agentsup.mailbox.messages import of_open_message
+from agentsup.store import Retention
+
+_DAY_MS: Final = 86_400_000
+_LATE_MS: Final = 30 * _DAY_MS
+"""A press that comes later is still answered as too late."""
+
+
+def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
+    """The rules of all tables of channels; ``keep_days`` is how long ended messages are kept.
+
+    A placeholder or a seen reaction is taken over by the next life of its bot. It stays until its
+    message has ended, and is forgotten later only if no life could remove it: its bot does not come
+    back, or the platform can't be asked any more. All this holds for each platform.
+    """
+    return (
+        *rows.retention_rules(),
+        *strangers.retention_rules(),
+        Retention("buttons", "expires_at < :cutoff", _LATE_MS, key="token"),
+        Retention("presses", "at < :cutoff", _LATE_MS, key="press_id"),
+        Retention("question_ends", "at < :cutoff", keep_days * _DAY_MS, key="question_id"),
+        Retention("matrix_cards", "at < :cutoff", _LATE_MS, key="agent_id, event_id"),
+        Retention(
+            "placeholders",
+            f"at < :cutoff AND NOT {of_open_message('placeholders')}",
+            _LATE_MS,
+            key="channel, agent_id, message_id",
+        ),
+        Retention(
+            "matrix_eyes",
+            f"at < :cutoff AND NOT {of_open_message('matrix_eyes')}",
+            _LATE_MS,
+            key="agent_id, message_id",
+        ),
+    )

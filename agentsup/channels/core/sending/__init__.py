@@ -1,0 +1,7 @@
+"""What is sent: cards, buttons, private texts, and the HTTP requests that carry it."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

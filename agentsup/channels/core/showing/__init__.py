@@ -1,0 +1,1 @@
+"""What is shown while a turn runs: rate limits, streams, waiting notes."""

@@ -1,0 +1,1 @@
+from .channel import LocalChannel as LocalChannel

@@ -1,0 +1,2 @@
+from .address import parse as parse
+from .deliver import MatrixChannel as MatrixChannel

@@ -1,0 +1,1 @@
+"""Files that a person takes along: backups of a whole home, exported agents and chats."""

@@ -1,0 +1,1 @@
+"""The commands of ``agentsup``, one module for each group."""

@@ -1,0 +1,117 @@
+"""``agents edit``: agents.json, or one entry of it, in the person's editor.
+
+What was typed is never lost: a text with an error can be edited again, or stays in a file that is
+named. Nothing wrong is written, and a file that changed meanwhile is not overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentsup.cli.commands.agents_edit import agents_text, change_file, entry_span
+from agentsup.cli.commands.settings_edit import difference
+from agentsup.cli.connect.failure import CommandFailed
+from agentsup.config import ChangePlan, Home, diff, load
+from agentsup.kit.detached import run_in_terminal
+from agentsup.model.errors import ConfigErrors
+
+EDITORS: Final = ("VISUAL", "EDITOR")
+_FALLBACK: Final = "vi"
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFile:
+    """What an edit came to: the lines that differ, what becomes of agents, and the copy before."""
+
+    lines: list[str]
+    effects: list[str]
+    backup: str
+
+
+def edit(
+    home: Home, name: str | None, editor: Callable[[Path], None], again: Callable[[str], bool]
+) -> EditedFile | None:
+    """Let a person edit agents.json, or the entry called ``name``; None if nothing was changed.
+
+    ``again`` is told what is wrong, and says whether to edit once more. Raises ``CommandFailed`` if
+    the person gives up; the text stays in a file then.
+    """
+    before = agents_text(home)
+    begin, end = (0, len(before)) if name is None else entry_span(before, name)
+    indent = before[before.rfind("\n", 0, begin) + 1 : begin]
+    indent = indent if not indent.strip() else ""
+    shown = before[begin:end].replace(f"\n{indent}", "\n").rstrip() + "\n"
+    path = _draft(shown)
+    while True:
+        try:
+            editor(path)
+            typed = path.read_text(encoding="utf-8")
+            if typed == shown:
+                path.unlink()
+                return None
+            part = typed if name is None else typed.strip().replace("\n", f"\n{indent}")
+            after = before[:begin] + part + before[end:]
+            backup, effects = _write(home, before, after)
+        except (CommandFailed, ConfigErrors, UnicodeDecodeError) as error:
+            if again(str(error)):
+                continue
+            raise CommandFailed(f"nothing was written; your text is in {path}") from None
+        path.unlink()
+        return EditedFile(difference(before, after), effects, backup)
+
+
+def _write(home: Home, before: str, after: str) -> tuple[str, list[str]]:
+    def change(now: str) -> str:
+        if now != before:
+            raise CommandFailed(f"{home.agents_json} was changed meanwhile")
+        return after
+
+    with contextlib.suppress(ConfigErrors):  # then it is the edit that mends the file
+        old = load(home)
+        backup = change_file(home, change, mends=True)
+        return backup, effects_of(diff(old, load(home)))
+    return change_file(home, change, mends=True), []
+
+
+def effects_of(plan: ChangePlan) -> list[str]:
+    """What a running daemon does about an edit, in lines."""
+    lines = [f"{name} starts" for name in plan.added]
+    lines += [f"{name} ends when its turns have; memory and mail stay" for name in plan.removed]
+    enabled = plan.enabled
+    for name, changes in plan.changed.items():
+        what = ", ".join(changes)
+        if name in enabled:
+            lines.append(f"{name} {'starts' if enabled[name] else 'stops'}: {what}")
+        elif name in plan.rebuild:
+            lines.append(f"{name} is rebuilt when its turns have ended: {what}")
+        else:
+            lines.append(f"{name} goes on, no restart: {what}")
+    return lines
+
+
+def in_editor(path: Path) -> None:
+    """Open the editor of the environment. Raises ``CommandFailed``."""
+    words = shlex.split(next(filter(None, map(os.environ.get, EDITORS)), _FALLBACK))
+    try:
+        code = run_in_terminal([*words, os.fspath(path)])
+    except OSError as error:
+        raise CommandFailed(
+            f"the editor {words[0]} can't be started: {error.strerror or error}; set EDITOR"
+        ) from None
+    if code:
+        raise CommandFailed(f"the editor {words[0]} ended with code {code}")
+
+
+def _draft(text: str) -> Path:
+    """A file of this user alone with the text; whoever is done with it removes it."""
+    descriptor, path = tempfile.mkstemp(prefix="agentsup-", suffix=".json")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Path(path)

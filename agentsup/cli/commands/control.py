@@ -1,0 +1,170 @@
+"""``send``, ``chat``, ``stop-all``, ``logs``, ``doctor``, ``hooks``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of
+from agentsup.cli.output.show import CommandOutput, when
+from agentsup.kit.terminal import clean
+
+SEND_S = 300.0
+
+
+def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """The stages that every call of a tool passes, as they are in the running daemon."""
+    document = client_of(ctx).get("/hooks")
+    screen = CommandOutput.unless_json(document, as_json)
+    rows = [
+        (one["phase"], one["name"], _switch(one), clean(one["about"])) for one in document["hooks"]
+    ]
+    screen.table(("phase", "stage", "on", "what it does"), rows, empty="There are no stages.")
+
+
+def _switch(one: dict[str, Any]) -> str:
+    return "always" if one["fixed"] else "on" if one["on"] else "off"
+
+
+def chat(
+    ctx: typer.Context,
+    agent: MaybeAgent = None,
+    conversation: Annotated[
+        str, typer.Option(help="Its name; each is a chat of its own.")
+    ] = "local",
+) -> None:
+    """Talk to an agent (main, if none is named); reads lines from a pipe too."""
+    from agentsup.cli.chat import run_chat
+
+    run_chat(location_of(ctx), agent or "main", conversation)
+
+
+def send(
+    ctx: typer.Context,
+    agent: AgentName,
+    text: Annotated[str, typer.Argument(help="The message; - reads it from standard input.")],
+    wait: Annotated[bool, typer.Option(help="Wait for the answer, or only queue it.")] = True,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait.")] = SEND_S,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: sent again with it, it counts once.")
+    ] = None,
+    priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
+    new_session: Annotated[bool, typer.Option("--new-session", help="Begin afresh.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message to an agent and print its answer."""
+    body: dict[str, Any] = {
+        "to": agent,
+        "message": sys.stdin.read() if text == "-" else text,
+        "new_session": new_session,
+    }
+    if key is not None:
+        body["idempotency_key"] = key
+    if priority is not None:
+        body["priority"] = priority
+    client = client_of(ctx)
+    screen = CommandOutput()
+    if not wait:
+        queued = client.post("/interagent/send_async", body)
+        screen.done(queued, queued["message_id"], as_json=as_json)
+        return
+    from agentsup.cli.commands.send import ask, engine_note
+
+    answer = ask(client, body, timeout)
+    if not as_json and (note := engine_note(client, agent)):
+        print(clean(note), file=sys.stderr)
+    text = clean(answer["text"]) if screen.is_terminal else answer["text"]
+    screen.done(answer, text, as_json=as_json)
+
+
+def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Stop everything that runs, waits or is queued; the agents stay up."""
+    one = client_of(ctx).post("/stop_all")
+    screen = CommandOutput.unless_json(one, as_json)
+    total = one["running"] + one["queued"] + one["parked"]
+    if not total and not one["processes"]:
+        screen.say("Nothing was running or waiting.")
+    else:
+        screen.prose(
+            f"Stopped {_stopped(one)} of {_counted(one['agents'], 'agent')} in "
+            f"{one['elapsed_ms']:.0f} ms."
+        )
+    if not one["durable"]:
+        screen.say("It could not be written to the store: it holds until the daemon ends.")
+    for each in one["schedules"]:
+        screen.say(f"The schedule of {clean(each['name'])} stays: next {when(each['next_at'])}.")
+
+
+def _stopped(one: dict[str, Any]) -> str:
+    """The counts of what a stop has ended; zero counts are left out."""
+    counts = {state: one[state] for state in ("running", "queued", "parked") if one[state]}
+    parts = []
+    if counts:
+        by_state = " and ".join(f"{count} {state}" for state, count in counts.items())
+        parts.append(f"{by_state} message{'' if sum(counts.values()) == 1 else 's'}")
+    if one["processes"]:
+        parts.append(_counted(one["processes"], "process", "processes"))
+    return " and ".join(parts)
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def logs(
+    ctx: typer.Context,
+    agent: MaybeAgent = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="The lines as they are stored.")] = False,
+) -> None:
+    """The latest lines of the log, of one agent or of all."""
+    from agentsup.cli.commands.log_lines import follow_log, refuse_unknown, tail_log, text_of
+
+    location = location_of(ctx)
+    path = location.home.logs / "agentsup.log"
+    if not path.exists():
+        raise CommandFailed(f"there is no log at {path}; has a daemon run for this home?")
+    screen = CommandOutput()
+
+    def show(line: str) -> None:
+        screen.say(line if as_json else text_of(line, plain=screen.plain))
+
+    found = tail_log(path, lines, agent)
+    if agent is not None and not found:
+        refuse_unknown(location.home, agent)
+    for line in found:
+        show(line)
+    if follow:
+        try:
+            follow_log(path, agent, show)
+        except KeyboardInterrupt:
+            return
+
+
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Check this machine and the home; exit code 1 where something must be mended."""
+    from dataclasses import asdict
+
+    from agentsup.cli.doctor.check import FAIL
+    from agentsup.cli.doctor.checks import examine
+
+    screen = CommandOutput()
+    found = examine(location_of(ctx))
+    failed = any(one.result == FAIL for one in found)
+    if as_json:
+        screen.json({"ok": not failed, "checks": [*map(asdict, found)]})
+    else:
+        from agentsup.cli.output.show import painted, wrapped
+
+        colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+        for one in found:
+            text = f"{one.name}: {one.text}" + (f" → {one.advice}" if one.advice else "")
+            first, *rest = wrapped(clean(text), screen.width and screen.width - 6)
+            mark = painted(f"{one.result:<4}", colours[one.result], plain=screen.plain)
+            screen.say("\n".join([f"{mark}  {first}", *(f"      {line}" for line in rest)]))
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""How a command finds a daemon and talks to it."""

@@ -1,0 +1,239 @@
+"""Homes of Sygen, as release 1.2.13 writes them (and its ancestor ductor, where it is the same)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agentsup.cli.moving.found import (
+    FoundAgent,
+    FoundHome,
+    FoundSchedule,
+    Remark,
+    joined_text,
+    names_for,
+)
+from agentsup.cli.moving.model_names import Keyring, is_secret
+from agentsup.cli.moving.products.sygen_tools import FOLDERS, tool_scripts
+from agentsup.cli.moving.source import SourceFolder
+from agentsup.cli.moving.values import chat_of, look, mapping, objects, text_of, variables
+from agentsup.cli.moving.workspaces import (
+    Gathered,
+    memories,
+    notes,
+    skills,
+    with_skills,
+    workspace_files,
+)
+from agentsup.config import Report, translate
+from agentsup.model.agent import MAIN
+from agentsup.model.task import MAX_PROMPT_CHARS, NewSchedule
+
+_CONFIG: Final = "config/config.json"
+_TAKEN: Final = (
+    *("transport", "transports", "telegram_token", "allowed_user_ids", "allowed_group_ids"),
+    *("group_mention_only", "matrix"),
+)
+"""Fields that each agent has for itself."""
+_INHERITED: Final = (
+    *("provider", "model", "reasoning_effort", "cli_timeout", "max_budget_usd", "max_turns"),
+    *("user_timezone", "streaming", "mcp", "permission_mode", "docker", "file_access"),
+)
+"""Fields that an agent there has from main if its entry does not say otherwise."""
+_NOT_HERE: Final = {
+    "heartbeat": "agents are not woken by a heartbeat; make a task with a schedule",
+    "webhooks": "one internal API serves all agents; see [api] in config.toml",
+    "api": "one internal API serves all agents; see [api] in config.toml",
+    "gemini_api_key": "the gemini program reads its key from its own environment",
+    "skill_marketplace": "skills are files here",
+    "fileshare": "the page serves files",
+    "cli_parameters": "engines are started with a fixed command line; see engine_options",
+    "transcription": "speech is not written down",
+}
+_MOST_JOBS: Final = 500
+
+
+def looks_like(source: SourceFolder) -> bool:
+    """Whether the folder is a home of Sygen."""
+    if not source.has(_CONFIG):
+        return False
+    return source.is_folder("workspace/memory_system") or source.has("cron_jobs.json")
+
+
+def read(source: SourceFolder) -> FoundHome:
+    """Everything that is found there."""
+    config, gathered, keys = mapping(source.json(_CONFIG)), Gathered(), Keyring()
+    entries = [each for each in objects(source.json("agents.json")) if text_of(each.get("name"))]
+    ids = [MAIN, *(text_of(each["name"], 200) for each in entries if each["name"] != MAIN)]
+    names = names_for(list(dict.fromkeys(ids)), MAIN)
+    gathered.remark_keys(config, _NOT_HERE, "config.json: ")
+    agents = [_agent(source, "", MAIN, _fields(config, {}, MAIN, keys, gathered), gathered)]
+    jobs = _schedules(source, "", MAIN, gathered)
+    for entry in entries:
+        there = text_of(entry["name"], 200)
+        name = names[there]
+        if name == MAIN or any(each.name == name for each in agents):
+            continue
+        home = f"agents/{there}/" if "/" not in there and there not in (".", "..") else ""
+        fields = _fields(entry, config, name, keys, gathered)
+        agents.append(
+            _agent(source, home, name, fields, gathered) if home else FoundAgent(name, fields)
+        )
+        jobs += _schedules(source, home, name, gathered) if home else []
+    _remark_rest(source, gathered)
+    return FoundHome(
+        product="sygen",
+        agents=tuple(agents),
+        schedules=tuple(jobs),
+        skills=tuple(gathered.skills.values()),
+        secrets=keys.secrets,
+        shared=source.text("SHAREDMEMORY.md"),
+        remarks=tuple(gathered.remarks),
+    )
+
+
+def _fields(
+    entry: Mapping[str, Any], main: Mapping[str, Any], name: str, keys: Keyring, gathered: Gathered
+) -> dict[str, Any]:
+    """An entry in our keys; what it has from main there is written out."""
+    values = {key: entry[key] for key in _TAKEN if entry.get(key) not in (None, "", [])}
+    for key in _INHERITED:
+        value = entry.get(key) if entry.get(key) is not None else main.get(key)
+        if value is not None:
+            values[key] = value
+    if description := text_of(entry.get("description"), 2_000):
+        values["description"] = description
+    if look(values, "mcp", "enabled") is False:
+        del values["mcp"]
+    _by_reference(values, name, keys, gathered)
+    if values.pop("permission_mode", None) == "bypassPermissions":
+        gathered.remark(
+            f"{name}: permission_mode bypassPermissions",
+            "agents ask before they do what can't be taken back; set it if you want that",
+        )
+    report = Report("agents.json")
+    translated = translate(values, (name,), report).values
+    for finding in report.findings:
+        gathered.remark(f"{name}: {(finding.field or '').partition('.')[2]}", finding.message)
+    return {key: value for key, value in translated.items() if value is not None}
+
+
+def _by_reference(values: dict[str, Any], name: str, keys: Keyring, gathered: Gathered) -> None:
+    if token := values.pop("telegram_token", None):
+        if reference := keys.reference(token, f"{name}-telegram.token"):
+            values["telegram_token"] = reference
+        else:
+            gathered.remark(f"{name}: its Telegram bot", "telegram_token is a placeholder")
+    matrix = {k: v for k, v in mapping(values.get("matrix")).items() if v not in ("", None, [])}
+    for key in ("password", "access_token"):
+        if key in matrix:
+            secret = text_of(matrix.pop(key))
+            if is_secret(secret):
+                matrix[key] = keys.reference(secret, f"{name}-matrix-{key}.secret")
+    rooms = matrix.get("allowed_rooms") or []
+    matrix["allowed_rooms"] = [each for each in rooms if str(each).startswith("!")]
+    if len(rooms) > len(matrix["allowed_rooms"]):
+        gathered.remark(
+            f"{name}: Matrix rooms by alias", "name them by their ids, which begin with !"
+        )
+    values.pop("matrix", None)
+    if matrix.get("password") or matrix.get("access_token"):
+        values["matrix"] = matrix
+    elif matrix.get("user_id"):
+        gathered.remark(f"{name}: its Matrix account", "its password is missing or a placeholder")
+    wanted = {"telegram": "telegram_token", "matrix": "matrix"}
+    for key in ("transport", "transports"):
+        given = values.get(key)
+        if isinstance(given, str) and not values.get(wanted.get(given, "")):
+            del values[key]
+        elif isinstance(given, list):
+            values[key] = [each for each in given if values.get(wanted.get(str(each), ""))]
+    if values.get("transports") == []:
+        del values["transports"]
+    if "transports" in values:
+        values.pop("transport", None)
+
+
+def _agent(
+    source: SourceFolder, home: str, name: str, fields: dict[str, Any], gathered: Gathered
+) -> FoundAgent:
+    workspace = f"{home}workspace"
+    memory = f"{workspace}/memory_system"
+    rules = {"CLAUDE.md", "AGENTS.md", "GEMINI.md", "JOIN_NOTIFICATION.md"}
+    files = tuple(
+        each
+        for each in workspace_files(
+            source,
+            workspace,
+            skip_below=(
+                *("memory_system", "skills", "cron_tasks", "cron_results", "tasks"),
+                *(f"tools/{tool}" for tool in FOLDERS),
+            ),
+        )
+        if each.target.rpartition("/")[2] not in rules and each.target != "tools/_tool_shared.py"
+    )
+    own_skills = skills(source, f"{workspace}/skills", gathered, skip=("skill-creator",))
+    prompt = with_skills(text_of(fields.get("prompt")), own_skills, gathered.skills)
+    return FoundAgent(
+        name,
+        {**fields, **({"prompt": prompt} if prompt else {})},
+        notes=notes(source, f"{memory}/MAINMEMORY.md"),
+        memories=memories(source, f"{memory}/modules", "sygen", skip=tuple(rules)),
+        files=(*files, *own_skills),
+        texts=tool_scripts(),
+    )
+
+
+def _schedules(
+    source: SourceFolder, home: str, name: str, gathered: Gathered
+) -> list[FoundSchedule]:
+    found: list[FoundSchedule] = []
+    for job in objects(look(source.json(f"{home}cron_jobs.json"), "jobs"))[:_MOST_JOBS]:
+        key, title = text_of(job.get("id"), 200), text_of(job.get("title"), 200)
+        if job.get("script_mode"):
+            gathered.remark(f"{name}: schedule {title or key}", "it runs a script without an agent")
+            continue
+        folder = text_of(job.get("task_folder"), 200)
+        described = ""
+        if folder and "/" not in folder and folder not in (".", ".."):
+            described = source.text(f"{home}workspace/cron_tasks/{folder}/TASK_DESCRIPTION.md")
+        prompt = joined_text(
+            text_of(job.get("agent_instruction")), described, most=MAX_PROMPT_CHARS
+        )
+        chat = str(job.get("chat_id") or "")
+        channel = {"tg": "telegram", "mx": "matrix"}.get(str(job.get("transport", "tg")), "")
+        to = chat_of(channel, chat, str(job.get("topic_id") or ""))
+        cron, zone = text_of(job.get("schedule"), 200), text_of(job.get("timezone"), 100)
+        found.append(
+            FoundSchedule(
+                *(name, f"sygen:{key}", title or key, prompt or title or key),
+                NewSchedule(cron=cron, zone=zone),
+                is_paused=job.get("enabled") is False,
+                channel=to[0],
+                conversation=to[1],
+            )
+        )
+    return found
+
+
+def _remark_rest(source: SourceFolder, gathered: Gathered) -> None:
+    gathered.remark(
+        "scripts that make or remove agents",
+        "use `agentsup agents add`; those for agents, tasks and schedules are made anew",
+    )
+    if objects(look(source.json("webhooks.json"), "hooks")):
+        gathered.remark(
+            "webhooks.json", "there are no webhooks; call POST /interagent/send instead"
+        )
+    if source.has("sessions.json") or source.has("named_sessions.json"):
+        gathered.remark(
+            "chats", "Sygen keeps ids of sessions only; the words lie with claude, codex or gemini"
+        )
+    if objects(look(source.json("tasks.json"), "tasks")):
+        gathered.remark("tasks.json", "it holds no prompts, so the tasks can't be done again")
+    if names := variables(source.text(".env")):
+        gathered.remarks.append(
+            Remark(
+                f".env: {', '.join(sorted(names))}", "write what is still needed into environment"
+            )
+        )

@@ -1,0 +1,127 @@
+"""What the homes of other products have in common: files of a workspace, personas, skills."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from agentsup.cli.moving.found import (
+    MOST_NOTES_CHARS,
+    MOST_PROMPT_CHARS,
+    FoundFile,
+    FoundMemory,
+    FoundSkill,
+    Remark,
+    joined_text,
+)
+from agentsup.cli.moving.source import SourceFolder
+from agentsup.cli.moving.values import MOST_MEMORIES, memories_of, skill_of
+
+_MOST_SKILLS: Final = 200
+_MOST_LISTED: Final = 60
+RULES: Final = "AGENTS.md and such tell how to use what the other product has"
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is gathered while a home is read."""
+
+    remarks: list[Remark] = field(default_factory=list)
+    skills: dict[str, FoundSkill] = field(default_factory=dict)
+
+    def remark(self, what: str, why: str) -> None:
+        """Note something that does not come, once."""
+        if all(each.what != what for each in self.remarks):
+            self.remarks.append(Remark(what, why))
+
+    def remark_keys(
+        self, given: Mapping[str, Any], reasons: Mapping[str, str], prefix: str
+    ) -> None:
+        """Note those keys of an object that have no place, if they say anything."""
+        for key, why in reasons.items():
+            value = given.get(key)
+            is_on = value.get("enabled", True) if isinstance(value, dict) else value
+            if is_on and value:
+                self.remark(f"{prefix}{key}", why)
+
+
+def persona(source: SourceFolder, *paths: str) -> str:
+    """The texts of files that say who the agent is."""
+    return joined_text(*(source.text(path) for path in paths), most=MOST_PROMPT_CHARS)
+
+
+def notes(source: SourceFolder, *paths: str) -> str:
+    """The texts of files that an agent always remembers."""
+    return joined_text(*(source.text(path) for path in paths), most=MOST_NOTES_CHARS)
+
+
+def memories(
+    source: SourceFolder, folder: str, tag: str, skip: Collection[str] = ()
+) -> tuple[FoundMemory, ...]:
+    """The memories in the Markdown files of a folder, the latest names first."""
+    found: list[FoundMemory] = []
+    for path in reversed(source.walk(folder) if source.is_folder(folder) else []):
+        name = path.removeprefix(f"{folder}/")
+        if name.endswith(".md") and name not in skip:
+            found += memories_of(source.text(path), name.removesuffix(".md"), tag)
+    return tuple(found[:MOST_MEMORIES])
+
+
+def workspace_files(
+    source: SourceFolder,
+    folder: str,
+    *,
+    skip: Collection[str] = (),
+    skip_below: Collection[str] = (),
+) -> tuple[FoundFile, ...]:
+    """The files of a workspace, without those at the paths ``skip`` and below ``skip_below``."""
+    if not source.is_folder(folder):
+        return ()
+    found = []
+    for path in source.walk(folder):
+        name = path.removeprefix(f"{folder}/")
+        if name not in skip and not name.startswith(tuple(f"{each}/" for each in skip_below)):
+            found.append(FoundFile(path, name))
+    return tuple(found)
+
+
+def skills(
+    source: SourceFolder, folder: str, gathered: Gathered, *, skip: Collection[str] = ()
+) -> tuple[FoundFile, ...]:
+    """The skills below a folder: each ``SKILL.md`` with the files beside it.
+
+    Returns the files for the workspace of the agent that has them.
+    """
+    paths = source.walk(folder) if source.is_folder(folder) else []
+    heads = [path for path in paths if path.endswith("/SKILL.md")]
+    if len(heads) > _MOST_SKILLS:
+        gathered.remark(f"{len(heads) - _MOST_SKILLS} skills", f"{_MOST_SKILLS} come at most")
+    found: list[FoundFile] = []
+    for head in heads[:_MOST_SKILLS]:
+        home = head.removesuffix("/SKILL.md")
+        skill = skill_of(home.rpartition("/")[2], source.text(head))
+        if skill is None or home.rpartition("/")[2] in skip:
+            continue
+        gathered.skills.setdefault(skill.name, skill)
+        found += [
+            FoundFile(path, f"skills/{skill.name}{path.removeprefix(home)}")
+            for path in paths
+            if path.startswith(f"{home}/")
+        ]
+    return tuple({each.target: each for each in found}.values())
+
+
+def with_skills(prompt: str, files: tuple[FoundFile, ...], known: Mapping[str, FoundSkill]) -> str:
+    """The persona, with the skills that lie in the workspace named at its end."""
+    names = sorted(
+        {each.target.split("/")[1] for each in files if each.target.startswith("skills/")}
+    )
+    if not names:
+        return prompt
+    lines = [
+        f"- {name}: {known[name].about}" if name in known and known[name].about else f"- {name}"
+        for name in names[:_MOST_LISTED]
+    ]
+    head = "Skills lie in your workspace. Before a task that one fits, read skills/NAME/SKILL.md:"
+    return joined_text(prompt, "\n".join([head, *lines]), most=MOST_PROMPT_CHARS * 2)

@@ -1,0 +1,1 @@
+"""How commands print: tables, facts, JSON, options that all share."""

@@ -1,0 +1,15 @@
+from .approvals import approval_commands as approval_commands
+from .conversation import chat_commands as chat_commands
+from .cost import cost_commands as cost_commands
+from .dispatch import ChatCommands as ChatCommands
+from .hooks import hook_commands as hook_commands
+from .main_agent import main_commands as main_commands
+from .mcp import mcp_commands as mcp_commands
+from .memory import memory_commands as memory_commands
+from .pairing import pairing_command as pairing_command
+from .remind import remind_command as remind_command
+from .restart import restart_command as restart_command
+from .roles import role_commands as role_commands
+from .services import CommandServices as CommandServices
+from .tasks import task_commands as task_commands
+from .trace import trace_commands as trace_commands

@@ -1,0 +1,216 @@
+"""``/answer``, ``/skip``, ``/say`` and ``/question``: answering and showing agents' questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from agentsup.catalogue import LocalizedTexts, words
+from agentsup.commands import texts
+from agentsup.commands.dispatch import Command, chat_of, is_operator, key_of
+from agentsup.kit.clock import Clock
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.delivery import preview
+from agentsup.mailbox.lifecycle import answering
+from agentsup.mailbox.messages import answer_options
+from agentsup.mailbox.questions import Stage, Token, asking, showing
+from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
+from agentsup.model.ids import AgentId
+from agentsup.model.message import LaneName, MessageKind, NewMessage, text_parts
+from agentsup.model.question import APPROVAL, OF_AGENTS, Question, QuestionState, SeenCall
+from agentsup.store import Database
+
+SHOWN = 10
+_QUOTE_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """The handlers of these commands; one instance for the daemon."""
+
+    mailbox: Mailbox
+    database: Database
+    clock: Clock
+
+    async def answer(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
+        if not rest:
+            raise BadRequest(say("answer.say"), field="text")
+        head, _, tail = rest.partition(" ")
+        if head.startswith("q_"):
+            question, text = await self._named(context, head), tail.strip()
+        else:
+            question, text = await self._only(context), rest
+        if question.state is not QuestionState.OPEN:
+            await self.mailbox.answer(question.question_id, text, context.principal)
+        option = _option(question, text, say)
+        if option is Token.SHOW_ALL:
+            return await self.question(context, question.question_id)
+        seen = await self.database.read(
+            showing.seen_in, question, context.channel, context.conversation, name="command.seen"
+        )
+        if option is Token.CONFIRM:
+            option, seen = answer_options.ANY, replace(seen, is_confirmed=True)
+        try:
+            if question.kind == APPROVAL and answer_options.needs_end(option):
+                await self._check(context, question, option, seen)
+                return await self._show(context, question, Stage.TERM, "approval.term_how", option)
+            await self.mailbox.answer(question.question_id, option, context.principal, seen=seen)
+        except NotConfirmed:
+            return await self._show(context, question, Stage.CONFIRM, "approval.confirm_how")
+        except NotSeen:
+            key = "approval.not_sure" if seen.is_in_doubt else "approval.not_seen"
+            raise Conflict(say(key, id=question.question_id)) from None
+        return CommandReply(say("answer.done", text=text))
+
+    async def skip(self, context: CommandContext, rest: str) -> CommandReply:
+        """Leave a question of an agent unanswered: its turn continues without an answer."""
+        fits = _is_of_agents
+        question = await (self._named(context, rest) if rest else self._only(context, fits))
+        closed = await self.database.write(
+            lambda tx: answering.skip_tx(
+                self.mailbox.context, tx, question.question_id, context.principal
+            ),
+            name="command.skip",
+        )
+        text = preview(closed.text, _QUOTE_CHARS)
+        return CommandReply(words(context.language)("answer.skipped", question=text))
+
+    async def say(self, context: CommandContext, rest: str) -> CommandReply:
+        """Send a new message, also if a plain text would be taken as an answer."""
+        say = words(context.language)
+        if not rest.strip():
+            raise BadRequest(say("answer.say_text"), field="text")
+        await self.mailbox.accept(
+            NewMessage(
+                agent_id=AgentId(context.agent_id),
+                session_key=key_of(context),
+                parts=text_parts(rest),
+                principal=context.principal,
+                kind=MessageKind.CHAT,
+                lane=LaneName.INTERACTIVE,
+                deliver_to=chat_of(context),
+                source=f"say:{context.agent_id}" if context.key else "",
+                external_id=context.key,
+            )
+        )
+        return CommandReply(say("answer.said"))
+
+    async def question(self, context: CommandContext, rest: str) -> CommandReply:
+        """Show all of an open question in a part of its own, with the answers below."""
+        question = await (self._named(context, rest) if rest else self._only(context))
+        if question.state is not QuestionState.OPEN:
+            return CommandReply(question.text)
+        return await self._show(context, question, Stage.WHOLE, "approval.shown_below")
+
+    async def _check(
+        self, context: CommandContext, question: Question, option: str, seen: SeenCall
+    ) -> None:
+        await self.database.read(
+            lambda reader: answering.meant_by(
+                self.mailbox.context,
+                reader,
+                question.question_id,
+                option,
+                context.principal,
+                seen,
+            ),
+            name="command.meant",
+        )
+
+    async def _show(
+        self,
+        context: CommandContext,
+        question: Question,
+        stage: Stage,
+        text: str,
+        option: str = "",
+    ) -> CommandReply:
+        at = self.clock.now_ms()
+        await self.database.write(
+            lambda tx: showing.more_tx(tx, question, context.address, stage, at=at, option=option),
+            name="command.question",
+        )
+        return CommandReply(words(context.language)(text))
+
+    async def _only(
+        self, context: CommandContext, fits: Callable[[Question], bool] = lambda each: True
+    ) -> Question:
+        """The only open question. Raises ``NotFound`` for none and ``Conflict`` for several."""
+        say = words(context.language)
+        found = await open_here(self.mailbox, self.database, context)
+        asked = [each for each in found if fits(each)]
+        if not asked:
+            raise NotFound(say("answer.none"))
+        if len(asked) > 1:
+            shown = "\n".join(f"   {texts.question(each)}" for each in asked[:SHOWN])
+            raise Conflict(say("answer.which", questions=shown))
+        return asked[0]
+
+    async def _named(self, context: CommandContext, question_id: str) -> Question:
+        """The question with that id, open or not: the caller reports a late answer as late."""
+        question = await self.mailbox.question(question_id)
+        say = words(context.language)
+        # Delegated work asks in the chat from which it came, whichever agent does it.
+        if await self.database.read(
+            lambda r: asking.was_asked_in(r, question_id, *context.address), name="command.asked"
+        ):
+            return question
+        if question.agent_id != context.agent_id:
+            raise NotFound(say("answer.not_ours", id=question_id), question_id=question_id)
+        if not is_operator(context):
+            raise Forbidden(say("answer.elsewhere", id=question_id), question_id=question_id)
+        return question
+
+
+async def open_here(
+    mailbox: Mailbox, database: Database, context: CommandContext
+) -> list[Question]:
+    """The open questions that this person may answer here: those shown in the conversation. If
+    there are none, an operator gets all of this agent."""
+    here = await database.read(lambda r: asking.asked_in(r, *context.address), name="command.asked")
+    if here or not is_operator(context):
+        return here
+    return [q for q in await mailbox.questions() if q.agent_id == context.agent_id]
+
+
+def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple[Command, ...]:
+    """The commands about questions."""
+    run = _Answers(mailbox, database, clock)
+    return (
+        Command("answer", "[ID] TEXT", "answer an open question", run.answer),
+        Command("skip", "[ID]", "leave a question unanswered", run.skip),
+        Command(
+            "say", "TEXT", "send a text as a new message, also while a question is open", run.say
+        ),
+        Command(
+            "question", "[ID]", "show all of an open question, with the whole call", run.question
+        ),
+    )
+
+
+def _is_of_agents(question: Question) -> bool:
+    return question.kind in OF_AGENTS
+
+
+def option_named(question: Question, text: str) -> str | None:
+    """The option named by its number or its text (in any case); None for any other text."""
+    found = answer_options.meant(question, text)
+    if found is None and text.isdecimal() and 1 <= int(text) <= len(question.options):
+        return question.options[int(text) - 1]
+    if found is None:
+        found = next((o for o in question.options if o.casefold() == text.casefold()), None)
+    return found
+
+
+def _option(question: Question, text: str, say: LocalizedTexts) -> str | Token:
+    """The option named by its number or its text (in any case), or a token that asks for more of
+    the question. Raises ``BadRequest`` otherwise."""
+    if question.kind == APPROVAL and text in {*Token}:
+        return Token(text)
+    found = option_named(question, text)
+    if found is not None:
+        return found
+    options = ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1))
+    raise BadRequest(say("answer.options", options=options), field="answer")

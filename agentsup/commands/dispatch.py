@@ -1,0 +1,164 @@
+"""Parses and runs chat commands. Commands bypass every queue; a plain word is never a command."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agentsup.catalogue import load, words
+from agentsup.commands.groups import COMMON, GROUPS
+from agentsup.mailbox.messages import chat_key
+from agentsup.model.control import CommandContext, CommandInfo, CommandReply
+from agentsup.model.errors import AgentsupError
+from agentsup.model.message import DeliverTo
+from agentsup.model.principal import PersonRole
+
+ALL: Final = "all"
+"""The word with which ``/help`` explains every command."""
+_EARLIER: Final = {"dead": "failed"}
+"""The current name of a command by its earlier one, which old buttons still send."""
+
+_COMMAND = re.compile(r"^[/!]([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. ``usage`` shows the arguments; ``operator`` requires that role, ``main_only``
+    the chat of the main agent."""
+
+    name: str
+    usage: str
+    help: str
+    run: Callable[[CommandContext, str], Awaitable[CommandReply]]
+    main_only: bool = False
+    operator: bool = False
+
+
+class ChatCommands:
+    """Implements ``model.control.Commands`` over a table of commands."""
+
+    def __init__(
+        self,
+        commands: tuple[Command, ...],
+        main_agent_id: Callable[[], str],
+        keep_own_session: Callable[[str, str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """``keep_own_session`` is the mailbox's: a command applies to the session to which a
+        message of the same chat would go."""
+        self._keep_own_session = keep_own_session
+        self._main_agent_id = main_agent_id
+        help_command = Command("help", "[NAME | all]", "what commands there are", self._help)
+        self._table = {c.name: c for c in (*commands, help_command)}
+
+    def is_command(self, text: str) -> bool:
+        """Whether the text has the form of a command (known or not)."""
+        return _COMMAND.match(text.strip()) is not None
+
+    async def run(self, text: str, context: CommandContext) -> CommandReply:
+        """Run the command. Refusals and errors become a reply with ``ok`` False."""
+        match = _COMMAND.match(text.strip())
+        if match is None:
+            return CommandReply(words(context.language)("help.no_command"), ok=False)
+        name, rest = match.group(1).casefold(), (match.group(2) or "").strip()
+        name = _EARLIER.get(name, name)
+        command = self._table.get(name)
+        if command is None or not self._offered(command, context.agent_id):
+            return self._unknown(name, context)
+        if command.operator and not is_operator(context):
+            role = context.principal.role.name.lower()
+            refusal = words(context.language)("help.operators", name=name, role=role)
+            return CommandReply(refusal, ok=False, code="forbidden")
+        try:
+            returned = await self._returned(context)
+            reply = await command.run(context, rest)
+        except AgentsupError as error:
+            return CommandReply(error.message, ok=False, code=error.code)
+        return replace(reply, text=f"{returned}\n{reply.text}") if returned else reply
+
+    async def _returned(self, context: CommandContext) -> str:
+        """A sentence if the chat went back to its own session, else empty."""
+        keep = self._keep_own_session
+        if keep is None or not await keep(context.agent_id, key_of(context)):
+            return ""
+        return words(context.language)("session.returned")
+
+    def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
+        """The commands of that agent's chat, sorted by name, in ``language`` if that is known."""
+        return tuple(
+            CommandInfo(
+                name,
+                command.usage,
+                load().command(name, language) or command.help,
+                command.operator,
+            )
+            for name, command in sorted(self._table.items())
+            if self._offered(command, agent_id)
+        )
+
+    def _offered(self, command: Command, agent_id: str) -> bool:
+        return not command.main_only or agent_id == self._main_agent_id()
+
+    def _unknown(self, name: str, context: CommandContext) -> CommandReply:
+        say = words(context.language)
+        known = [info.name for info in self.offered(context.agent_id)]
+        near = difflib.get_close_matches(name, known, n=1)
+        if name in self._table:
+            refusal = say("help.main_only", name=name)
+        elif near:
+            refusal = say("help.unknown_near", name=name, near=near[0])
+        else:
+            refusal = say("help.unknown", name=name)
+        return CommandReply(refusal, ok=False, code="not_found")
+
+    async def _help(self, context: CommandContext, rest: str) -> CommandReply:
+        """The common commands with their meaning and the names of all; ``all``: every meaning."""
+        wanted = rest.lstrip("/").casefold()
+        say = words(context.language)
+        known = {info.name: info for info in self.offered(context.agent_id, context.language)}
+        if wanted in known:
+            return CommandReply(_row(known[wanted]))
+        if wanted and wanted != ALL:
+            return self._unknown(wanted, context)
+        blocks = [] if wanted else [_block(say("help.common"), known, COMMON)]
+        grouped = [name for names in GROUPS.values() for name in names]
+        others = [name for name in known if name not in grouped]
+        for heading, names in (*GROUPS.items(), ("help.others", others)):
+            offered = [name for name in names if name in known]
+            if not offered:
+                continue
+            if wanted:
+                blocks.append(_block(say(heading), known, offered))
+            else:
+                commands = " ".join(f"/{name}" for name in offered)
+                blocks.append(f"{say(heading)}: {commands}")
+        last = [] if wanted else [say("help.more")]
+        return CommandReply("\n".join([*blocks, *last, say("help.anything_else")]))
+
+
+def _block(heading: str, known: Mapping[str, CommandInfo], names: Iterable[str]) -> str:
+    """A heading, and a row for each of these commands that is known."""
+    return "\n".join([heading, *(_row(known[name]) for name in names if name in known)])
+
+
+def _row(info: CommandInfo) -> str:
+    usage = f" {info.usage}" if info.usage else ""
+    return f"/{info.name}{usage} - {info.help}"
+
+
+def key_of(context: CommandContext) -> str:
+    """The key of the session of the chat in which the command was given."""
+    return chat_key(context.channel, context.conversation)
+
+
+def chat_of(context: CommandContext) -> DeliverTo:
+    """The chat in which the command was given, as the target of a result."""
+    agent_id, channel, conversation = context.address
+    return DeliverTo("chat", agent_id=agent_id, channel=channel, conversation=conversation)
+
+
+def is_operator(context: CommandContext) -> bool:
+    """Whether the person who gave the command has the operator's rights."""
+    return context.principal.is_operator or context.principal.role >= PersonRole.OPERATOR

@@ -1,0 +1,193 @@
+"""Texts for states and counts in a chat, in the person's language. Pure: plain text for a phone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from agentsup.catalogue import LocalizedTexts
+from agentsup.model.control import AgentView, StopReport
+from agentsup.model.message import Message
+from agentsup.model.question import Question
+from agentsup.observe.traces import SpanNode
+
+_MARK = {
+    "running": "●",
+    "degraded": "◐",
+    "starting": "○",
+    "backoff": "◌",
+    "failed": "✗",
+    "stopping": "○",
+    "stopped": "–",
+}
+_SCHEDULES_SHOWN = 5
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in at most two units, such as ``3 h 5 min``."""
+    if seconds is None:
+        return "–"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole < 600 else f"{whole // 60} min"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def state(status: str, say: LocalizedTexts) -> str:
+    """The name of an agent's state."""
+    return say(f"state.{status}") if status in _MARK else status
+
+
+def agent(view: AgentView, now_ms: int, say: LocalizedTexts) -> str:
+    """One agent, in a few lines."""
+    head = f"{_MARK.get(view.status, '?')} {view.name} - {state(view.status, say)}"
+    notes = view.warnings
+    if view.status == "degraded" and notes:
+        head, notes = f"{head}: {notes[0]}", notes[1:]
+    if view.desired == "down":
+        key = "agent.by_operator" if view.status == "stopped" else "agent.stopping"
+        head = say(key, head=head)
+    if view.uptime_s is not None and view.status in ("running", "degraded"):
+        head = say("agent.up", head=head, time=duration(view.uptime_s))
+    engine = view.thinks_with
+    lines = [say("agent.role", engine=engine, role=view.role) if view.role else engine]
+    load = {"queued": view.queued, "running": view.running, "parked": view.parked}
+    lines.append(say("agent.load", **load))
+    if view.restarts or view.last_reason:
+        count = say.count("agent.restarts", view.restarts) if view.restarts else ""
+        lines.append(": ".join(each for each in (count, view.last_reason) if each))
+    if view.next_retry_at is not None:
+        wait_s = max(0, view.next_retry_at - now_ms) / 1000
+        lines.append(say("agent.next_try", time=duration(wait_s)))
+    if view.status == "failed":
+        lines.append(say("agent.revive", name=view.name))
+    if view.pending:
+        lines.append(view.pending)
+    lines.extend(say("agent.works_on", work=work) for work in view.work[:3])
+    lines.extend(say("agent.note", warning=warning) for warning in notes[:3])
+    return "\n   ".join([head, *lines])
+
+
+def agent_label(view: AgentView) -> str:
+    """One agent on a button."""
+    return f"{_MARK.get(view.status, '?')} {view.name}"
+
+
+def stop(report: StopReport, say: LocalizedTexts, now_ms: int = 0, *, also: str = "") -> str:
+    """What a stop ended, with exact counts, and the schedules that run again by themselves."""
+    total = report.running + report.queued + report.parked
+    if total == 0 and report.processes == 0:
+        text = say("stopped.nothing")
+    else:
+        text = say(
+            "stopped.what",
+            turns=say.count("stopped.turns", report.running),
+            queued=report.queued,
+            parked=report.parked,
+            processes=say.count("stopped.processes", report.processes),
+        )
+        if report.agents > 1:
+            text = say("stopped.over", what=text, agents=say.count("stopped.agents", report.agents))
+        text = say("stopped.in", what=text, ms=f"{report.elapsed_ms:.0f}")
+    parts = [text]
+    if not report.durable:
+        parts.append(say("stopped.not_durable"))
+    text = " ".join([*parts, say("stopped.agents_stay"), *([also] if also else [])])
+    return f"{text}\n{_remaining_schedules(report, say, now_ms)}" if report.schedules else text
+
+
+def _remaining_schedules(report: StopReport, say: LocalizedTexts, now_ms: int) -> str:
+    """The schedules that remain after a stop, each with its next time."""
+    shown = report.schedules[:_SCHEDULES_SHOWN]
+    parts = [say.count("stopped.remaining", len(report.schedules))]
+    parts += [
+        "   " + say("stopped.schedule", name=one_line(each.name, 60), when=when)
+        for each in shown
+        for when in (moment(each.next_at, each.zone, now_ms, say),)
+    ]
+    if len(report.schedules) > len(shown):
+        parts.append("   " + say("list.more", n=len(report.schedules) - len(shown)))
+    return "\n".join(parts)
+
+
+def moment(at_ms: int, zone: str, now_ms: int, say: LocalizedTexts) -> str:
+    """A time to come: how long until then, and the local time in ``zone``."""
+    parts = _clock(at_ms, zone, now_ms)
+    if at_ms <= now_ms:
+        return say("moment.now", when=parts)
+    return say("moment.in", time=duration((at_ms - now_ms) / 1000), when=parts)
+
+
+def date(at_ms: int) -> str:
+    """A time of the past in the daemon's zone, to the minute."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _clock(at_ms: int, zone: str, now_ms: int) -> str:
+    known: tzinfo | None = None
+    if zone:
+        try:
+            known = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            known, zone = UTC, "UTC"
+    there = datetime.fromtimestamp(at_ms / 1000, known or UTC).astimezone(known)
+    form = "%H:%M:%S" if at_ms - now_ms < 60_000 else "%H:%M"
+    if at_ms - now_ms >= 20 * 3_600_000:
+        form = f"%Y-%m-%d {form}"
+    return f"{there:{form}} {zone or there.tzname() or ''}".rstrip()
+
+
+def failed_message(message: Message) -> str:
+    """One failed message, for /failed."""
+    error = message.error_text or message.error_code
+    return f"{message.message_id}\n   “{excerpt(message)}”\n   {error}"
+
+
+def excerpt(message: Message, limit: int = 80) -> str:
+    """The beginning of a message's text on one line."""
+    return one_line(message.text, limit)
+
+
+def one_line(text: str, limit: int) -> str:
+    """The beginning of a text on one line, at most ``limit`` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
+    """One message of a trace: its agent, state, start (relative to ``since_ms``) and duration."""
+    state = message.state.value
+    if message.outcome is not None:
+        state += f" ({message.outcome.value})"
+    begun = message.started_at or message.accepted_at
+    line = f"{'   ' * depth}{message.message_id} {agent}: {state}, +{_ms(begun - since_ms)}"
+    if message.started_at is not None and message.finished_at is not None:
+        line += f", took {_ms(message.finished_at - message.started_at)}"
+    if message.error_code:
+        line += f", {message.error_code}"
+    return f"{line}\n{'   ' * depth}   “{excerpt(message, 60)}”"
+
+
+def piece(span: SpanNode, say: LocalizedTexts) -> str:
+    """One span of a turn: its kind and name, state and duration."""
+    name = say(f"trace.{span.kind}", name=one_line(span.name, 60))
+    line = f"• {name}: {say(f'trace.state_{span.state}')}"
+    if span.duration_us is not None:
+        line += f", {_ms(span.duration_us // 1000)}"
+    if span.code:
+        line += f", {span.code}"
+    return line
+
+
+def _ms(value: int) -> str:
+    return f"{value} ms" if value < 1000 else duration(value / 1000)
+
+
+def question(item: Question) -> str:
+    """One open question, for /status."""
+    options = f" [{' | '.join(item.options)}]" if item.options else ""
+    return f"{item.question_id}: {item.text}{options}"

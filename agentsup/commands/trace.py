@@ -1,0 +1,106 @@
+"""``/trace``: the messages of a request through the agents, and what each turn did."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from agentsup.catalogue import words
+from agentsup.commands import texts
+from agentsup.commands.dispatch import Command
+from agentsup.commands.services import CommandServices
+from agentsup.mailbox.mail import name_in
+from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.errors import Forbidden, NotFound
+from agentsup.model.message import Message
+from agentsup.model.trace import SpanKind, trace_id
+from agentsup.observe.traces import SpanNode, views
+
+SHOWN = 30
+"""The most messages of one request that are shown."""
+PIECES = 12
+"""The most spans of one turn that are shown."""
+_SHOWN_KINDS = (SpanKind.ENGINE, SpanKind.TOOL, SpanKind.PERSON, SpanKind.ROUTE)
+
+
+def _is_theirs(context: CommandContext, root: Message) -> bool:
+    """Whether the request began with a message of this person, or in this chat."""
+    to, by = root.deliver_to, context.principal
+    is_here = (to.agent_id, to.channel, to.conversation) == context.address
+    return is_here or (root.principal.kind, root.principal.subject) == (by.kind, by.subject)
+
+
+class _Trace:
+    def __init__(self, services: CommandServices, flush: Callable[[], Awaitable[None]]) -> None:
+        self._s = services
+        self._flush = flush
+
+    async def run(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
+        start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
+        messages = await self._s.mailbox.thread(start.root_id)
+        if not context.principal.is_operator and not _is_theirs(context, messages[0]):
+            raise Forbidden(say("trace.foreign", id=start.message_id))
+        by_id = {str(m.message_id): m for m in messages}
+        pieces = await self._pieces(messages[:SHOWN])
+        lines = []
+        for message in messages[:SHOWN]:
+            depth = _depth(message, by_id)
+            name = name_in(self._s.directory, message.agent_id)
+            lines.append(texts.step(message, name, depth, since_ms=messages[0].accepted_at))
+            own = pieces.get(message.message_id, [])
+            lines += [f"{'   ' * (depth + 1)}{texts.piece(span, say)}" for span in own[:PIECES]]
+            if len(own) > PIECES:
+                lines.append("   " * (depth + 1) + say("list.more", n=len(own) - PIECES))
+        if len(messages) > SHOWN:
+            lines.append(say("list.more", n=len(messages) - SHOWN))
+        return CommandReply("\n".join(lines))
+
+    async def _pieces(self, messages: Sequence[Message]) -> dict[str, list[SpanNode]]:
+        """The spans of the turns by message id, for these messages only, not the whole trace."""
+        await self._flush()
+        wanted = {message.message_id for message in messages}
+        traces = {trace_id(message.traceparent) for message in messages} - {""}
+        found: dict[str, list[SpanNode]] = {}
+        for trace in sorted(traces):
+            tree = await self._s.database.read(
+                lambda reader, trace=trace: views.tree(reader, trace),  # type: ignore[misc]  # bound at once
+                name="command.trace",
+            )
+            for span in tree.spans if tree is not None else ():
+                if span.kind in _SHOWN_KINDS and span.message_id in wanted:
+                    found.setdefault(span.message_id, []).append(span)
+        return found
+
+    async def _start_of(self, context: CommandContext, wanted: str) -> Message:
+        """The message with that id or trace id, or the latest one of this chat. Raises
+        ``NotFound``."""
+        if wanted.startswith("msg_"):
+            return await self._s.mailbox.get(wanted)
+        wanted = "" if wanted.casefold() == views.LAST else wanted
+        found = await self._s.mailbox.list(agent_id=context.agent_id, limit=200)
+        key = f"{context.channel}:{context.conversation}"
+        for message in found:
+            to = message.deliver_to
+            if wanted:
+                if message.traceparent[3:35] == wanted:
+                    return message
+            elif to.kind == "chat" and f"{to.channel}:{to.conversation}" == key:
+                return message
+        say = words(context.language)
+        raise NotFound(say("trace.no_trace", trace=wanted) if wanted else say("trace.no_message"))
+
+
+def trace_commands(
+    services: CommandServices, flush: Callable[[], Awaitable[None]]
+) -> tuple[Command, ...]:
+    """The command ``/trace``; ``flush`` writes the spans that are not stored yet."""
+    run = _Trace(services, flush)
+    about = "the way of a request through the agents"
+    return (Command("trace", "[MESSAGE_ID | last]", about, run.run),)
+
+
+def _depth(message: Message, by_id: dict[str, Message]) -> int:
+    depth, parent = 0, by_id.get(message.in_reply_to)
+    while parent is not None and depth < 10:
+        depth, parent = depth + 1, by_id.get(parent.in_reply_to)
+    return depth

@@ -1,0 +1,1 @@
+from .main import run_daemon as run_daemon

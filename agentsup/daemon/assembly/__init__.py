@@ -1,0 +1,1 @@
+"""The composition root: which objects there are and what each is given."""

@@ -1,0 +1,278 @@
+"""The second step of the composition: agents, their bots, tools and turns."""
+
+from __future__ import annotations
+
+from agentsup.agents import AgentStack
+from agentsup.agents.recovery import EngineProblems
+from agentsup.agents.senses import Senses
+from agentsup.agents.turn import HostServices, TurnServices
+from agentsup.agents.workspace import EngineSetup, ProcessTable
+from agentsup.config import ConfigSnapshot
+from agentsup.daemon.assembly import memory, metrics
+from agentsup.daemon.assembly.budgets import DaemonSpending
+from agentsup.daemon.assembly.calls import calls_of
+from agentsup.daemon.assembly.hearing import hearing_of
+from agentsup.daemon.assembly.parts import AgentParts, Assembly, RunningParts
+from agentsup.daemon.assembly.personas import DaemonOthers
+from agentsup.daemon.assembly.roles import DaemonRoles
+from agentsup.daemon.assembly.tasks import DaemonTasks
+from agentsup.daemon.assembly.tool_servers import DaemonMcp
+from agentsup.daemon.assembly.tools import daemon_tools
+from agentsup.daemon.assembly.traces import DaemonTraces
+from agentsup.daemon.runtime.alarm import Alarm
+from agentsup.daemon.runtime.boot_context import own_channels, redact_secrets
+from agentsup.daemon.runtime.channels import Channels
+from agentsup.daemon.runtime.engines import DaemonEngines, engines_of
+from agentsup.daemon.runtime.fleet import Fleet, StackMaker
+from agentsup.daemon.runtime.reconcile import Reconciler, ReconcilerEffects, ReconcilerParts
+from agentsup.daemon.runtime.recorder import LifeRecorder
+from agentsup.daemon.runtime.stop import Stopper
+from agentsup.kit.childenv import child_env
+from agentsup.kit.lag import LagProbe
+from agentsup.kit.log import set_level
+from agentsup.mailbox.delivery import Relay
+from agentsup.mailbox.work import Journal
+from agentsup.model.agent import AgentSpec
+from agentsup.model.ids import AgentId, InstanceId
+from agentsup.model.trace import Tracer
+from agentsup.observe import Metrics
+from agentsup.supervision import Grace
+
+
+def build_agents(assembly: Assembly) -> AgentParts:
+    """Everything that works on messages. The caller sets ``assembly.agents`` to what this returns."""
+    boot_context, mail = assembly.boot, assembly.mail
+    running = _running(assembly)
+    current, tell, fleet = mail.current, running.alarm.tell, running.fleet
+    stopper = running.stopper
+    tasks = DaemonTasks(
+        boot_context,
+        current,
+        mail.mailbox,
+        mail.directory,
+        lambda m: stopper.cancel_turns((m,)),
+        tell,
+    )
+    traces = DaemonTraces(boot_context, current)
+    spending = DaemonSpending(boot_context, current, mail.directory, tell)
+    calls = calls_of(
+        boot_context,
+        current,
+        running.processes,
+        mail.mailbox,
+        daemon_tools(assembly, running, tasks, traces.tracer),
+        spending.turns.exhausted,
+        traces.tracer,
+    )
+    mcp = DaemonMcp(boot_context, current, running.processes, fleet.stacks)
+    stalls = metrics.StallReporter(boot_context.clock, mail.tasks, tell)
+    lag = LagProbe(on_stall=stalls.report)
+    probes = metrics.probes(boot_context, fleet, running.channels)
+    measured = metrics.metrics_of(
+        boot_context,
+        running,
+        mailbox=mail.mailbox,
+        lag=lag,
+        traces=traces.counts,
+        programs=lambda: {**running.registry.gauges(), **mcp.services.programs.gauges()},
+    )
+    reconciler = _reconciler(assembly, running, measured)
+    roles = DaemonRoles(
+        boot_context,
+        current,
+        mcp.with_tools_of(calls.tools.all),
+        fleet=fleet,
+        reconciler=reconciler,
+        tasks=mail.tasks,
+        tell=tell,
+    )
+    return AgentParts(
+        running=running,
+        tasks=tasks,
+        traces=traces,
+        spending=spending,
+        calls=calls,
+        mcp=mcp,
+        lag=lag,
+        watchdog=metrics.watchdog_of(lag, probes, boot_context.clock),
+        metrics=measured,
+        reconciler=reconciler,
+        roles=roles,
+        turns=_turns(assembly, calls, tasks, traces.tracer, roles, spending, running, measured),
+    )
+
+
+# -- agents and bots -------------------------------------------------------------------------------
+
+
+def _running(assembly: Assembly) -> RunningParts:
+    boot, mail = assembly.boot, assembly.mail
+    boot_id = boot.boot.boot_id
+    relay_channels = dict(boot.channels or own_channels())
+    channels = Channels(
+        clock=boot.clock,
+        entropy=boot.entropy,
+        board=mail.board,
+        relay_channels=relay_channels,
+        on_change=lambda agent_id, _: assembly.agents().running.fleet.check_again(agent_id),
+        services=lambda: assembly.borders().channel_services,
+        after_imports=boot.after_imports,
+    )
+    alarm = Alarm(
+        database=boot.database,
+        clock=boot.clock,
+        entropy=boot.entropy,
+        roster=boot.roster,
+        connected=channels.connected,
+        people=mail.people,
+        alone_with=channels.alone_with,
+    )
+    recorder = LifeRecorder(
+        boot,
+        board=mail.board,
+        tasks=mail.tasks,
+        tell=alarm.tell,
+        ending=lambda: assembly.borders().supervisor.ends_with,
+    )
+    processes = ProcessTable(boot.database, boot.clock, boot_id, boot.reaper)
+    registry = boot.engines or engines_of(boot, mail.current)
+    fleet = _fleet(assembly, channels)
+    steady = mail.mailbox.context.steady
+    return RunningParts(
+        channels=channels,
+        relay=Relay(
+            boot.database, boot.clock, boot.entropy, relay_channels, boot_id=boot_id, steady=steady
+        ),
+        alarm=alarm,
+        recorder=recorder,
+        processes=processes,
+        registry=registry,
+        engines=DaemonEngines(registry, boot.home.root, boot.environ),
+        fleet=fleet,
+        stopper=Stopper(
+            mailbox=mail.mailbox,
+            processes=processes,
+            clock=boot.clock,
+            stacks=fleet.stacks,
+            name_of=boot.roster.name_of,
+            tasks=mail.tasks,
+        ),
+        knowledge=memory.shared_knowledge(boot, fleet, mail.tasks, alarm.tell),
+    )
+
+
+def _fleet(assembly: Assembly, channels: Channels) -> Fleet:
+    boot, mail = assembly.boot, assembly.mail
+    limits = boot.snapshot.settings.limits
+
+    def degraded_reason(agent_id: str) -> str | None:
+        agents = assembly.agents()
+        return agents.roles.degraded_reason(agents.running.fleet.get(agent_id), channels)
+
+    return Fleet(
+        clock=boot.clock,
+        entropy=boot.entropy,
+        board=mail.board,
+        make_stack=_stack_maker(assembly),
+        on_main_exit=lambda code: assembly.borders().supervisor.end(code, "main ended"),
+        grace=Grace(drain_s=limits.drain_s),
+        ready_timeout_s=limits.ready_timeout_s,
+        main_restarts=lambda: mail.current().settings.main_crash == "restart",
+        channel_untried=channels.untried,
+        degraded_reason=degraded_reason,
+    )
+
+
+def _stack_maker(assembly: Assembly) -> StackMaker:
+    boot, mail = assembly.boot, assembly.mail
+
+    env_of_programs = child_env(source=boot.environ)
+
+    def make(spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId) -> AgentStack:
+        agents = assembly.agents()
+        return AgentStack(
+            spec=spec,
+            agent_id=agent_id,
+            instance_id=instance_id,
+            setup=EngineSetup(
+                boot.home.root,
+                boot.home.workspace(spec.name),
+                lambda: assembly.borders().api.url,
+                env_of_programs,
+            ),
+            services=agents.turns,
+            engines=agents.running.engines,
+            directory=mail.directory,
+            knowledge=agents.running.knowledge,
+            handler=boot.handler_of(spec, mail.mailbox),
+            drain_s=boot.snapshot.settings.limits.drain_s,
+            mcp=agents.mcp.services,
+            others=DaemonOthers(boot, mail.current, agents.running.fleet),
+            background=agents.tasks.background,
+        )
+
+    return make
+
+
+# -- turns and edits -------------------------------------------------------------------------------
+
+
+def _turns(
+    assembly: Assembly,
+    calls: HostServices,
+    tasks: DaemonTasks,
+    tracer: Tracer,
+    roles: DaemonRoles,
+    spending: DaemonSpending,
+    running: RunningParts,
+    measured: Metrics,
+) -> TurnServices:
+    boot, mail = assembly.boot, assembly.mail
+    return TurnServices(
+        database=boot.database,
+        mailbox=mail.mailbox,
+        journal=Journal(boot.database, boot.clock),
+        live=mail.live,
+        clock=boot.clock,
+        calls=calls,
+        tokens=boot.tokens,
+        tracer=tracer,
+        redactor=boot.redactor,
+        before_turn=memory.before_turn(boot),
+        brief=tasks.brief,
+        roles=roles.turns,
+        senses=Senses(boot.files, hear=hearing_of(boot, mail.current).text_of),
+        spending=spending.turns,
+        turn_ended=measured.turn_ended,
+        problems=EngineProblems(running.fleet.check_again),
+    )
+
+
+def _reconciler(assembly: Assembly, running: RunningParts, measured: Metrics) -> Reconciler:
+    boot, mail = assembly.boot, assembly.mail
+
+    async def on_snapshot(snapshot: ConfigSnapshot) -> None:
+        await redact_secrets(
+            boot.redactor, snapshot, boot.home.root, boot.environ, boot.config_files
+        )
+        mail.current.apply(snapshot)
+        set_level(snapshot.settings.log.level.upper())
+        assembly.borders().api.people_changed()
+        assembly.agents().tasks.background.resized()
+        running.fleet.check_again()
+
+    def on_removed(agent_id: str) -> None:
+        boot.tokens.revoke_agent(agent_id)
+        measured.forget_agent(boot.roster.name_of(agent_id))
+
+    return Reconciler(
+        boot,
+        ReconcilerParts(fleet=running.fleet, channels=running.channels, tasks=mail.tasks),
+        ReconcilerEffects(
+            tell=running.alarm.tell,
+            note=running.alarm.note,
+            on_snapshot=on_snapshot,
+            on_removed=on_removed,
+            engine_of=lambda spec: running.engines.choice(spec)[0],
+        ),
+    )

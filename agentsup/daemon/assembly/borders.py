@@ -1,0 +1,211 @@
+"""The third step of the composition: control, commands, the API, and the supervisor of everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentsup import __version__
+from agentsup.api.http import MIB, ApiDependencies, ApiLimits
+from agentsup.api.server import ApiServer
+from agentsup.approvals import Grants
+from agentsup.channels.core.receiving import Inbox
+from agentsup.commands import ChatCommands
+from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly.commands import chat_commands_of
+from agentsup.daemon.assembly.memory import agent_memory
+from agentsup.daemon.assembly.parts import Assembly, BorderParts
+from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
+from agentsup.daemon.runtime.bot_check import ask_bot
+from agentsup.daemon.runtime.control import ControlParts, DaemonControl
+from agentsup.daemon.runtime.pairing import DaemonPairing
+from agentsup.daemon.runtime.provider_models import ProviderModels
+from agentsup.daemon.runtime.received_files import ReceivedFiles
+from agentsup.daemon.runtime.setup import DaemonSetup
+from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
+from agentsup.daemon.runtime.transports import ChannelServices
+from agentsup.kit import descriptors
+from agentsup.supervision import Grace, RestForOneSupervisor, SupervisedChild
+
+
+def build_borders(assembly: Assembly) -> BorderParts:
+    """What people and programs reach. The caller sets ``assembly.borders`` to what this returns."""
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
+    control = _control(assembly)
+    pairing = DaemonPairing(boot_context, agents.reconciler, agents.running.alarm.tell)
+    commands = chat_commands_of(boot_context, control, mail, agents, pairing)
+    inbox = Inbox(
+        mailbox=mail.mailbox,
+        events=mail.events,
+        directory=mail.directory,
+        commands=commands,
+        hex_digits=hex_digits(boot_context.entropy),
+    )
+    given = boot_context.snapshot.settings.api
+    api = ApiServer(
+        replace(_api_deps(assembly, control, commands, inbox), pairing=pairing),
+        host=given.bind,
+        port=given.port if boot_context.port is None else boot_context.port,
+    )
+    return BorderParts(
+        control=control,
+        commands=commands,
+        inbox=inbox,
+        channel_services=ChannelServices(
+            home=boot_context.home,
+            environ=boot_context.environ,
+            database=boot_context.database,
+            mailbox=mail.mailbox,
+            inbox=inbox,
+            commands=commands,
+            events=mail.events,
+            live=mail.live,
+            people=mail.people,
+            files=boot_context.files,
+            tell=agents.running.alarm.tell,
+            pairing=pairing,
+        ),
+        api=api,
+        supervisor=_supervisor(assembly, api),
+    )
+
+
+def _control(assembly: Assembly) -> DaemonControl:
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
+    running = agents.running
+
+    def warnings() -> tuple[str, ...]:
+        return (
+            *agents.roles.warnings(running.knowledge, running.channels),
+            *agents.mcp.warnings(),
+            *agents.traces.warnings(),
+        )
+
+    return DaemonControl(
+        boot_context,
+        ControlParts(
+            fleet=running.fleet,
+            reconciler=agents.reconciler,
+            stopper=running.stopper,
+            mailbox=mail.mailbox,
+            engines=running.engines,
+            channels=running.channels,
+            role_problem=agents.roles.problem,
+            models=ProviderModels(running.engines, agents.spending.prices),
+            health=agents.watchdog.health,
+            supervisor=lambda: assembly.borders().supervisor,
+            url=lambda: assembly.borders().api.url,
+            warnings=warnings,
+        ),
+    )
+
+
+def _api_deps(
+    assembly: Assembly, control: DaemonControl, commands: ChatCommands, inbox: Inbox
+) -> ApiDependencies:
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
+    settings, running = boot_context.snapshot.settings, agents.running
+    return ApiDependencies(
+        boot_id=boot_context.boot.boot_id,
+        control=control,
+        tokens=boot_context.tokens,
+        bus=mail.bus,
+        dispatcher=mail.dispatcher,
+        mail=mail.history,
+        directory=mail.directory,
+        mailbox=mail.mailbox,
+        memory=agent_memory(boot_context),
+        grants=Grants(boot_context.database, boot_context.clock),
+        database=boot_context.database,
+        events=mail.events,
+        inbox=inbox,
+        live=mail.live,
+        metrics=agents.metrics.scrape,
+        abort_turn=lambda message_id: running.stopper.cancel_turns((message_id,)),
+        delegating_turn_of=lambda who: running.fleet.turn_behind(who.message_id),
+        clock=boot_context.clock,
+        entropy=boot_context.entropy,
+        version=__version__,
+        web=web_deps(boot_context, mail.current, commands.offered),
+        is_allowed=mail.people.allows,
+        served=agents.turns.served.find,
+        hooks=agents.calls.documents,
+        roles=agents.roles.catalog,
+        traces=agents.traces,
+        cost=agents.spending.report,
+        setup=DaemonSetup(
+            boot_context, agents.reconciler, running.engines, agents.spending.prices, ask_bot
+        ),
+        tasks=agents.tasks.hub,
+        mcp=agents.mcp.document,
+        allowed_hosts=settings.api.allowed_hosts,
+        limits=ApiLimits(
+            body_bytes=settings.limits.body_bytes,
+            # The other half is for the store, for programs and for bots.
+            connections=min(settings.api.connections, descriptors.limit() // 2),
+            stored_upload_bytes=settings.limits.upload_mb_per_person * MIB,
+            stored_uploads=settings.limits.uploads_per_person,
+        ),
+    )
+
+
+def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
+    clock, entropy, running = boot_context.clock, boot_context.entropy, agents.running
+    watcher = services.watcher_spec(
+        boot_context.home, agents.reconciler, running.knowledge.refresh, clock
+    )
+    return AgentSupervisor(
+        SupervisedParts(
+            api=api,
+            spine=_spine(assembly),
+            fleet=running.fleet,
+            reconciler=agents.reconciler,
+            watcher=SupervisedChild(
+                watcher, clock=clock, entropy=entropy, record=mail.board.record
+            ),
+            tasks=mail.tasks,
+            on_listening=lambda port: running.recorder.announce_address(api),
+            refresh_knowledge=running.knowledge.refresh,
+            check_health=agents.watchdog.check,
+            close_channels=running.channels.close,
+            grace=lambda: Grace(drain_s=mail.current().settings.limits.drain_s),
+            main_ready_timeout_s=lambda: mail.current().settings.limits.ready_timeout_s,
+            first_complaint=boot_context.first_complaint,
+        )
+    )
+
+
+def _spine(assembly: Assembly) -> RestForOneSupervisor:
+    """The services beside the agents, in the order in which they start."""
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
+    running = agents.running
+    received = ReceivedFiles(
+        mail.directory.names,
+        boot_context.home.workspace,
+        boot_context.files,
+        lambda: mail.current().settings.limits.received_days,
+    )
+    return RestForOneSupervisor(
+        (
+            *services.own_process_specs(agents.lag, boot_context.reaper, running.processes),
+            services.relay_spec(running.relay),
+            services.housekeeping_spec(
+                boot_context.database,
+                mail.mailbox,
+                boot_context.clock,
+                lambda: mail.current().settings.limits,
+                (agents.tasks.purge, received.purge),
+                boot_context.keep_lock,
+                boot_context.keepers(running.alarm.tell),
+            ),
+            services.endless("watchdog", agents.watchdog.run),
+            agents.roles.spec(),
+            services.scripts_spec(agents.reconciler),
+            agents.spending.spec(),
+            agents.traces.spec(),
+            *agents.tasks.specs(),
+        ),
+        clock=boot_context.clock,
+        entropy=boot_context.entropy,
+        board=mail.board,
+    )

@@ -1,0 +1,56 @@
+"""The first step of the composition: the mailbox, and what all other parts share."""
+
+from __future__ import annotations
+
+from agentsup.daemon.assembly.parts import AgentParts, CurrentConfig, MailParts
+from agentsup.daemon.runtime.boot_context import BootContext, hex_digits, mailbox_of
+from agentsup.daemon.runtime.directory import RosterDirectory
+from agentsup.daemon.runtime.people import People
+from agentsup.kit.late import Late
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.mail import AgentMailbox, Dispatcher, InterAgentBus
+from agentsup.model.tool import Tool
+from agentsup.observe import LiveHub
+from agentsup.store import EventLog
+from agentsup.supervision import Board
+
+
+def build_mail(boot_context: BootContext, agents: Late[AgentParts]) -> MailParts:
+    """Of the agents, messages need their states, and the tools against which the changed arguments
+    of calls are checked."""
+
+    def tool_of(name: str) -> Tool | None:
+        return agents().calls.tools.get(name)
+
+    def status_of(agent_id: str) -> tuple[str, str]:
+        return agents().running.fleet.status(agent_id)
+
+    def role_problem(role: str) -> str:
+        return agents().roles.known_problem(role)
+
+    current = CurrentConfig(boot_context.snapshot)
+    people = People(current)
+    mailbox = mailbox_of(boot_context, current, people.role_now, tool_of)
+    directory = RosterDirectory(boot_context.roster, status=status_of, role_problem=role_problem)
+    bus = InterAgentBus(
+        mailbox=mailbox,
+        database=boot_context.database,
+        directory=directory,
+        hex_digits=hex_digits(boot_context.entropy),
+        redact=boot_context.redactor.text,
+    )
+    return MailParts(
+        current=current,
+        tasks=TaskOwner("daemon"),
+        board=Board(),
+        people=people,
+        mailbox=mailbox,
+        directory=directory,
+        bus=bus,
+        dispatcher=Dispatcher(
+            mailbox=mailbox, database=boot_context.database, directory=directory, bus=bus
+        ),
+        history=AgentMailbox(boot_context.database, boot_context.clock),
+        events=EventLog(boot_context.database),
+        live=LiveHub(),
+    )

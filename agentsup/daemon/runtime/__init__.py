@@ -1,0 +1,7 @@
+"""The parts of the running daemon: start and stop, agents, channels, reconciliation, housekeeping."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,83 @@
+"""Housekeeping: deadlines, retention and backups, as small periodic jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.files import HomeLocked
+from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import is_set_within
+from agentsup.model.errors import StoreUnavailable
+
+_log = get_logger(__name__)
+
+EXPIRE_EVERY_S = 1.0
+KEEP_EVERY_S = 60.0
+LOOK_EVERY_S = 60.0
+LOOK_FIRST_S = 5.0
+PRUNE_EVERY_S = 3600.0
+BACKUP_EVERY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """A job to run every ``every_s`` seconds, the first time after ``first_s``."""
+
+    name: str
+    every_s: float
+    first_s: float
+    run: Callable[[], Awaitable[object]]
+
+
+class Housekeeper:
+    """Runs its jobs one after another. A job that fails because of the store is logged and runs at
+    its next time."""
+
+    def __init__(self, chores: tuple[Chore, ...], clock: Clock) -> None:
+        self._chores = chores
+        self._clock = clock
+
+    async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
+        """Implements the life of a supervised child."""
+        # Whole seconds, as other periodic jobs: what is due at the same moment costs one wake-up.
+        now: float = math.ceil(self._clock.monotonic())
+        due = {chore.name: now + chore.first_s for chore in self._chores}
+        ready()
+        while not draining.is_set():
+            now = self._clock.monotonic()
+            for chore in self._chores:
+                if due[chore.name] <= now:
+                    due[chore.name] = _next(due[chore.name], chore.every_s, now)
+                    await self._do(chore)
+            pause_s = max(0.0, min(due.values()) - self._clock.monotonic())
+            await is_set_within(draining, pause_s)
+
+    async def _do(self, chore: Chore) -> None:
+        try:
+            await chore.run()
+        except StoreUnavailable as error:
+            _log.warning("chore put off", chore=chore.name, reason=error.message)
+
+
+def lock_chore(keep_lock: Callable[[], bool]) -> Chore:
+    """A check once a minute that the home is still the directory that is locked."""
+
+    async def look() -> None:
+        try:
+            is_ours = await asyncio.to_thread(keep_lock)
+        except (OSError, HomeLocked) as error:
+            _log.warning("the lock file of the home can't be put back", reason=str(error))
+            return
+        if not is_ours:
+            _log.error("the home was moved or replaced while the daemon runs: restart it")
+
+    return Chore("lock", KEEP_EVERY_S, KEEP_EVERY_S, look)
+
+
+def _next(due: float, every_s: float, now: float) -> float:
+    """The first due time after ``now``; times that were missed are made up for once."""
+    return due + every_s * (math.floor((now - due) / every_s) + 1)

@@ -1,0 +1,247 @@
+"""Sets up a model and main's bot for operators in the page: the steps of ``agentsup setup``.
+
+A key is kept in a file that only its owner reads, and the settings name that file. It is in no log
+and in no answer. The client of providers is loaded by its first use, as in ``provider_models``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import agentsup.engines.providers as engine_providers
+from agentsup.config import load, replace_settings, settings_bytes, with_settings
+from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.engines import DaemonEngines
+from agentsup.daemon.runtime.people_edit import plan
+from agentsup.daemon.runtime.reconcile import Reconciler
+from agentsup.engines import Prices
+from agentsup.engines.registry import has_llm_extra
+from agentsup.kit.files import write_atomic
+from agentsup.kit.log import get_logger
+from agentsup.model.agent import MAIN
+from agentsup.model.control import OfferedModels
+from agentsup.model.errors import (
+    BadRequest,
+    ConfigError,
+    Conflict,
+    EngineFailed,
+    Forbidden,
+)
+from agentsup.model.pairing import Stranger
+from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.secret import Secret
+from agentsup.model.setup import OfferedProvider, TriedModel, WantedBot, WantedModel
+
+_log = get_logger(__name__)
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+_TOKEN: Final = re.compile(r"\d{3,20}:[A-Za-z0-9_-]{20,100}")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+
+Tables = Mapping[str, Mapping[str, Any]]
+"""Tables of config.toml, and the keys to set in each."""
+AskBot = Callable[[Secret, str], Awaitable[str]]
+"""Asks the Bot API at an address for the user name of a token's bot. Raises ``AgentsupError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SignedIn:
+    """A wanted model with the client that asks for it. ``reference`` is what the files say about
+    the key; empty if there is none, or one that has no file yet."""
+
+    client: engine_providers.ProviderClient
+    provider: engine_providers.Provider
+    reference: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DaemonSetup:
+    """Implements ``model.setup.Setup``."""
+
+    boot_context: BootContext
+    reconciler: Reconciler
+    engines: DaemonEngines
+    prices: Prices
+    ask_bot: AskBot
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One edit at a time."""
+
+    def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
+        _check(by)
+        return tuple(
+            OfferedProvider(
+                each.name,
+                each.title,
+                each.base_url,
+                each.needs_key,
+                each.keys_at,
+                bool(self._known_key(each, each.base_url)[0]),
+            )
+            for each in engine_providers.PROVIDERS.values()
+        )
+
+    async def models(self, wanted: WantedModel, by: Principal) -> OfferedModels:
+        _check(by)
+        client = self._sign_in(wanted).client
+        return OfferedModels(client.address, await client.models())
+
+    async def try_model(self, wanted: WantedModel, by: Principal) -> TriedModel:
+        _check(by)
+        found = await self._sign_in(wanted).client.try_model(_model_of(wanted), prices=self.prices)
+        return TriedModel(
+            found.model, found.input_tokens, found.output_tokens, found.seconds, found.usd
+        )
+
+    async def use_model(self, wanted: WantedModel, by: Principal) -> None:
+        _check(by)
+        if not has_llm_extra():
+            raise Conflict(
+                "the engine llm is not installed: pip install 'agentsup[llm]', then restart"
+            )
+        signed, model = self._sign_in(wanted), _model_of(wanted)
+        known = await signed.client.models()
+        if known and not engine_providers.has_model(model, known):
+            raise engine_providers.unknown_model(model, known, signed.client.address)
+        reference, files = signed.reference, {}
+        if signed.client.key and not reference:
+            name = f"{signed.provider.name}.key"
+            reference, files = (
+                f"file:{self.boot_context.home.secrets.name}/{name}",
+                {name: signed.client.key},
+            )
+        options = {"base_url": signed.client.address, "api_key": reference}
+        values = {"model": model, "provider": signed.provider.dialect, "engine_options": options}
+        await self._edit({"agent_defaults": values}, files)
+        _log.info("model set up", provider=signed.provider.name, model=model, by=by.label)
+
+    async def use_bot(self, wanted: WantedBot, by: Principal) -> str:
+        _check(by)
+        token = _TOKEN.fullmatch(wanted.token.strip())
+        if token is None:
+            raise BadRequest("this is no bot token; it looks like 123456789:AAE…", field="token")
+        person = wanted.person.strip().casefold()
+        if person and not _NAME.fullmatch(person):
+            raise BadRequest(
+                "a person's name here has small letters, digits, - and _", field="person"
+            )
+        if bool(person) != (wanted.telegram_id is not None):
+            raise BadRequest("a name and a Telegram id belong together", field="person")
+        main = self.reconciler.snapshot.specs[MAIN]
+        username = await self.ask_bot(Secret(token[0]), main.telegram_base_url or "")
+        name = "main-telegram.token"
+        reference = f"file:{self.boot_context.home.secrets.name}/{name}"
+        tables: dict[str, Mapping[str, Any]] = {"main": {"telegram_token": reference}}
+        if person:
+            owner = Stranger("telegram", str(wanted.telegram_id), person, "")
+            role = (
+                None if person in self.reconciler.snapshot.settings.people else PersonRole.OPERATOR
+            )
+            edit = plan(self.reconciler.snapshot, owner, MAIN, by, role=role, name=person)
+            tables.update(edit.tables)
+        await self._edit(tables, {name: token[0]})
+        _log.info("bot set up", bot=username, by=by.label)
+        return username
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _sign_in(self, wanted: WantedModel) -> _SignedIn:
+        provider = engine_providers.PROVIDERS.get(wanted.provider)
+        if provider is None:
+            raise BadRequest(
+                f"there is no provider of that name, only {', '.join(engine_providers.PROVIDERS)}",
+                field="provider",
+            )
+        address = (wanted.base_url.strip() or provider.base_url).rstrip("/")
+        if not _ADDRESS.fullmatch(address):
+            raise BadRequest(
+                "an address looks like http://10.0.0.5:8000/v1, without a name or a key in it",
+                field="base_url",
+            )
+        key, reference = wanted.key.strip().strip("\"'"), ""
+        if not key:
+            key, reference = self._known_key(provider, address)
+        elif not _KEY.fullmatch(key):
+            raise BadRequest(
+                "this is no key: it has spaces or characters that keys don't have", field="key"
+            )
+        if provider.needs_key and not key:
+            raise BadRequest(f"{provider.title} needs a key", field="key")
+        return _SignedIn(
+            engine_providers.ProviderClient.to(provider, address, key, reference),
+            provider,
+            reference,
+        )
+
+    def _known_key(self, provider: engine_providers.Provider, address: str) -> tuple[str, str]:
+        """The key that the daemon has for that address, with the reference to it; or empty texts.
+        A key is never sent to another address than the one that it belongs to."""
+        if provider.key_name and address == provider.base_url:
+            found = self.engines.environ.get(provider.key_name, "")
+            if found:
+                return found, f"env:{provider.key_name}"
+        spec = self.reconciler.snapshot.specs[MAIN]
+        written = spec.engine_options.get("api_key")
+        if not isinstance(written, Secret) or not written.is_reference:
+            return "", ""
+        try:
+            client, _ = engine_providers.ProviderClient.by_settings(
+                self.engines.of_provider(spec), self.engines.environ
+            )
+        except (Conflict, EngineFailed):
+            return "", ""
+        return (client.key, written.written) if client.address == address else ("", "")
+
+    async def _edit(self, tables: Tables, secrets: Mapping[str, str]) -> None:
+        """Keep the secrets, and set the tables in config.toml if it stays right with them. Raises
+        ``ConfigError`` and ``Conflict``."""
+        context, before = self.boot_context, self.reconciler.snapshot
+
+        def write() -> None:
+            home, old = context.home, settings_bytes(context.home)
+            text = (old or b"").decode()
+            for table, values in tables.items():
+                text = with_settings(text, table, values)
+            new = text.encode()
+            load(
+                home,
+                context.roster.overrides(),
+                previous=before,
+                environ=context.environ,
+                checks=(context.scripts,),
+                content={home.config_toml.name: new},
+            )
+            _keep(home.secrets, secrets)
+            replace_settings(home, old, new)
+
+        async with self.lock:
+            try:
+                await self.reconciler.files.run(write, key="setup")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"config.toml can't be written: {error}") from None
+            if not await self.reconciler.reload():
+                raise ConfigError("config.toml was written, but is not applied; see /agent_diff")
+
+
+def _keep(folder: Path, secrets: Mapping[str, str]) -> None:
+    """Write each secret into a file that only its owner reads. Raises ``OSError``."""
+    if secrets:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, secret in secrets.items():
+        write_atomic(folder / name, f"{secret}\n".encode(), mode=0o600)
+
+
+def _check(by: Principal) -> None:
+    if not by.is_operator:
+        raise Forbidden("only an operator sets up models and bots")
+
+
+def _model_of(wanted: WantedModel) -> str:
+    model = wanted.model.strip()
+    if not model:
+        raise BadRequest("which model?", field="model")
+    return model

@@ -1,0 +1,15 @@
+from .fencing import Fencing as Fencing
+from .homes import EngineHome as EngineHome
+from .homes import ProgramHome as ProgramHome
+from .homes import coding_agent_folders as coding_agent_folders
+from .homes import exec_home as exec_home
+from .homes import home_variables as home_variables
+from .launcher import ProcessLauncher as ProcessLauncher
+from .lookup import contained as contained
+from .lookup import find_program as find_program
+from .options import ProgramOptions as ProgramOptions
+from .options import read_options as read_options
+from .process import EngineProcess as EngineProcess
+from .process import ProcessLimits as ProcessLimits
+from .slots import ProcessSlotLimits as ProcessSlotLimits
+from .slots import ProcessSlots as ProcessSlots

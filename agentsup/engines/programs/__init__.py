@@ -1,0 +1,7 @@
+"""Which coding agents are known by name, and the settings that each of them gets."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,254 @@
+"""Coding agents known by name: how each is started, found, signed in and installed. Data, pure.
+
+The makers of the agents may change names and commands; ``engine_options.command`` replaces the
+command of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from agentsup.engines.programs import agent_settings
+from agentsup.engines.programs.agent_settings import AgentSettings
+from agentsup.model.tool import OUR_MCP_SERVER
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One agent. ``keys``: variables, any one of which signs it in; ``env_names``: further
+    variables of the daemon's environment that it gets, none of which names or holds settings;
+    ``logins``: files below a home that a sign-in leaves there."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    install: str
+    sign_in: str
+    keys: tuple[str, ...] = ()
+    env_names: tuple[str, ...] = ()
+    logins: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are always set, such as to keep it from updating itself."""
+    version: tuple[str, ...] = ("--version",)
+    model_args: tuple[str, ...] = ()
+    """Arguments that choose the model; ``{model}`` stands for it."""
+    model_env: str = ""
+    """The variable that chooses the model."""
+    auth_method: str = ""
+    """The sign-in to request over the protocol, if a key is set and the agent needs the request."""
+    our_title: str = ""
+    """Its title of a call to our MCP server; ``{tool}`` stands for the tool."""
+    settings: AgentSettings = agent_settings.UNKNOWN
+    """How settings that are not ours are kept away from it."""
+
+    @property
+    def program(self) -> str:
+        """The program that is searched on the PATH."""
+        return self.command[0]
+
+    @property
+    def remedy(self) -> str:
+        """What to do if it is not installed."""
+        return f"install {self.title} ({self.install}), or name its path in engine_options.command"
+
+
+def _npm(package: str) -> str:
+    return f"npm install -g {package}"
+
+
+def _once(program: str, variables: str) -> str:
+    return f"run {program} once and sign in, or set {variables}"
+
+
+_MODEL_FLAG = ("--model", "{model}")
+_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
+
+CLAUDE = Preset(
+    "claude",
+    "Claude Code",
+    ("claude",),
+    _npm("@anthropic-ai/claude-code"),
+    _once("claude", "ANTHROPIC_API_KEY"),
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    env_names=("ANTHROPIC_BASE_URL",),
+    logins=(".claude/.credentials.json",),
+    env=dict.fromkeys(
+        (
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_TELEMETRY",
+            "DISABLE_ERROR_REPORTING",
+        ),
+        "1",
+    ),
+    settings=agent_settings.CLAUDE,
+)
+"""Has an engine of its own, which does not speak the Agent Client Protocol."""
+
+_ALL = (
+    Preset(
+        "gemini",
+        "Gemini CLI",
+        ("gemini", "--acp"),
+        _npm("@google/gemini-cli"),
+        _once("gemini", "GEMINI_API_KEY"),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        env_names=(
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_CLOUD_PROJECT",
+            "GOOGLE_CLOUD_LOCATION",
+            "GOOGLE_GENAI_USE_VERTEXAI",
+        ),
+        logins=(".gemini/oauth_creds.json",),
+        model_args=_MODEL_FLAG,
+        auth_method="gemini-api-key",
+        our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
+        settings=agent_settings.GEMINI,
+    ),
+    replace(
+        CLAUDE,
+        name="claude-acp",
+        title="the ACP adapter of Claude Code",
+        command=("claude-agent-acp",),
+        install=_npm("@agentclientprotocol/claude-agent-acp"),
+        version=(),
+        model_env="ANTHROPIC_MODEL",
+        our_title=f"mcp__{OUR_MCP_SERVER}__{{tool}}",
+        settings=agent_settings.CLAUDE_ACP,
+    ),
+    Preset(
+        "codex",
+        "the ACP adapter of Codex",
+        ("codex-acp",),
+        _npm("@agentclientprotocol/codex-acp"),
+        "run codex login, or set OPENAI_API_KEY",
+        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        env_names=("OPENAI_BASE_URL",),
+        logins=(".codex/auth.json",),
+        version=(),
+        settings=agent_settings.CODEX,
+    ),
+    Preset(
+        "opencode",
+        "OpenCode",
+        ("opencode", "acp"),
+        _npm("opencode-ai"),
+        "run opencode auth login, or set the API key of a provider",
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
+        logins=(".local/share/opencode/auth.json",),
+        env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        settings=agent_settings.OPENCODE,
+    ),
+    Preset(
+        "goose",
+        "Goose",
+        ("goose", "acp"),
+        "see the installation page of Goose",
+        "run goose configure",
+        env_names=("GOOSE_PROVIDER", "GOOSE_MODEL", *_OPENAI, *_ANTHROPIC),
+        logins=(".config/goose/config.yaml",),
+        model_env="GOOSE_MODEL",
+        settings=agent_settings.GOOSE,
+    ),
+    Preset(
+        "kimi",
+        "Kimi CLI",
+        ("kimi", "acp"),
+        "uv tool install kimi-cli",
+        _once("kimi", "KIMI_API_KEY"),
+        keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+        env_names=("KIMI_BASE_URL", "KIMI_MODEL_NAME"),
+        logins=(".kimi/config.toml", ".kimi/config.json"),
+        settings=agent_settings.KIMI,
+    ),
+    Preset(
+        "copilot",
+        "GitHub Copilot CLI",
+        ("copilot", "--acp"),
+        _npm("@github/copilot"),
+        _once("copilot", "COPILOT_GITHUB_TOKEN"),
+        keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+        logins=(".copilot/config.json",),
+        settings=agent_settings.COPILOT,
+    ),
+    Preset(
+        "qwen",
+        "Qwen Code",
+        ("qwen", "--acp"),
+        _npm("@qwen-code/qwen-code"),
+        _once("qwen", "OPENAI_API_KEY and OPENAI_BASE_URL"),
+        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
+        env_names=("OPENAI_BASE_URL", "OPENAI_MODEL"),
+        logins=(".qwen/oauth_creds.json",),
+        model_args=_MODEL_FLAG,
+        settings=agent_settings.QWEN,
+    ),
+)
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({each.name: each for each in _ALL})
+"""Every preset by the name that an entry's ``engine`` may use."""
+
+PROGRAMS: Mapping[str, Preset] = MappingProxyType({CLAUDE.name: CLAUDE, **PRESETS})
+"""Every program that is looked for, by the name of its engine."""
+
+AUTO_ORDER = ("claude", "gemini", "codex", "opencode")
+"""Those from which ``auto`` selects the first that is installed and signed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignInState:
+    """How an agent is signed in. Both empty: it is not, as far as can be seen from outside."""
+
+    key: str = ""
+    """The name of a variable that is set."""
+    login: str = ""
+    """A file below the home of the daemon's user."""
+
+    def __bool__(self) -> bool:
+        return bool(self.key or self.login)
+
+    def __str__(self) -> str:
+        return f"signed in by {self.key}" if self.key else f"signed in (~/{self.login})"
+
+
+def sign_in_of(
+    preset: Preset, env: Mapping[str, str], is_file: Callable[[str], bool]
+) -> SignInState:
+    """Return how ``preset`` is signed in. ``env``: variables; ``is_file`` gets full paths."""
+    key = next((name for name in preset.keys if env.get(name)), "")
+    if key:
+        return SignInState(key=key)
+    home = env.get("HOME", "")
+    for login in preset.logins if home else ():
+        if is_file(str(PurePosixPath(home) / login)):
+            return SignInState(login=login)
+    return SignInState()
+
+
+def found_signed_in(
+    env: Mapping[str, str],
+    which: Callable[[str], str | None],
+    is_file: Callable[[str], bool],
+) -> tuple[str, str] | None:
+    """Return the first installed and signed-in one of ``AUTO_ORDER`` with the reason, or None."""
+    for name in AUTO_ORDER:
+        preset = PROGRAMS[name]
+        if which(preset.program) and (by := sign_in_of(preset, env, is_file)):
+            return name, f"{preset.title} is installed and {by}"
+    return None
+
+
+def variables(preset: Preset, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the daemon's ``env`` that the agent gets, and those always set."""
+    names = (*preset.keys, *preset.env_names)
+    return {**preset.env, **{name: env[name] for name in names if env.get(name)}}
+
+
+def command_of(preset: Preset, model: str) -> tuple[str, ...]:
+    """Return the command line, with the model if it is chosen there."""
+    extra = preset.model_args if model else ()
+    return (*preset.command, *(part.replace("{model}", model) for part in extra))

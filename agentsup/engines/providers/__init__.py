@@ -1,0 +1,7 @@
+"""Providers of language models: which there are, what models they have, whether one answers."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,334 @@
+"""Asks a provider which models it has, and whether one of them answers.
+
+Errors are those of engines (``engines.failures``), each with what to do. No error shows the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from agentsup.engines import failures
+from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, Endpoint, read_settings
+from agentsup.engines.prices import Prices
+from agentsup.engines.providers.catalogue import Provider, provider_at
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.compute import compute
+from agentsup.kit.outbound import tls
+from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.kit.terminal import clean
+from agentsup.model.engine import EngineSpec
+from agentsup.model.errors import EngineFailed
+
+LIST_S: Final = 10.0
+TEST_S: Final = 60.0
+MOST_MODELS: Final = 5000
+_QUOTE_CHARS: Final = 200
+_NAME_CHARS: Final = 200
+_ANTHROPIC_VERSION: Final = "2023-06-01"
+_ANSWER_TOKENS: Final = 512
+_ASKED: Final = "Answer with the one word: ready"
+_NO_CHAT: Final = (
+    *("embed", "whisper", "tts", "dall-e", "moderation", "transcribe", "realtime", "image"),
+    *("sora", "davinci", "babbage", "rerank", "ocr", "imagen", "veo"),
+)
+_VERSION: Final = re.compile(r"[-:@](latest|\d{6,8}|\d{4}-\d\d-\d\d)\Z", re.ASCII)
+_QUOTA: Final = {"insufficient_quota", "billing_hard_limit_reached", "billing_error"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What one test request came to."""
+
+    model: str
+    text: str
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    usd: float | None
+    """What it cost; None if the price is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderClient:
+    """Asks one endpoint. Every method raises ``EngineFailed``."""
+
+    endpoint: Endpoint
+    key_source: str = ""
+    """Where the key came from, for messages; empty: it was given for this request."""
+
+    @classmethod
+    def to(
+        cls, provider: Provider, base_url: str, key: str, key_source: str = ""
+    ) -> ProviderClient:
+        """A client of ``provider`` at ``base_url``; ``key`` is empty where none is needed."""
+        return cls(Endpoint(provider.dialect, base_url, key or NO_KEY, TEST_S), key_source)
+
+    @classmethod
+    def by_settings(cls, spec: EngineSpec, env: Mapping[str, str]) -> tuple[ProviderClient, str]:
+        """The client that the engine ``llm`` would be for ``spec``, and its model (or empty)."""
+        settings = read_settings(spec if spec.model else replace(spec, model=ANY_MODEL), env)
+        model = "" if settings.model == ANY_MODEL else settings.model
+        return cls(settings.endpoint, settings.key_source), model
+
+    @property
+    def key(self) -> str:
+        """The key, or empty without one."""
+        return "" if self.endpoint.api_key == NO_KEY else self.endpoint.api_key
+
+    @property
+    def provider(self) -> Provider:
+        """Whose endpoint it is."""
+        return provider_at(self.endpoint.dialect, self.endpoint.base_url)
+
+    @property
+    def address(self) -> str:
+        """The address that is asked."""
+        return (self.endpoint.base_url or self.provider.base_url).rstrip("/")
+
+    async def models(self, *, limit_s: float = LIST_S) -> tuple[str, ...]:
+        """The names of the models that the key may use, without those that can't chat; sorted."""
+        path = "/v1/models?limit=1000" if self._is_anthropic else "/models"
+        document = await self._ask("GET", path, None, limit_s)
+        rows = document.get("data", document.get("models"))
+        if not isinstance(rows, list):
+            raise failures.BadModelOutput(f"{self.address} answered with no list of models")
+        names = {_name(each) for each in rows[:MOST_MODELS]} - {""}
+        return tuple(sorted(each for each in names if _may_chat(each)))
+
+    async def try_model(
+        self, model: str, *, prices: Prices | None = None, limit_s: float = TEST_S
+    ) -> ModelAnswer:
+        """Make one short request to ``model``, which costs a fraction of a cent where it costs."""
+        began = SystemClock().monotonic()
+        try:
+            document = await self._ask("POST", self._path, self._body(model), limit_s)
+        except (failures.RequestRejected, failures.NotConfigured) as error:
+            raise await self._unknown(model, error) from None
+        seconds = SystemClock().monotonic() - began
+        usage = document.get("usage")
+        usage = usage if isinstance(usage, Mapping) else {}
+        sent = _count(usage, "prompt_tokens", "input_tokens")
+        got = _count(usage, "completion_tokens", "output_tokens")
+        usd: float | None = 0.0
+        if self.provider.prices:
+            price = await (prices or Prices()).of(self.provider.prices, model)
+            usd = None if price is None or not sent + got else price.of(sent, got)
+        elif self.provider.name == "compatible":
+            usd = None
+        return ModelAnswer(model, clean(_said(document))[:200], sent, got, seconds, usd)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    @property
+    def _is_anthropic(self) -> bool:
+        return self.endpoint.dialect == "anthropic"
+
+    @property
+    def _path(self) -> str:
+        return "/v1/messages" if self._is_anthropic else "/chat/completions"
+
+    def _body(self, model: str) -> dict[str, Any]:
+        # OpenAI's newer models refuse max_tokens, other servers may not know the newer name.
+        limit = "max_completion_tokens" if self.provider.name == "openai" else "max_tokens"
+        messages = [{"role": "user", "content": _ASKED}]
+        return {"model": model, "messages": messages, limit: _ANSWER_TOKENS}
+
+    async def _unknown(self, model: str, error: EngineFailed) -> EngineFailed:
+        """``error``, or that the provider does not have ``model``, with names like it."""
+        try:
+            known = await self.models()
+        except EngineFailed:
+            return error
+        return error if has_model(model, known) else unknown_model(model, known, self.address)
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None, limit_s: float
+    ) -> Mapping[str, Any]:
+        limits = AnswerLimits(
+            body_bytes=8 * MIB,
+            connect_s=limit_s,
+            headers_s=limit_s,
+            idle_s=limit_s,
+            total_s=limit_s,
+        )
+        url = f"{self.address}{path}"
+        # Loaded with the first question: most homes ask for no models.
+        http = await asyncio.to_thread(_client)
+        connector = aiohttp.TCPConnector(ssl=await tls.loaded())
+        try:
+            async with (
+                http.new_session(limits, connector=connector) as session,
+                # No redirects: the key must not go to another address than the named one.
+                session.request(
+                    method,
+                    url,
+                    json=body,
+                    headers=self._headers(),
+                    proxy=None if self.endpoint.is_local else _proxy_of(url),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                content = await http.whole(response, limits)
+        except TimeoutError:
+            raise failures.ProviderTimedOut(
+                f"{self.address} did not answer within {limit_s:g} s{self._start}"
+            ) from None
+        except LimitExceeded as over:
+            raise failures.BadModelOutput(
+                f"{self.address} sent what can't be used: {over.text}"
+            ) from None
+        except (aiohttp.ClientError, OSError, ValueError):
+            raise failures.ConnectionFailed(
+                f"{self.address} can't be reached; is the address right and the server up?{self._start}"
+            ) from None
+        document = await compute(partial(_document, content), key="models")
+        if response.status == 200:
+            return document
+        raise self._refused(response.status, document)
+
+    def _headers(self) -> dict[str, str]:
+        key = self.endpoint.api_key
+        if self._is_anthropic:
+            return {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
+        return {"Authorization": f"Bearer {key}"}
+
+    @property
+    def _start(self) -> str:
+        return f" ({self.provider.start})" if self.provider.start else ""
+
+    @property
+    def _key_shown(self) -> str:
+        return f"the key from {self.key_source}" if self.key_source else "this key"
+
+    def _refused(self, status: int, document: Mapping[str, Any]) -> EngineFailed:
+        where = self.address
+        quoted, code = self._quoted(document)
+        if 300 <= status < 400:
+            return failures.NotConfigured(
+                f"{where} redirects elsewhere; name the address that it redirects to as base_url"
+            )
+        if status in (401, 403):
+            if not self.key:
+                return failures.AuthFailed(f"{where} wants a key")
+            return failures.AuthFailed(
+                f"{where} does not accept {self._key_shown}{quoted}"
+                + (f"; check it at {self.provider.keys_at}" if self.provider.keys_at else "")
+            )
+        if status == 402 or code in _QUOTA:
+            return failures.ProviderQuotaExceeded(
+                f"{where} says that the account has no credit left{quoted}; top it up there"
+            )
+        if status == 429:
+            return failures.ProviderRateLimited(f"{where} says: too many requests; try again later")
+        if status == 404:
+            return failures.NotConfigured(
+                f"{where} has nothing at this address; most servers' base URL ends with /v1"
+            )
+        if status < 500:
+            return failures.RequestRejected(f"{where} refused the request{quoted}")
+        return failures.ServerFailed(f"{where} failed with status {status}{quoted}")
+
+    def _quoted(self, document: Mapping[str, Any]) -> tuple[str, str]:
+        """The server's own words as a part of a sentence, and its code for the error."""
+        error = document.get("error")
+        facts = error if isinstance(error, Mapping) else {"message": error}
+        text = facts.get("message") or document.get("message") or document.get("detail")
+        code = next((str(c) for c in (facts.get("code"), facts.get("type")) if c), "")
+        if not isinstance(text, str) or not text.strip():
+            return "", code
+        shown = " ".join(clean(text).split())
+        # Some servers quote the key that they refuse, also in part.
+        key = self.endpoint.api_key
+        for part in {key, key[:8], key[-4:]} if len(key) >= 12 else {key}:
+            shown = shown.replace(part, "***") if part else shown
+        return f": {shown[:_QUOTE_CHARS]}", code
+
+
+def unknown_model(model: str, known: Sequence[str], where: str) -> failures.ModelNotFound:
+    """The failure that names models like ``model``."""
+    near = near_names(model, known)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return failures.ModelNotFound(f"{where} does not know the model {model!r}{meant}")
+
+
+def has_model(model: str, known: Iterable[str]) -> bool:
+    """Whether a provider that lists ``known`` knows ``model``: providers take short names for the
+    versions that they list, such as ``claude-x-4`` for ``claude-x-4-20260101``."""
+    bare = model.removesuffix("-latest").removesuffix(":latest")
+    return any(each == model or _VERSION.sub("", each) == bare for each in known)
+
+
+def near_names(model: str, known: Sequence[str], most: int = 5) -> tuple[str, ...]:
+    """The known names that contain ``model``, or are most like it, also by their part after a slash."""
+    within = [each for each in known if model.casefold() in each.casefold()][:most]
+    if model and within:
+        return tuple(within)
+    by_fold = {each.casefold(): each for each in known}
+    by_fold |= {each.casefold().rpartition("/")[2]: each for each in known}
+    close = difflib.get_close_matches(model.casefold()[:_NAME_CHARS], by_fold, n=most, cutoff=0.5)
+    return tuple(dict.fromkeys(by_fold[each] for each in close))
+
+
+def _name(row: Any) -> str:
+    found = row.get("id") or row.get("name") if isinstance(row, Mapping) else None
+    if not isinstance(found, str) or len(found) > _NAME_CHARS or not found.isprintable():
+        return ""
+    return found.removeprefix("models/")
+
+
+def _may_chat(name: str) -> bool:
+    return not any(each in name.casefold() for each in _NO_CHAT)
+
+
+def _document(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return {"data": found} if isinstance(found, list) else found if isinstance(found, dict) else {}
+
+
+def _said(document: Mapping[str, Any]) -> str:
+    """The text of an answer in either dialect; empty if there is none, as after thinking alone."""
+    try:
+        if "choices" in document:
+            return str(document["choices"][0]["message"]["content"] or "")
+        return "".join(part.get("text", "") for part in document.get("content", ()))
+    except (LookupError, TypeError, AttributeError):
+        return ""
+
+
+def _count(usage: Mapping[str, Any], *keys: str) -> int:
+    return next((n for key in keys if isinstance(n := usage.get(key), int)), 0)
+
+
+def _proxy_of(url: str) -> str | None:
+    """The proxy of the environment, which the engine's own client uses, too."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").casefold()
+
+    def variable(name: str) -> str:
+        return os.environ.get(name) or os.environ.get(name.upper(), "")
+
+    for each in variable("no_proxy").split(","):
+        excluded = each.strip().casefold().lstrip(".")
+        if excluded and (excluded == "*" or f".{host}".endswith(f".{excluded}")):
+            return None
+    return variable(f"{parts.scheme}_proxy") or variable("all_proxy") or None
+
+
+def _client() -> ModuleType:
+    return import_module("agentsup.kit.outbound.aiohttp_client")

@@ -1,0 +1,9 @@
+from .registry import AUTO as AUTO
+from .registry import LLM as LLM
+from .registry import EngineRegistry as EngineRegistry
+from .registry import best_available as best_available
+from .registry import default_registry as default_registry
+from .registry import has_llm_extra as has_llm_extra
+from .registry import needs_users_home as needs_users_home
+from .supported_settings import unable as unable
+from .supported_settings import why_ignored as why_ignored

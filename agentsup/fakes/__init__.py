@@ -1,0 +1,1 @@
+"""Strict stand-ins for services of others and for chance, for the demo and for tests."""

@@ -1,0 +1,1 @@
+from .mailbox import Mailbox as Mailbox

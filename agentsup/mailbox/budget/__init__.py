@@ -1,1 +1,0 @@
-"""Budgets: what may be used in a scope, what is held for running turns, and what was used."""

@@ -1,0 +1,17 @@
+from . import notices as notices
+from . import outbox as outbox
+from . import sent_files as sent_files
+from . import shown_parts as shown_parts
+from .notices import FALLBACK_CHANNEL as FALLBACK_CHANNEL
+from .notices import FALLBACK_CONVERSATION as FALLBACK_CONVERSATION
+from .notices import asked_topic_of as asked_topic_of
+from .notices import chats_of as chats_of
+from .notices import is_known_conversation as is_known_conversation
+from .notices import latest_conversations as latest_conversations
+from .notices import notify_tx as notify_tx
+from .notices import preview as preview
+from .relay import Relay as Relay
+from .shown_parts import answer_of as answer_of
+from .shown_parts import is_question_in as is_question_in
+from .shown_parts import remove_cancel_tx as remove_cancel_tx
+from .shown_parts import shown_in as shown_in

@@ -1,0 +1,7 @@
+"""What changes the state of a message: claim, end, answer, result, stop, deadline."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

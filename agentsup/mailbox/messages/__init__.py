@@ -1,0 +1,7 @@
+"""The values and rows of a message and its session, and the rules of naming them."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

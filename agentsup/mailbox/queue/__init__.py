@@ -1,0 +1,7 @@
+"""From a request to a queued message: acceptance, keys, lanes, waits, views of the queue."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

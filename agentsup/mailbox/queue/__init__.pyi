@@ -1,0 +1,13 @@
+from . import background as background
+from . import idempotency as idempotency
+from . import waits as waits
+from .accept import check_root as check_root
+from .admission import holder_of_session as holder_of_session
+from .views import answer_piece as answer_piece
+from .views import delivery_of as delivery_of
+from .views import ended_since as ended_since
+from .views import latest_chats as latest_chats
+from .views import open_before as open_before
+from .views import open_in as open_in
+from .views import removed_counts as removed_counts
+from .views import retention_rules as retention_rules

@@ -1,0 +1,10 @@
+from .handler import Handler as Handler
+from .handler import Work as Work
+from .journal import Journal as Journal
+from .journal import Replay as Replay
+from .journal import Resolution as Resolution
+from .journal import Uncertain as Uncertain
+from .journal import bounded as bounded
+from .pump import EXIT_DRAIN_S as EXIT_DRAIN_S
+from .pump import Pump as Pump
+from .slots import SharedSlots as SharedSlots

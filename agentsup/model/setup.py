@@ -1,0 +1,77 @@
+"""Setting up what agents think with, and main's first bot, while the daemon runs. For operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentsup.model.control import OfferedModels
+from agentsup.model.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedProvider:
+    """A provider that can be chosen."""
+
+    name: str
+    title: str
+    base_url: str
+    """Its address; empty if only the person knows it."""
+    needs_key: bool
+    keys_at: str
+    """The page where one gets a key, or empty."""
+    has_key: bool
+    """Whether the daemon has a key for it, so that none need be typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """What the person has chosen so far. Without a key, the one that the daemon has is used."""
+
+    provider: str
+    base_url: str = ""
+    key: str = field(default="", repr=False)
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TriedModel:
+    """What one short request came to. ``usd`` is None if its price is not known."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBot:
+    """A bot's token, and who its owner is; without a number the owner is let in by pairing."""
+
+    token: str = field(repr=False)
+    person: str = ""
+    telegram_id: int | None = None
+
+
+class Setup(Protocol):
+    """The steps, each of which checks what it is given. All raise ``Forbidden`` for anybody but an
+    operator, ``BadRequest`` for what can't be right, and ``EngineFailed`` with what to do if the
+    provider refuses."""
+
+    def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
+        """What can be chosen, in the order in which it is offered."""
+
+    async def models(self, wanted: WantedModel, by: Principal) -> OfferedModels:
+        """Sign in, and list the models."""
+
+    async def try_model(self, wanted: WantedModel, by: Principal) -> TriedModel:
+        """Make one short request."""
+
+    async def use_model(self, wanted: WantedModel, by: Principal) -> None:
+        """Keep the key in a file, and let agents think with the model. Raises ``ConfigError`` and
+        ``Conflict`` if the files can't be edited."""
+
+    async def use_bot(self, wanted: WantedBot, by: Principal) -> str:
+        """Ask Telegram whether it knows the bot, keep its token in a file and let main use it.
+        Returns its user name."""

@@ -1,0 +1,10 @@
+from .live import LiveFeed as LiveFeed
+from .live import LiveHub as LiveHub
+from .live import LiveTurn as LiveTurn
+from .logging import LogSystem as LogSystem
+from .logging import bind as bind
+from .logging import setup_logging as setup_logging
+from .metrics import Metrics as Metrics
+from .metrics import MetricSources as MetricSources
+from .redact import MASK as MASK
+from .redact import Redactor as Redactor

@@ -1,0 +1,14 @@
+from . import excerpts as excerpts
+from . import views as views
+from .findings import TraceFinding as TraceFinding
+from .findings import examine as examine
+from .otel import OtelExport as OtelExport
+from .otel import OtelTarget as OtelTarget
+from .recorder import SpanRecorder as SpanRecorder
+from .rows import retention_rules as retention_rules
+from .span import Span as Span
+from .tracer import SpanTracer as SpanTracer
+from .views import SpanNode as SpanNode
+from .views import StatisticsRow as StatisticsRow
+from .views import TraceRow as TraceRow
+from .views import TraceTree as TraceTree

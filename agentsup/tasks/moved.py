@@ -1,0 +1,64 @@
+"""Tasks with schedules that come from another product, put in while no daemon runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentsup.model.errors import BadRequest
+from agentsup.model.event import EventType
+from agentsup.model.ids import AgentId
+from agentsup.model.message import IN_STORE
+from agentsup.model.principal import OPERATOR
+from agentsup.model.task import NewTask, Task, TaskState
+from agentsup.store import Tx
+from agentsup.tasks import changes, rows, schedules, slot_times
+from agentsup.tasks.composing import check, one_line
+from agentsup.tasks.zones import machine_zone
+
+
+def put_tx(
+    tx: Tx, task_id: str, agent_id: str, new: NewTask, *, at: int, is_paused: bool = False
+) -> bool:
+    """Put in the task ``new`` of the operators, unless there is one of that id already.
+
+    Returns whether it was put in. Its folder is made when it runs. Raises ``BadRequest`` for what
+    can't be a task, also for times that have passed.
+    """
+    if rows.find_task(tx, task_id) is not None:
+        return False
+    check(new)
+    task = Task(
+        task_id=task_id,
+        name=one_line(new.name or new.prompt),
+        owner=OPERATOR,
+        agent_id=AgentId(agent_id),
+        target="",
+        state=TaskState.TODO,
+        prompt=new.prompt,
+        priority=new.priority,
+        timeout_s=new.timeout_s,
+        max_usd=new.max_usd,
+        parent_task_id="",
+        parent_message_id="",
+        created_at=at,
+        deliver_to=new.deliver_to or IN_STORE,
+    )
+    assert new.schedule is not None, "work that is moved has times"
+    schedule = slot_times.parse(new.schedule, task_id, now_ms=at, zone=machine_zone())
+    changes.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
+    rows.add_task_tx(tx, task)
+    if is_paused:
+        schedule = replace(schedule, next_at=None, is_paused=True)
+    schedules.add_tx(tx, schedule)
+    return True
+
+
+def problem_of(new: NewTask, *, at: int) -> str:
+    """Why that can't be a task with a schedule, as a sentence; empty if it can."""
+    assert new.schedule is not None, "work that is moved has times"
+    try:
+        check(new)
+        slot_times.parse(new.schedule, "task", now_ms=at, zone=machine_zone())
+    except BadRequest as error:
+        return error.message
+    return ""

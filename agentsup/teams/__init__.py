@@ -1,1 +1,0 @@
-"""Who works together, and who is given what."""

@@ -1,0 +1,50 @@
+"""Files that people sent go after the days that a setting names; an agent's other files stay."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agentsup.daemon.runtime.received_files import ReceivedFiles
+from agentsup.kit.pool import BoundedPool
+
+
+def received(workspace: Path, name: str, days_old: float, now_s: float) -> Path:
+    path = workspace / "inbox" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    os.utime(path, (now_s - days_old * 86_400,) * 2)
+    return path
+
+
+async def test_old_received_files_go_and_all_else_stays(tmp_path: Path) -> None:
+    now_s = 2_000_000_000.0
+    main, other = tmp_path / "main", tmp_path / "other"
+    gone = [
+        received(main, "2020-01-01-a.txt", 31, now_s),
+        received(other, "2020-01-02-b", 99, now_s),
+    ]
+    elsewhere = received(tmp_path / "elsewhere", "2020-01-01-c", 99, now_s)
+    stays = [
+        received(main, "2020-01-01-new.txt", 29, now_s),
+        received(main, "of-the-agent.txt", 99, now_s),
+        received(main, "sub/2020-01-01-deep.txt", 99, now_s),
+        elsewhere,
+    ]
+    (main / "inbox" / "2020-01-01-folder").mkdir()
+    (main / "inbox" / "2020-01-01-link").symlink_to(elsewhere)
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "inbox").symlink_to(elsewhere.parent)
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "inbox").write_text("no folder")
+    days = 0
+    names = ("file", "planted", "main", "none", "other")
+    files = ReceivedFiles(lambda: names, tmp_path.joinpath, BoundedPool("files"), lambda: days)
+    await files.purge(round(now_s * 1000))
+    assert all(path.exists() for path in gone)
+    days = 30
+    await files.purge(round(now_s * 1000))
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in stays)
+    assert (main / "inbox" / "2020-01-01-link").is_symlink()
+    assert (main / "inbox" / "2020-01-01-folder").is_dir()

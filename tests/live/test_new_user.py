@@ -1,0 +1,223 @@
+"""A new user in a bare home: from the installed wheel to a model on the phone, and after a bad day.
+
+What is typed is read from the screen: numbers of lists, addresses, commands. What the person brings is
+their own: the address and the key of a provider, a bot's token, their name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from agentsup.cli.connect.locate import is_alive
+from agentsup.fakes.telegram.driver import TelegramDriver
+from tests.live.browser import Browsing
+from tests.live.page_scene import log, say, theirs
+from tests.live.terminal import TMUX, Terminal
+from tests.process.cli.process_cli import Cli
+from tests.support.model_server import Asked, ModelServer, Reply
+from tests.support.ports import free_port
+from tests.support.telegram_process import FakeTelegramProcess
+
+pytestmark = [
+    pytest.mark.timeout(
+        420
+    ),  # the wheel is built, and what it needs is installed, if it is the first
+    pytest.mark.skipif(TMUX is None, reason="types in tmux, which could not be installed"),
+]
+
+KEY, WRONG = "sk-a-key-of-anna-4711", "sk-a-key-that-was-mistyped"
+TOKEN = "7001:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+MODELS = ("good-large", "good-mini")
+
+
+def model(asked: Asked) -> Reply:
+    """Answers with what was said last."""
+    said = str(asked.messages[-1]["content"])
+    found = re.findall(r"\b(?:hello|still there|and now)\b[^\n\"]*", said)
+    return Reply(f"I heard: {found[-1] if found else 'something'}")
+
+
+def number_of(screen: str, title: str) -> str:
+    """The number before a title in a list that the screen shows."""
+    numbers: list[str] = re.findall(rf"(\d+) +{re.escape(title)}", screen)
+    return numbers[-1]
+
+
+class NewUser:
+    """A person at a computer, with a phone."""
+
+    def __init__(
+        self, terminal: Terminal, people: TelegramDriver, server: ModelServer, browsing: Browsing
+    ) -> None:
+        self.terminal, self.people, self.server, self.browsing = terminal, people, server, browsing
+        self.chat = ""
+
+    async def set_up(self) -> str:
+        """``agentsup setup``, step by step; returns the command that it names next."""
+        terminal = self.terminal
+        await terminal.enter("agentsup setup")
+        await terminal.shows("What should your agents think with")
+        await terminal.shows("Number:")
+        await terminal.enter(number_of(terminal.everything, "another OpenAI-compatible server"))
+        await terminal.shows("Address of the server:")
+        await terminal.enter(self.server.base_url)
+        await terminal.shows("it is not shown")
+        await terminal.enter(WRONG)
+        await terminal.shows("does not accept this key")
+        await terminal.shows("it is not shown")
+        await terminal.enter(KEY)
+        await terminal.shows("has 2 models")
+        await terminal.shows(r"Model \(number or name\):")
+        await terminal.enter(number_of(terminal.everything, "good-mini"))
+        await terminal.shows(r"Try good-mini .*\[Y/n\]")
+        await terminal.enter("y")
+        await terminal.shows(r"good-mini answered in [\d.]+ s")
+        await terminal.shows(r"Connect a Telegram bot.*\[Y/n\]")
+        await terminal.enter("y")
+        await terminal.shows("BotFather")
+        await terminal.shows("it is not shown")
+        await terminal.enter(TOKEN)
+        bot = await terminal.shows(r"Telegram knows this bot: @(\w+)\.")
+        await terminal.shows(rf"write something to https://t.me/{bot[1]}\? \[Y/n\]")
+        await terminal.enter("y")
+        await self.people.say(self.chat, "hello from the phone")
+        await terminal.shows(r"Anna \(id \d+\) wrote\. Is that you\? \[Y/n\]")
+        await terminal.enter("y")
+        await terminal.shows(r"Your name here \[\w+\]:")
+        await terminal.enter("anna")
+        after = await terminal.shows(r"Next: `(agentsup [^`]+)` starts the daemon")
+        await terminal.shows(r"Start the daemon with this machine\? \[Y/n\]")
+        await terminal.enter("y")
+        # No service manager is here; it says what starts the daemon after a reboot instead.
+        self.at_reboot = (await terminal.shows(r"`@reboot (agentsup [^`]+)`"))[1]
+        for secret in (KEY, WRONG, TOKEN):
+            assert secret not in terminal.everything
+        return after[1]
+
+    async def open_page(self, link: str) -> Page:
+        """The link on the screen, opened in a browser."""
+        page = await self.browsing.page("phone")
+        await page.goto(link)
+        await expect(log(page)).to_be_visible()
+        return page
+
+    async def talks_everywhere(self, page: Page, word: str) -> None:
+        """The model answers in the page and on Telegram."""
+        await say(page, f"{word} page")
+        await expect(theirs(page, f"I heard: {word} page")).to_be_visible()
+        await self.people.say(self.chat, f"{word} bot")
+        await self.people.wait_text(self.chat, f"I heard: {word} bot")
+
+    async def lets_in(self, friend: str) -> None:
+        """Somebody else writes to the bot, and is let in with the code that they were told."""
+        await self.people.say(friend, "hello, may I?")
+        told = await self.people.wait_text(friend, "They type: ")
+        command = re.search(r"They type: (agentsup pair \S+)", told["message"]["text"])
+        assert command is not None
+        assert "may talk to main alone now" in await self.terminal.run(command[1])
+        await self.people.wait_text(friend, "You are let in")
+        await self.people.say(friend, "hello friend")
+        await self.people.wait_text(friend, "I heard: hello friend")
+
+    async def pids(self) -> list[int]:
+        """Of the small parent and of the daemon, as ``status`` shows them."""
+        shown = await self.terminal.run("agentsup status")
+        found = [*re.findall(r"\(pid (\d+)\)", shown), *re.findall(r"\bpid +(\d+)", shown)]
+        pids = list(dict.fromkeys(int(each) for each in found))
+        assert len(pids) == 2, shown
+        return pids
+
+
+async def test_from_nothing_to_a_model_on_the_phone_and_back_after_a_loss(
+    installed_bin: Path, browsing: Browsing, tmp_path: Path
+) -> None:
+    home = tmp_path / "anna"
+    home.mkdir()
+    port = free_port()
+    async with (
+        ModelServer(model, models=MODELS, key=KEY) as server,
+        FakeTelegramProcess(tmp_path / "telegram") as fake,
+        TelegramDriver(fake.url) as people,
+    ):
+        anna, ben = await people.user("Anna"), await people.user("Ben")
+        bot = await people.add_bot(TOKEN, username="anna_helper_bot")
+        # What is different from the world: where Telegram is, and a port that is free here.
+        env = {
+            "PATH": f"{installed_bin}:/usr/local/bin:/usr/bin:/bin",
+            "AGENTSUP_MAIN__TELEGRAM_BASE_URL": fake.url,
+            "AGENTSUP_API__PORT": str(port),
+        }
+        try:
+            async with Terminal(home, env) as terminal:
+                user = NewUser(terminal, people, server, browsing)
+                user.chat = await people.private(anna, bot)
+                start = await user.set_up()
+                await terminal.enter(start)
+                await terminal.shows("The engine llm answers with good-mini")
+                link = await terminal.shows(r"Web page.*?(http://127\.0\.0\.1:\d+/\S+)")
+                # What Anna wrote during the setup is answered now.
+                await people.wait_text(user.chat, "I heard: hello from the phone")
+                await terminal.enter("hello terminal")
+                await terminal.shows("I heard: hello terminal")
+                page = await user.open_page(link[1])
+                await user.talks_everywhere(page, "hello")
+                await terminal.press("C-d")
+                await terminal.shows("READY>")
+                friend = await people.private(ben, bot)
+                await user.lets_in(friend)
+                pids = await user.pids()
+                address = page.url
+                await page.goto("about:blank")  # the phone sleeps while the computer is off
+
+            for pid in pids:  # the reboot: nothing of it runs any more
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            at_reboot = user.at_reboot
+            async with Terminal(home, env) as terminal:
+                user.terminal = terminal
+                shown = await terminal.run(at_reboot)
+                assert "The engine llm answers with good-mini." in shown
+                await page.goto(address)
+                await expect(theirs(page, "I heard: hello page")).to_be_visible()
+                await user.talks_everywhere(page, "still there")
+                shown = await terminal.run("agentsup backup ~/today.tar.gz")
+                restore = re.search(r"`(agentsup restore [^`]+)`", shown)
+                assert restore is not None, shown
+                pids = await user.pids()
+                await page.goto("about:blank")
+                await terminal.run("agentsup stop")
+            assert not [pid for pid in pids if is_alive(pid)]
+
+            shutil.rmtree(home / ".agentsup")  # the disk is gone, the file was elsewhere
+            async with Terminal(home, env) as terminal:
+                user.terminal = terminal
+                shown = await terminal.run(restore[1])
+                start_again = re.search(r"`(agentsup [^`]*up)`", shown)
+                assert start_again is not None, shown
+                shown = await terminal.run(f"{start_again[1]} --no-chat")
+                assert "The engine llm answers with good-mini." in shown
+
+            async with Terminal(home, env) as terminal:  # the next day, another shell
+                user.terminal = terminal
+                shown = await terminal.run("agentsup restart")
+                assert "The engine llm answers with good-mini." in shown
+                assert "WORSE" not in shown
+                await page.goto(address)
+                await expect(theirs(page, "I heard: still there page")).to_be_visible()
+                await user.talks_everywhere(page, "and now")
+                await people.say(friend, "and now Ben")
+                await people.wait_text(friend, "I heard: and now Ben")
+                await page.goto("about:blank")
+                await terminal.run("agentsup stop")
+            assert server.violations == []
+            assert await people.violations() == []
+        finally:
+            Cli(home / ".agentsup", port).end_all()  # of a test that failed

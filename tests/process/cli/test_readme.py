@@ -1,0 +1,113 @@
+"""The README's first five minutes, done as they stand there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentsup.engines.scripted.engine import NO_MODEL
+from tests.process.cli.process_cli import ENV, WAIT_S, Cli, until
+from tests.support.ports import free_port
+from tests.support.source_tree import ROOT
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+LINES = [line.strip() for kind, block in BLOCKS if not kind for line in block.splitlines()]
+INLINE = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL))
+ELSEWHERE = {
+    "agentsup setup": "tests/process/cli/test_setup.py",
+    "agentsup demo": "tests/process/cli/test_demo.py",
+    "agentsup service install": "tests/process/cli/test_service.py",
+    "agentsup chat writer": "here, with something to say",
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """What ``make run`` makes of an empty folder, but for the chat."""
+    made = Cli(tmp_path_factory.mktemp("readme") / ".home", free_port())
+    yield made
+    made.end_all()
+
+
+def begun(home: Cli) -> Cli:
+    home.good("up", "--no-chat", "--port", str(home.port))
+    return home
+
+
+def test_what_is_said_at_the_prompt_has_real_answers(home: Cli) -> None:
+    said = [line.removeprefix("› ") for line in LINES if line.startswith("›")]
+    assert said
+    begun(home)
+    # The answer to its question is typed, as the README says; a command is sent at once.
+    heard = home.good("chat", stdin="\n".join([*said, "1", ""]))
+    assert NO_MODEL.splitlines()[0] not in heard
+    assert heard.count("main: ") >= len(said), heard
+    assert "you said" not in home.good("chat", "writer", stdin="a haiku\n")
+
+
+def test_commands_of_the_chat_that_it_names_answer(home: Cli) -> None:
+    begun(home)
+    named = [code for code in INLINE if re.match(r"/[a-z_]+( |$)", code)]
+    assert {"/help", "/agents", "/stop_all"} <= set(named)
+    heard = home.good("chat", stdin="\n".join([*named, ""]))
+    assert "unknown" not in heard.casefold()
+    assert "unbekannt" not in heard.casefold()
+
+
+def test_an_entry_that_is_saved_is_an_agent_at_once(home: Cli) -> None:
+    begun(home)
+    (entry,) = (json.loads(block) for kind, block in BLOCKS if kind == "json")
+    path = home.home / "agents.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "agents": [*document["agents"], entry]}))
+    until(
+        "it runs",
+        lambda: re.search(rf"^{entry['name']} +running", home.good("agents", "list"), re.MULTILINE),
+    )
+
+
+def test_every_command_line_can_be_run(home: Cli, tmp_path: Path) -> None:
+    begun(home)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "agentsup").write_text(f'#!/bin/sh\nexec {sys.executable} -m agentsup "$@"\n')
+    (programs / "agentsup").chmod(0o700)
+    env = {**ENV, "AGENTSUP_HOME": str(home.home), "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def run(line: str) -> None:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+    before = (home.written() or {})["pid"]
+    for line in LINES:
+        first = shlex.split(line, comments=True)[:1]
+        if line.startswith("›") or line in ELSEWHERE or first in ([], ["make"]):
+            continue  # `make run` is tried in a fresh clone by live tests
+        run(line)
+    # It was killed by one of them, and comes back by itself.
+    until(
+        "the next daemon is ready",
+        lambda: (home.written() or {}).get("pid") != before and home.is_ready(),
+    )
+    for code in INLINE:
+        if code.startswith("agentsup ") and code not in ELSEWHERE:
+            run(code)

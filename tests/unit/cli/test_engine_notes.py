@@ -1,0 +1,79 @@
+"""What the command line says about engines that are worse than what the files name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.cli.output.engines import engine_notes, lost_engines
+from agentsup.daemon.runtime import DaemonEngines
+from agentsup.engines.registry import EngineRegistry
+from agentsup.model.agent import AgentSpec
+from agentsup.model.secret import Secret
+
+
+def agent(name: str, engine: str = "llm", problem: str = "") -> dict[str, Any]:
+    return {"name": name, "engine": engine, "model": "m", "engine_problem": problem}
+
+
+def test_agents_with_the_same_problem_share_a_line() -> None:
+    agents = [agent("main", problem="no key"), agent("a"), agent("b", problem="no key")]
+    assert engine_notes(agents) == ["main, b: no key"]
+
+
+def test_only_what_got_worse_is_lost() -> None:
+    before = [agent("main"), agent("a", problem="no key"), agent("gone")]
+    now = [
+        agent("main", "scripted", "no key"),
+        agent("a", problem="no key"),
+        agent("new", problem="x"),
+    ]
+    [lost] = lost_engines(before, now)
+    assert str(lost) == (
+        "main thought with llm and m before, and now with the offline engine: no key"
+    )
+
+
+@pytest.mark.parametrize(
+    "spec, env, said",
+    [
+        (AgentSpec(name="a", engine="scripted"), {}, ""),
+        (AgentSpec(name="a", engine="llm", model="gpt-x"), {}, "put OPENAI_API_KEY=… into"),
+        (AgentSpec(name="a", engine="llm", model="gpt-x"), {"OPENAI_API_KEY": "k"}, ""),
+        (
+            AgentSpec(name="a", engine="claude"),
+            {"PATH": ""},
+            "the program claude of the engine claude",
+        ),
+        (AgentSpec(name="a", engine="auto"), {"PATH": ""}, "no model is configured"),
+        (
+            AgentSpec(
+                name="a",
+                engine="llm",
+                model="m",
+                engine_options={"api_key": Secret("file:secrets/gone.key")},
+            ),
+            {},
+            "the secret file",
+        ),
+    ],
+)
+def test_an_engine_that_cant_work_as_declared_says_why(
+    tmp_path: Path, spec: AgentSpec, env: dict[str, str], said: str
+) -> None:
+    engines = DaemonEngines(EngineRegistry({}), tmp_path, env)
+    problem = engines.shortfall(spec)
+    assert said in problem
+    assert bool(said) == bool(problem)
+
+
+def test_a_key_file_that_is_gone_leaves_the_agent_answering_offline(tmp_path: Path) -> None:
+    """Without this the whole daemon ended at its start, when the file was main's."""
+    options = {"api_key": Secret("file:secrets/gone.key"), "script": "file:rules.yaml"}
+    spec = AgentSpec(name="a", engine="auto", model="m", engine_options=options)
+    made: Any = object()
+    engines = DaemonEngines(EngineRegistry({"scripted": lambda: made}), tmp_path, {})
+    assert engines.make(spec) == (made, {"script": "file:rules.yaml"})
+    assert "the secret file" in engines.shortfall(spec)
