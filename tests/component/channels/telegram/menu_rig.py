@@ -35,6 +35,7 @@ from agentsup.mailbox.mail.bus import DirectoryEntry
 from agentsup.mailbox.mail.values import SentMail
 from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec
+from agentsup.model.chat_model import ChatModel
 from agentsup.model.control import (
     AgentView,
     CommandContext,
@@ -57,6 +58,16 @@ MAIN_ID = "agt_main"
 UPDATES = ["message", "callback_query", "message_reaction"]
 
 
+class TwinChatModels:
+    """No chat has a model of its own."""
+
+    async def of(self, name: str) -> tuple[ChatModel, ...]:
+        return ()
+
+    async def here(self, name: str, chat: str) -> ChatModel | None:
+        return None
+
+
 class TwinPlatformDaemon:
     """Agents to look at, start and stop."""
 
@@ -66,6 +77,7 @@ class TwinPlatformDaemon:
         self.gate = asyncio.Event()
         self.gate.set()
         self.model = ""
+        self.chat_models = TwinChatModels()
 
     def _view(self, name: str) -> AgentView:
         if name not in self.states:

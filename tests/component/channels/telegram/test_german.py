@@ -54,7 +54,11 @@ async def test_menus_speak_german_from_page_to_page(menus: TelegramMenuFixture) 
 @pytest.mark.parametrize(
     "command, told, labels",
     [
-        ("/model", "main nutzt das voreingestellte Modell", [["Wie in der Datei"]]),
+        (
+            "/model",
+            "main nutzt das voreingestellte Modell",
+            [["Nur für diesen Chat ›"], ["Wie in der Datei"]],
+        ),
         ("/sessions", "Es gibt noch keine Sitzung.", []),
         ("/dead", "Keine Nachricht ist fehlgeschlagen.", []),
         ("/new Plan", "Neuer Chat begonnen.", []),

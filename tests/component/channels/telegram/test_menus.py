@@ -521,7 +521,8 @@ async def test_the_model_is_chosen_by_a_press(rig: TelegramMenuFixture) -> None:
     chat = await rig.people.private(ola, rig.bot.bot_id)
     rig.house.model = "small-1"
     await rig.command(ola, "/model")
-    assert rig.labels(await rig.last(chat)) == [["● small-1"], ["As in the file"]]
+    ends = [["For this chat only ›"], ["As in the file"]]
+    assert rig.labels(await rig.last(chat)) == [["● small-1"], *ends]
     await rig.press(chat, "As in the file", ola)
     await rig.until_text(chat, "main uses the default model from now on.")
     assert rig.house.calls == ["model None", "model_tier None"]
