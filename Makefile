@@ -14,9 +14,10 @@ INSTALLED := .venv/.installed
 SYNAPSE := .venv-synapse/.installed
 BROWSER := requirements/browser/node_modules/.installed
 CLIS := requirements/clis/node_modules/.installed
-SOURCES := agentsup tests $(wildcard benchmarks)
-NOT_HERE := not slow and not bench and not live
+SOURCES := agentsup tests benchmarks scripts
+NOT_HERE := not nightly and not slow and not bench and not live
 PYTEST := $(BIN)/python -m pytest
+GATE := $(BIN)/python scripts/gate.py
 
 # Sets of strings iterate in an order drawn from this; a replayed seed needs the same one.
 export PYTHONHASHSEED ?= 0
@@ -24,7 +25,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-live synapse browser clis check fmt fmt-check lint types layers unit \
+.PHONY: help setup run quick test nightly smoke-live test-live synapse browser clis check fmt fmt-check lint types layers unit \
     process bytecode sim kill bench lock clean
 
 help: ## list the words
@@ -47,10 +48,18 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 run: setup ## start the daemon on .home (git-ignored) and open a chat with it
 	@$(BIN)/agentsup --home .home up
 
-# While types are read and compared in turns, there is time to compile what all workers will import.
-test: setup ## everything: format, lint, layers, types, then all tests
-	@$(MAKE) bytecode & bytecode=$$!; $(MAKE) check; wait $$bytecode
-	@$(MAKE) unit process
+# Each of these words runs its parts by scripts/gate.py, which tries failed tests once more and sums up.
+quick: setup ## format, lint, layers, unit and contract tests
+	@$(GATE) quick
+
+test: setup ## quick, types, component tests, main removal proofs, 200 seeds, a smoke of real processes
+	@$(MAKE) bytecode & $(GATE) test || code=$$?; wait; exit $${code:-0}
+
+nightly: setup synapse browser clis ## all the rest: kill suites, attacks, fuzz, 100,000 seeds, live tests; hours
+	@$(GATE) nightly
+
+smoke-live: setup synapse browser ## one conversation over Synapse and one flow of the page in Chromium
+	@$(GATE) smoke-live
 
 check: fmt-check lint layers types ## format, lint, layers and types, without tests
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Final
 
 from agentsup.kit import seccomp
 from agentsup.kit.descriptors import lower_limit
@@ -36,9 +37,13 @@ def close_memory() -> bool:
     return _libc is not None and _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
+_TAKEN_BACK: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD)
+"""Signals whose effect programs rely on; an ignored one stays ignored across exec."""
+
+
 def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] | None:
-    """What the child runs between fork and exec: take the usual limit of descriptors, ask to be
-    killed when this thread dies, give up what rights there are to gain, and go behind the fence, with
+    """What the child runs between fork and exec: take the usual limit of descriptors and the usual
+    effect of signals, which a shell in the background or `nohup` has changed for us, ask to be killed when this thread dies, give up what rights there are to gain, and go behind the fence, with
     the filter of system calls where the system has one."""
     if _libc is None:
         return None
@@ -47,6 +52,9 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
 
     def ask() -> None:
         lower_limit()
+        for number in _TAKEN_BACK:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if not gains_rights or fence is not None:
             prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

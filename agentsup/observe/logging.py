@@ -165,7 +165,9 @@ class LogSystem:
             return False
         for target in self._targets:
             if isinstance(target, logging.FileHandler):
-                target.close()
+                # A full disk may not take the last line; the process ends with its exit code.
+                with contextlib.suppress(OSError):
+                    target.close()
         return True
 
     def _count_error(self, record: logging.LogRecord) -> None:

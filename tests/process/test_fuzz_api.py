@@ -33,7 +33,8 @@ MAY_WAIT = {
 """What waits for work of agents, for as long as its caller says."""
 WITHOUT = frozenset(
     {
-        "POST /drain",  # ends the daemon
+        "POST /drain",  # these two end the daemon
+        "POST /restart",
         "POST /web/logout",  # end the callers of this test
         "POST /web/logout_everywhere",
         "POST /mcp/{token}",

@@ -10,7 +10,7 @@ import pytest
 from agentsup.testing.simloop import seeds
 from agentsup.testing.simulation import run_simulation
 
-SEEDS = 1_000
+SEEDS = 200
 CHUNKS = 20
 CORPUS = (
     *(291, 2199),  # an answer committed as the caller's patience ended was told to nobody

@@ -292,6 +292,16 @@ def test_a_target_that_fails_is_counted_and_quiet(
     assert capsys.readouterr().err == ""
 
 
+def test_a_full_disk_at_the_end_keeps_the_exit_code() -> None:
+    """A line that did not fit stays in the file's buffer, and closing the file tries it again."""
+    full = setup_logging(
+        level="info", json=True, file=Path("/dev/full"), redactor=Redactor(), stream=io.StringIO()
+    )
+    get_logger("x").info("the last line")
+    assert full.close()
+    assert full.write_errors == 1
+
+
 def test_closing_puts_back_what_was_there(bench: Bench) -> None:
     root = logging.getLogger()
     before = (root.level, list(root.handlers))
