@@ -17,11 +17,12 @@ SYNAPSE := .venv-synapse/.installed
 BROWSER := requirements/browser/node_modules/.installed
 CLIS := requirements/clis/node_modules/.installed
 DOCS := .venv-docs/.installed
-SOURCES := agentsup tests $(wildcard benchmarks)
-NOT_HERE := not slow and not bench and not live
+SOURCES := agentsup tests benchmarks scripts
+NOT_HERE := not nightly and not slow and not bench and not live
 # Whole folders that these leave out are not read by each worker.
 NO_PROCESS := --ignore=tests/process --ignore=tests/live --ignore=tests/bench
 PYTEST := $(BIN)/python -m pytest
+GATE := $(BIN)/python scripts/gate.py
 
 # Sets of strings iterate in an order drawn from this; a replayed seed needs the same one.
 export PYTHONHASHSEED ?= 0
@@ -29,8 +30,8 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup run quick test test-live synapse browser tmux clis dist check fmt fmt-check lint types layers unit \
-    process bytecode sim soak kill bench bench-record docs lock clean
+.PHONY: help setup run quick test nightly smoke-live test-live synapse browser tmux clis dist check fmt fmt-check lint types \
+    layers unit process bytecode sim soak kill bench bench-record docs lock clean
 
 help: ## list the words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,13 +64,18 @@ run: $(RUNNABLE) ## start the daemon on .home (git-ignored) and open a chat with
 dist: $(RUNNABLE) ## build wheel and sdist into dist/: the same bytes from the same commit, wherever it is
 	@scripts/dist.sh dist
 
-quick: setup ## unit and contract tests alone: a look at a change before `make test`
-	@$(PYTEST) -q -n 5 --dist worksteal -m "not process and $(NOT_HERE)" tests/unit tests/contract
+# Each of these words runs its parts by scripts/gate.py, which tries failed tests once more and sums up.
+quick: setup ## format, lint, layers, unit and contract tests
+	@$(GATE) quick
 
-# While types are read and compared in turns, there is time to compile what all workers will import.
-test: setup ## everything: format, lint, layers, types, then all tests
-	@$(MAKE) bytecode & bytecode=$$!; $(MAKE) check; wait $$bytecode
-	@$(MAKE) unit process
+test: setup ## quick, types, component tests, main removal proofs, 200 seeds, a smoke of real processes
+	@$(MAKE) bytecode & $(GATE) test || code=$$?; wait; exit $${code:-0}
+
+nightly: setup synapse browser tmux clis docs ## all the rest: kill suites, attacks, fuzz, 100,000 seeds, live tests; hours
+	@$(GATE) nightly
+
+smoke-live: setup synapse browser ## one conversation over Synapse and one flow of the page in Chromium
+	@$(GATE) smoke-live
 
 check: fmt-check lint layers types ## format, lint, layers and types, without tests
 

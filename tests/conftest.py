@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,6 +26,21 @@ gc.disable()
 # A daemon of the person who runs the tests must not be found by them.
 for name in ("HOME", "URL", "TOKEN", "AGENT", "TASK", "FAULT", "FAULT_LOG"):
     os.environ.pop(f"AGENTSUP_{name}", None)
+
+# What a runner hands down differs: in the background it ignores SIGINT, elsewhere it has its own umask,
+# language and zone. Tests that are about these set them.
+os.umask(0o022)
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(
+            number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+        )
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+os.environ |= {"TZ": "UTC", "LANG": "C.UTF-8"}
+for name in ("LC_ALL", "LC_CTYPE", "LANGUAGE"):
+    os.environ.pop(name, None)
+os.environ.setdefault("HOME", str(Path.home()))
+time.tzset()
 
 settings.register_profile(
     "quick", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -45,6 +62,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
         if item.path.parent == HERE / "unit" / "house":
             item.add_marker("code")
+        if _is_nightly(item):
+            item.add_marker("nightly")
+
+
+def _nightly() -> frozenset[str]:
+    """The paths and tests that tests/nightly.txt names. Raises ``pytest.UsageError`` for a stale one."""
+    lines = (HERE / "nightly.txt").read_text(encoding="utf-8").splitlines()
+    names = frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    for name in sorted(names):
+        if not (HERE / name.partition("::")[0]).exists():
+            raise pytest.UsageError(f"tests/nightly.txt names {name}, which does not exist")
+    return names
+
+
+def _is_nightly(item: pytest.Item) -> bool:
+    if not item.path.is_relative_to(HERE):
+        return False
+    path = item.path.relative_to(HERE)
+    test = f"{path}::{item.name.partition('[')[0]}"
+    return not NIGHTLY.isdisjoint({str(path), test, *map(str, path.parents)})
+
+
+NIGHTLY = _nightly()
 
 
 class _LongestFirst:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Final
 
 from agentsup.kit import seccomp
 from agentsup.kit.descriptors import lower_limit
@@ -37,10 +38,15 @@ def close_memory() -> bool:
     return _libc is not None and _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
+_TAKEN_BACK: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD)
+"""Signals whose effect programs rely on; an ignored one stays ignored across exec."""
+
+
 def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] | None:
     """The function that the child runs between fork and exec.
 
-    It sets the usual limit of descriptors, asks the kernel for a kill when the daemon's thread
+    It sets the usual limit of descriptors and the usual effect of signals, which a shell in the
+    background or ``nohup`` has changed for the daemon, asks the kernel for a kill when the daemon's thread
     dies, gives up the gaining of rights (if ``gains_rights`` is false, or with a fence), and enters
     the ``fence`` with the filter of system calls, if the system has one. None if the system is not
     Linux.
@@ -52,6 +58,9 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
 
     def ask() -> None:
         lower_limit()
+        for number in _TAKEN_BACK:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if not gains_rights or fence is not None:
             prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -11,6 +11,7 @@ from tests.process.test_conversation import RULES, converse
 from tests.support.synapse import Synapse
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(120)
 async def test_the_same_conversation_over_matrix(synapse: Synapse, tmp_path: Path) -> None:
     async with matrix_stage(tmp_path, RULES, synapse) as stage:

@@ -62,6 +62,7 @@ async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Sce
     assert await axe(page) == []
 
 
+@pytest.mark.smoke
 async def test_a_reload_in_mid_stream_goes_on_and_ends_once(scene: Scene) -> None:
     page = await scene.page()
     await say(page, "stream one")

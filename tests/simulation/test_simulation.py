@@ -14,7 +14,7 @@ from tests.support.sim_world import World
 from tests.support.simloop import seeds
 from tests.support.simulation import run_simulation
 
-SEEDS = 300
+SEEDS = 200
 CHUNKS = 6
 CORPUS = (
     *(291, 2199),  # an answer committed as the caller's patience ended was told to nobody

@@ -79,6 +79,22 @@ def fds() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
+async def test_a_program_has_the_usual_effect_of_signals() -> None:
+    """Whoever starts the daemon in the background or by nohup has some ignored or held back."""
+    ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        group = await start("grep -E '^Sig(Blk|Ign)' /proc/self/status")
+        told = (await group.communicate(limit_bytes=1000)).stdout.decode().split()
+        await group.stop(term_grace_s=0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, effect in before.items():
+            signal.signal(number, effect)
+    assert told == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+
+
 # -- running to the end -----------------------------------------------------------------------
 
 
