@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _nightly() -> frozenset[str]:
-    """The paths and tests that tests/nightly.txt names. Raises ``pytest.UsageError`` for a stale one."""
+    """What tests/nightly.txt names. Raises ``pytest.UsageError`` for a path that does not exist."""
     lines = (HERE / "nightly.txt").read_text(encoding="utf-8").splitlines()
     names = frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     for name in sorted(names):

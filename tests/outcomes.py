@@ -4,8 +4,8 @@
 
     python -m pytest -p tests.outcomes --outcomes=FILE
 
-The file holds one JSON object: ``passed`` (a count), ``failed`` (node ids), ``skipped`` (a count for each
-reason) and ``broken`` (files that could not be collected).
+The file holds one JSON object: ``passed`` (a count), ``failed`` (node ids), ``skipped`` (a count for
+each reason) and ``broken`` (files that could not be collected).
 """
 
 from __future__ import annotations

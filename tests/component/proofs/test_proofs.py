@@ -18,7 +18,7 @@ from tests.component.proofs.proof import Broken, Proof, Removal, conduct
 pytestmark = pytest.mark.timeout(120)
 
 MAIN = {proof.promise: proof.removals[0] for proof in reversed(PROOFS)}
-"""The mechanism of a promise that its first proof takes out first: ``make test`` takes out no others."""
+"""What the first proof of a promise takes out first; ``make test`` takes out nothing else."""
 PAIRS = [
     pytest.param(
         proof,
