@@ -28,7 +28,7 @@ MOST_UNSTABLE: Final = 5
 """More unstable tests than these make a run red: so many have a cause in common."""
 SOURCES: Final = ("agentsup", "tests", "benchmarks", "scripts")
 PYTEST_FAILED: Final = (0, 1, 5)
-"""Exit codes of pytest after which its outcomes tell everything: all passed, some failed, none chosen."""
+"""Exit codes of pytest after which its outcomes are whole: all passed, some failed, none chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,10 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
     """The function that the child runs between fork and exec.
 
     It sets the usual limit of descriptors and the usual effect of signals, which a shell in the
-    background or ``nohup`` has changed for the daemon. It asks the kernel for a kill when the daemon's
-    thread dies, gives up the gaining of rights (if ``gains_rights`` is false, or with a fence), and enters
-    the ``fence`` with the filter of system calls, if the system has one. None if the system is not
-    Linux.
+    background or ``nohup`` has changed for the daemon. It asks the kernel for a kill when the
+    daemon's thread dies, gives up the gaining of rights (if ``gains_rights`` is false, or with a
+    fence), and enters the ``fence`` with the filter of system calls, if the system has one. None if
+    the system is not Linux.
     """
     if _libc is None:
         return None
