@@ -27,6 +27,8 @@ from typing import Final
 MOST_UNSTABLE: Final = 5
 """More unstable tests than these make a run red: so many have a cause in common."""
 SOURCES: Final = ("agentsup", "tests", "benchmarks", "scripts")
+PART_S: Final = 4 * 3600.0
+"""After so many seconds a part hangs; the longest of `make nightly` takes an hour on two cores."""
 PYTEST_FAILED: Final = (0, 1, 5)
 """Exit codes of pytest after which its outcomes are whole: all passed, some failed, none chosen."""
 
@@ -58,6 +60,8 @@ _BESIDE: Final = ("-n", "5", "--dist", "worksteal")
 """Most tests wait for loopback answers more than they compute, so five workers share two cores well."""
 _PROCESS: Final = ("-n", "4", "--dist", "worksteal")
 """Tests of processes watch the clock, but compute for less than half of their time."""
+_NO_PROCESS: Final = ("--ignore=tests/process", "--ignore=tests/live", "--ignore=tests/bench")
+"""Folders whose tests the marks leave out anyway: no worker has to read them."""
 _HERE: Final = "not nightly and not slow and not bench and not live"
 
 _FORMAT: Final = (
@@ -78,32 +82,42 @@ WORDS: Final[Mapping[str, tuple[Part, ...]]] = {
             *_BESIDE,
             "-m",
             f"not process and {_HERE}",
-            *("--ignore=tests/process", "--ignore=tests/live", "--ignore=tests/bench", "tests"),
+            *_NO_PROCESS,
+            "tests",
         ),
         _tests("processes", *_PROCESS, "-m", f"process and {_HERE}", "tests/process"),
     ),
     "smoke-live": (_tests("smoke-live", "-m", "live and smoke", "tests/live"),),
     "nightly": (
         _tests(
-            "all",
+            "all beside",
             *_BESIDE,
             "-m",
-            "not process and not slow and not bench and not live",
-            *("--ignore=tests/process", "--ignore=tests/live", "--ignore=tests/bench", "tests"),
-            AGENTSUP_SIM_SEEDS="100000",
+            "not process and not simulation and not slow and not bench and not live",
+            *_NO_PROCESS,
+            "tests",
             AGENTSUP_APPROVALS="5000",
+            AGENTSUP_FLOW_CALLS="400",
+            AGENTSUP_FLOW_ROUNDS="2",
+            AGENTSUP_FLOW_SEEDS="1,2,3,4,5,6",
+            AGENTSUP_PLANTED="all",
+            AGENTSUP_STORMS="40",
             AGENTSUP_TELEGRAM_EACH="2000",
         ),
         _tests(
+            "simulation",
+            *("-n", "2", "--timeout=0"),
+            *("-m", "simulation", "tests/simulation"),
+            AGENTSUP_SIM_SEEDS="100000",
+        ),
+        _tests(
             "processes",
-            "-m",
-            "process and not slow and not bench and not live",
-            "--timeout=0",
-            "tests/process",
-            AGENTSUP_KILLS="500",
+            *("-n", "2", "--dist", "worksteal", "--timeout=0"),
+            *("-m", "process and not slow and not bench and not live", "tests/process"),
             AGENTSUP_CALL_KILLS="100",
-            AGENTSUP_HOSTILE="all",
             AGENTSUP_FUZZ="20000",
+            AGENTSUP_HOSTILE="all",
+            AGENTSUP_KILLS="500",
             AGENTSUP_PLANTED="all",
         ),
         _tests("live", "-m", "live", "tests/live", AGENTSUP_KILLS="100"),
@@ -220,7 +234,12 @@ def _call(part: Part) -> int:
     command = [str(Path(sys.executable).parent / program), *arguments]
     for name, value in part.env.items():
         print(f"   {name}={shlex.quote(value)}", flush=True)
-    return subprocess.run(command, env={**part.env, **os.environ}, check=False).returncode
+    env = {**part.env, **os.environ}
+    try:
+        return subprocess.run(command, env=env, check=False, timeout=PART_S).returncode
+    except subprocess.TimeoutExpired:
+        print(f"   {part.name} was ended after {_duration(PART_S)}", flush=True)
+        return -1
 
 
 def _passes_alone(nodeid: str) -> bool:

@@ -98,3 +98,10 @@ def test_later_parts_are_left_out_after_a_failed_check(tmp_path: Path) -> None:
 def test_an_unknown_word_is_refused(tmp_path: Path) -> None:
     code, _ = gate(tmp_path, program=PROGRAM.replace('["word"]', '["other"]'))
     assert code == 2
+
+
+def test_a_part_that_hangs_is_ended_and_red(tmp_path: Path) -> None:
+    program = PROGRAM.replace("sys.exit", "gate.PART_S = 2.0\nsys.exit")
+    code, lines = gate(tmp_path, "import time\ndef test_one(): time.sleep(600)", program=program)
+    assert code == 1
+    assert "RED: tests" in lines[-2]
