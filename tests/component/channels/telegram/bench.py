@@ -22,6 +22,7 @@ from agentsup.mailbox.delivery.attempt import RelayLimits
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.secret import Secret
 from agentsup.store import Database, Reader, StoreOptions, Tx
+from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 
 TOKEN = "100:secret"
@@ -154,7 +155,7 @@ class StreamFixture:
         return await self.database.read(look)
 
     async def until(
-        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = 12.0
+        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = BOUND_S
     ) -> dict[str, Any]:
         """The row once it is so; each commit that touches the outbox is looked at."""
         changed = asyncio.Event()
@@ -176,7 +177,7 @@ class StreamFixture:
             for stop in unlisten:
                 stop()
 
-    async def settled(self, outbox_id: int, timeout_s: float = 12.0) -> dict[str, Any]:
+    async def settled(self, outbox_id: int, timeout_s: float = BOUND_S) -> dict[str, Any]:
         """The row once it is no longer pending."""
         return await self.until(outbox_id, lambda row: row["state"] != "pending", timeout_s)
 

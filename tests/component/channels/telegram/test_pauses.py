@@ -13,6 +13,7 @@ from typing import Any
 
 from agentsup.kit.tasks import stop_task
 from tests.component.channels.telegram.bench import FAST, StreamFixture, benched
+from tests.support.bound import BOUND_S
 
 KILLS = 6
 PAUSE_S = 3
@@ -36,7 +37,7 @@ class Lives:
 
     async def kill(self) -> None:
         if self._relay is not None:
-            await stop_task(self._relay, timeout_s=5.0)
+            await stop_task(self._relay, timeout_s=BOUND_S)
             self._relay = None
 
     async def refused(self, *parts: int) -> None:
@@ -189,7 +190,7 @@ async def test_killed_on_the_way_to_a_connection_nothing_is_in_doubt(tmp_path: P
         await bench.reborn()
         await lives.start()
         part = await bench.add(ann, "hello")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             await taken.wait()
         assert (await bench.row(part))["begun_boot"] == ""
         bench.url = served

@@ -16,6 +16,7 @@ from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.support.bound import BOUND_S
 
 QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False)
 
@@ -51,7 +52,7 @@ class Stage:
         if "@" not in chat:
             said["user"], text = self.rig.ann, f"@bob_bot {text}"
         await self.people.say(chat, text, **said)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while len(found := await self._messages()) == known or found[-1][1] != "leased":
                 await asyncio.sleep(0.005)
         message_id, _ = found[-1]
@@ -92,13 +93,13 @@ class Stage:
 
     async def recorded(self) -> None:
         """Wait until a stream is on record."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while not await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.005)
 
     async def forgotten(self) -> None:
         """Wait until no stream is on record."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.01)
 
@@ -282,7 +283,7 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
     await stage.people.fault("flood", method="editMessageText", count=1, retry_after=6)
     stage.say(message_id, ", and more")
     sender = stage.sender()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not sender.pause_s(stage.rig.ann, CallKind.EDIT):
             await asyncio.sleep(0.01)
     began = asyncio.get_running_loop().time()
