@@ -144,12 +144,15 @@ async def test_a_key_gets_its_places_back_when_its_steps_end() -> None:
     assert not pool._keys
 
 
-async def test_a_dead_pool_is_seen_by_its_probe(hanging: Callable[[], str]) -> None:
+async def test_a_dead_pool_is_seen_by_its_probe(
+    hanging: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With more hanging steps than it leaves behind, the pool is dead, and says what hangs."""
     pool = BoundedPool("files", threads=2, per_key=1, limit_s=SHORT_S, stuck=2)
     for number in range(4):
         with pytest.raises(PoolTimeout):
             await pool.run(hanging, key=f"agent{number}")
+    monkeypatch.setattr("agentsup.kit.pool._PROBE_S", SHORT_S)
     told = await pool.probe()
     assert told is not None
     assert "4 steps hang (agent0, agent1, agent2, agent3)" in told

@@ -239,14 +239,12 @@ async def test_the_loop_goes_on_while_a_program_is_started(monkeypatch: pytest.M
 
 
 async def test_a_grandchild_that_holds_the_pipes_delays_nothing() -> None:
-    began = time.monotonic()
-    async with await start("sleep 60 & echo hi") as group:
+    async with asyncio.timeout(BOUND_S), await start("sleep 600 & echo hi") as group:
         assert [line async for line in lines_of(group)] == [b"hi"]
         assert await group.wait() == 0
         assert len(members(group.pgid)) == 1
         await group.stop(term_grace_s=0)
         assert members(group.pgid) == []
-    assert time.monotonic() - began < 5
 
 
 async def test_a_killed_leader_does_not_wait_for_its_grandchild() -> None:

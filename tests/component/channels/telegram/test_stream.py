@@ -286,10 +286,9 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
     async with asyncio.timeout(BOUND_S):
         while not sender.pause_s(stage.rig.ann, CallKind.EDIT):
             await asyncio.sleep(0.01)
-    began = asyncio.get_running_loop().time()
     stage.finish(message_id, "the whole answer")
     await stage.people.wait_text(chat, "the whole answer")
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert sender.pause_s(stage.rig.ann, CallKind.EDIT), "edits have to wait still"
     await stage.forgotten()
     assert await stage.texts(chat) == ["the whole answer"]
     assert (await stage.people.report())["hammered"] == 0
