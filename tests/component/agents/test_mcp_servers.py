@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from agentsup.agents.mcp import server as serving
 from agentsup.agents.mcp import servers as having
+from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
 from agentsup.agents.mcp.programs import ServerProcesses
 from agentsup.agents.mcp.server import McpServices, ServerLocation
@@ -32,6 +32,7 @@ from agentsup.model.ids import CallId
 from agentsup.model.tool import Effect, Safety, ToolContext
 from agentsup.store.database import Database
 from agentsup.store.options import StoreOptions
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
 from tests.support.ports import free_port
 from tests.support.turns import lease_of
@@ -46,10 +47,14 @@ DYING = {
     "args": ["-c", "import os, sys; sys.exit('no database; key ' + os.environ['API_KEY'])"],
     "env": {"API_KEY": "env:THE_KEY"},
 }
-FLOOD = {
-    "command": sys.executable,
-    "args": ["-c", "import os\nwhile True: os.write(1, b'no protocol at all\\n' * 3000)"],
-}
+LINES = 300
+FLOOD = f"""
+import os, sys
+noted = open(sys.argv[1], "ab", buffering=0)
+while os.write(1, b"no protocol at all\\n" * {LINES}):
+    noted.write(b".")
+"""
+"""Notes each piece that somebody took from it."""
 HUGE_LINE = {
     "command": sys.executable,
     "args": ["-c", "import os\nwhile True: os.write(1, b'x' * 65536)"],
@@ -68,13 +73,22 @@ class Town:
         args = [*PROGRAM, "--effects", str(self.effects), *options]
         return {"command": sys.executable, "args": args, **more}
 
+    def flood(self) -> dict[str, Any]:
+        """A server that writes nonsense without end."""
+        return {"command": sys.executable, "args": ["-c", FLOOD, str(self.root / "flooded")]}
+
+    def flooded_lines(self) -> int:
+        """So many lines of the flood were taken."""
+        noted = self.root / "flooded"
+        return LINES * noted.stat().st_size if noted.exists() else 0
+
     def have(self, **servers: dict[str, Any]) -> None:
         self.servers.apply(protected(servers))
 
     def document(self, name: str) -> dict[str, Any]:
         return next(one for one in self.servers.documents() if one["name"] == name)
 
-    async def is_state(self, name: str, *states: str, within_s: float = 25.0) -> dict[str, Any]:
+    async def is_state(self, name: str, *states: str, within_s: float = BOUND_S) -> dict[str, Any]:
         await until(lambda: self.document(name)["state"] in states, within_s)
         return self.document(name)
 
@@ -110,7 +124,12 @@ def protected(servers: dict[str, Any]) -> Any:
     return build_spec(values).mcp
 
 
-async def until(is_so: Callable[[], Any], within_s: float = 25.0) -> None:
+async def loop_turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], Any], within_s: float = BOUND_S) -> None:
     async with asyncio.timeout(within_s):
         while not is_so():
             await asyncio.sleep(0.02)
@@ -219,12 +238,11 @@ async def test_a_tool_that_comes_is_offered_and_a_chosen_few_are_taken(town: Tow
 async def test_a_cancelled_call_is_told_to_the_server_and_not_waited_for(town: Town) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
-    call = asyncio.ensure_future(town.call("mcp:proof/wait", seconds=60, text="long"))
+    call = asyncio.ensure_future(town.call("mcp:proof/wait", seconds=3600, text="long"))
     await until(lambda: town.done("begin"))
-    began = time.monotonic()
     call.cancel()
-    await asyncio.wait({call})
-    assert time.monotonic() - began < 1.5
+    await asyncio.wait({call}, timeout=BOUND_S)
+    assert call.cancelled()
     await until(lambda: town.done("cancelled") == ["long"])
     assert await town.call("mcp:proof/echo", text="still here") == "echo: still here"
 
@@ -272,17 +290,16 @@ async def test_a_server_that_hangs_in_a_call_is_given_up_and_started_again(
 async def test_sick_servers_delay_nobody_and_are_told_apart(
     town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
-    began = time.monotonic()
     town.have(
         well=town.proof("--misbehave", "garbage"),
         silent={**SILENT, "start_timeout_s": 1.0},
         dying=DYING,
-        flood=FLOOD,
+        flood=town.flood(),
         huge=HUGE_LINE,
         missing={"command": "no-such-program"},
         away={"url": "http://127.0.0.1:9/mcp"},
     )
-    assert time.monotonic() - began < 2.0, "something was waited for"
+    assert {one["state"] for one in town.servers.documents()} == {"starting"}, "none is waited for"
     await town.is_state("well", "running")
     assert await town.call("mcp:well/echo", text="hi") == "echo: hi"
     assert town.document("well")["notes"] == ["4 lines of its output are no protocol"]
@@ -302,15 +319,21 @@ async def test_sick_servers_delay_nobody_and_are_told_apart(
     )
 
 
-async def test_a_flood_leaves_the_loop_to_others(town: Town) -> None:
-    town.have(flood=FLOOD, well=town.proof())
+async def test_a_flood_leaves_the_loop_to_others(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of it 1,000 lines a second are read; whoever reads as it comes takes a hundred times more."""
+    monkeypatch.setattr(wire, "MAX_GARBAGE", 1_000_000_000)
+    town.have(flood=town.flood(), well=town.proof())
     await town.is_state("well", "running")
-    late = []
-    for _ in range(100):
-        began = time.monotonic()
-        await asyncio.sleep(0.01)
-        late.append(time.monotonic() - began - 0.01)
-    assert statistics.median(late) < 0.04, sorted(late)
+    await until(town.flooded_lines)
+    for _ in range(10):  # until what is read ahead is full
+        await asyncio.sleep(0.05)
+    taken = town.flooded_lines()
+    began = time.monotonic()
+    await asyncio.sleep(1.0)
+    lines = town.flooded_lines() - taken
+    assert lines <= 4 * LINES + 3_000 * (time.monotonic() - began)
     assert await town.call("mcp:well/echo", text="hi") == "echo: hi"
 
 
@@ -318,13 +341,14 @@ async def test_turns_wait_a_moment_for_a_first_try_and_no_longer(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(having, "FIRST_TRY_S", 0.4)
+    began = time.monotonic()
     town.have(silent=SILENT)
-    began = time.monotonic()
-    await town.servers.tried(is_patient=False)
-    assert 0.3 < time.monotonic() - began < 3.0
-    began = time.monotonic()
-    await town.servers.tried(is_patient=False)
-    assert time.monotonic() - began < 0.3
+    async with asyncio.timeout(BOUND_S):
+        await town.servers.tried(is_patient=False)
+    assert time.monotonic() - began > 0.3
+    again = asyncio.ensure_future(town.servers.tried(is_patient=False))
+    await loop_turns(10)
+    assert again.done(), "the moment is over"
 
 
 async def test_a_call_to_a_server_that_is_away_says_that_nothing_was_done(

@@ -19,6 +19,7 @@ from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import ProcessGroup, Stdio, live_groups, reap_orphans
 from agentsup.kit.reaper import Reaper
 from agentsup.store.database import Database
+from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 from tests.support.escapee import PROGRAM, escaped
 
@@ -48,7 +49,7 @@ async def started(tag: str, *ways: str) -> ProcessGroup:
     async with aclosing(group.stdout.lines(100)) as lines:
         assert await anext(lines) == b"they are away"
     # Until they have a session of their own and an empty environment, it is known whose they are.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not all(escaped(tag, way) for way in ways if way != "hop"):
             await asyncio.sleep(0.01)
     return group

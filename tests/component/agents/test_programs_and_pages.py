@@ -29,6 +29,7 @@ from agentsup.kit.proctable import members
 from agentsup.model.errors import AgentsupError, NotFound, Overloaded, Refused, TimedOut
 from agentsup.model.ids import CallId
 from agentsup.model.tool import ToolContext
+from tests.support.bound import BOUND_S
 from tests.support.turns import lease_of
 
 
@@ -150,7 +151,7 @@ async def test_a_disk_that_does_not_answer_keeps_one_call_until_it_is_stopped(
     tool = exec_tool(lambda: {"PATH": os.environ["PATH"]}, lambda: closed, pool)
     call = asyncio.ensure_future(tool.run(context(tmp_path, Book()), {"argv": ["true"]}))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             while not begun.is_set():
                 await asyncio.sleep(0.01)
             call.cancel()
@@ -159,7 +160,7 @@ async def test_a_disk_that_does_not_answer_keeps_one_call_until_it_is_stopped(
         assert await pool.run(lambda: "well", key="ben") == "well"
     finally:
         over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while pool._keys:
             await asyncio.sleep(0.01)
 
@@ -190,7 +191,7 @@ async def test_a_cancelled_call_takes_its_program_along(tmp_path: Path) -> None:
     task = asyncio.ensure_future(run(tmp_path, "sleep", "100", book=book))
     await book.started.wait()
     task.cancel()
-    await asyncio.wait({task}, timeout=5)
+    await asyncio.wait({task}, timeout=BOUND_S)
     assert task.cancelled()
     assert members(book.groups[0]) == []
 

@@ -13,6 +13,7 @@ from agentsup.agents.roles.registry import LiveRoleRegistry, RoleRegistry
 from agentsup.agents.roles.watching import watch_roles
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 
 
 class SeenShelf(LiveRoleRegistry):
@@ -29,7 +30,7 @@ class SeenShelf(LiveRoleRegistry):
 
     async def until(self, words: str | None) -> None:
         """Wait until the role ``mine`` is described so; None: until it is gone."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while self.known is None or self._told(self.known) != words:
                 self.looked.clear()
                 await self.looked.wait()

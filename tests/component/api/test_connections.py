@@ -20,8 +20,9 @@ from agentsup.kit.clock import SystemClock
 from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import Overloaded
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from tests.support.bound import BOUND_S
 
-LIMITS = ApiLimits(connections=8, header_s=0.3, idle_s=5.0, stranger_s=0.6)
+LIMITS = ApiLimits(connections=8, header_s=0.3, idle_s=60.0, stranger_s=0.6)
 WHOLE = b"GET / HTTP/1.1\r\n\r\n"
 
 
@@ -74,7 +75,7 @@ class Rig:
     async def asks(self, said: bytes = WHOLE) -> bytes:
         reader, writer = await self.connect(said)
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(BOUND_S):
                 return await reader.read(100)
         finally:
             writer.close()
@@ -96,7 +97,7 @@ async def listening(limits: ApiLimits = LIMITS) -> AsyncIterator[Rig]:
 
 
 async def ends(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(BOUND_S):
         with contextlib.suppress(ConnectionError):
             while await reader.read(1000):
                 pass
@@ -130,7 +131,7 @@ async def test_who_is_at_work_with_a_token_is_never_ended_for_another() -> None:
         crowd = [await rig.connect() for _ in range(30)]
         assert await rig.asks() == b"answered"
         rig.go_on.set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(BOUND_S):
             assert await reader.read(100) == b"answered"
         for _, each in [(reader, writer), *strangers, *crowd]:
             each.close()
@@ -139,7 +140,7 @@ async def test_who_is_at_work_with_a_token_is_never_ended_for_another() -> None:
 async def test_where_all_work_for_somebody_known_one_more_waits_for_its_place() -> None:
     async with listening() as rig:
         known = [await rig.connect(b"operator wait\r\n\r\n") for _ in range(8)]
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(BOUND_S):
             while len(rig.tasks) < 8:
                 await asyncio.sleep(0.01)
         asking = asyncio.ensure_future(rig.asks())
@@ -209,7 +210,7 @@ async def test_a_missing_descriptor_is_said_once_and_gives_way(
         first, writer = await rig.connect()
         await ends(first)
         second, other = await rig.connect(WHOLE)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             assert await second.read(100) == b"answered"
         writer.close()
         other.close()

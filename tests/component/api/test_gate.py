@@ -18,6 +18,7 @@ from agentsup.api.http.gate import SECURITY_HEADERS
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.server.app import ROUTES
 from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
+from tests.support.bound import BOUND_S
 
 PATHS = [pytest.param(r, id=f"{r.method} {r.path}") for r in ROUTES]
 HARMLESS = {
@@ -264,7 +265,7 @@ async def raw_answer(rig: ApiFixture, sent: str) -> tuple[int, CIMultiDict[str],
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     try:
         writer.write(sent.encode("latin-1"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             answer = (await reader.read()).decode("latin-1")
     finally:
         writer.close()

@@ -10,6 +10,7 @@ from aiohttp import ClientPayloadError, WSMsgType
 
 from agentsup.kit.tasks import TaskOwner
 from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
+from tests.support.bound import BOUND_S
 
 OLD = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
 HELLO = {"type": "hello", "agent": "main", "channel": "console", "conversation": "local"}
@@ -22,7 +23,7 @@ async def test_a_socket_and_a_stream_end_with_their_token(rig: ApiFixture) -> No
     stream = await rig.client.get(rig.url + "/events", headers=OLD)
     assert await stream.content.readline()
     rig.tokens.replace_operator("a-new-operator-token")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (message := await socket.receive()).type is WSMsgType.TEXT:
             pass
         assert message.type is WSMsgType.CLOSE
@@ -40,7 +41,7 @@ async def test_what_is_said_right_after_it_is_refused(rig: ApiFixture) -> None:
     assert json.loads((await socket.receive()).data)["type"] == "welcome"
     await socket.send_str(json.dumps({"type": "say", "id": "1", "text": "still the operator"}))
     rig.tokens.replace_operator("a-new-operator-token")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (message := await socket.receive()).type is WSMsgType.TEXT:
             assert json.loads(message.data)["type"] != "accepted"
     assert await rig.database.read(lambda r: r.all("SELECT 1 FROM messages")) == []
@@ -83,7 +84,7 @@ async def test_a_wait_ends_with_its_token_and_its_work_goes_on(rig: ApiFixture, 
     lease = await rig.lease("worker")
     await rig.until_open("waits", 1)
     rig.tokens.replace_operator("a-new-operator-token")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         status, document, _ = await asking
     assert (status, document["code"]) == (401, "unauthorised")
     assert rig.server.connections["waits"] == 0

@@ -20,6 +20,7 @@ from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole
 from tests.component.api.browser import Browser, book_of, frame
 from tests.component.api.conftest import OPERATOR_TOKEN, PEOPLE, ApiFixture
+from tests.support.bound import BOUND_S
 
 HARMLESS = {
     "name": "nobody",
@@ -533,7 +534,7 @@ async def test_sockets_and_streams_end_with_their_session(rig: ApiFixture) -> No
             pass
         assert socket.close_code == 4401
         with contextlib.suppress(aiohttp.ClientError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 while await stream.content.readline():
                     pass
 

@@ -16,6 +16,7 @@ from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder
 from agentsup.channels.core.files.inbox_files import sweep as real_sweep
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 
 DEAD = [f"dead{number}" for number in range(6)]
 
@@ -44,7 +45,7 @@ async def test_each_agent_is_swept_beside_the_others(
         swept.start(cast(Any, deps))
         await swept.over("well")
         assert list((workspace / FOLDER).iterdir()) == []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             for name in (*DEAD, "another"):
                 await swept.over(name)
         assert set(pool.stuck) == set(DEAD)
@@ -53,6 +54,6 @@ async def test_each_agent_is_swept_beside_the_others(
         over.set()
         half.close()
         await work.close(1.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while pool.stuck:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)

@@ -21,6 +21,7 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.store.transaction import Tx
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import LIMITS, ApiFixture
+from tests.support.bound import BOUND_S
 
 
 async def say(socket: aiohttp.ClientWebSocketResponse, text: str, say_id: str = "s1") -> Any:
@@ -136,7 +137,7 @@ class TestWithoutHeartbeat:
             await frame(socket, "welcome")
             rig.people["otto"] = PersonRole.USER
             rig.server.people_changed()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 assert (await frame(socket, "error"))["problem"]["code"] == "forbidden"
                 while (await socket.receive()).type is aiohttp.WSMsgType.TEXT:
                     pass
@@ -158,7 +159,7 @@ class TestWithoutHeartbeat:
             await rig.tell("main", "to otto", "web:otto")
             await rig.tell("main", "to uwe", "web:uwe")
             assert "to otto" in str(await frame(socket, "event"))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 told = b""
                 while told.count(b"chat.out") < 2:
                     told += await stream.content.readline()
@@ -179,7 +180,7 @@ class TestWithoutHeartbeat:
             else:
                 rig.live.begin("agt_main", "web:uwe", "m1")
                 rig.live.delta("m1", "a secret")
-            got = await asyncio.wait_for(socket.receive(), 5)
+            got = await asyncio.wait_for(socket.receive(), BOUND_S)
             assert mark not in got.data
             assert got.json()["problem"]["code"] == "forbidden"
 
@@ -194,7 +195,7 @@ class TestWithoutHeartbeat:
             await rig.tell("main", "a secret", "web:uwe")
             told = b""
             with contextlib.suppress(aiohttp.ClientError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(BOUND_S):
                     while line := await stream.content.readline():
                         told += line
             assert b"chat.out" not in told

@@ -22,6 +22,7 @@ from agentsup.store.events import append
 from agentsup.store.transaction import Tx
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import ApiFixture
+from tests.support.bound import BOUND_S
 
 PAGE = Path(static.__file__).parents[1] / "page"
 MOST_BYTES = 136_000
@@ -139,7 +140,7 @@ async def test_events_of_others_come_without_their_words(rig: ApiFixture) -> Non
             await ask(uwe, "uwe", "my secret")
         async with rig.client.get(f"{rig.url}/events", headers=headers) as stream:
             found: dict[str, Any] = {}
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 while found.get("type") != "chat.in":
                     line = (await stream.content.readline()).decode()
                     if line.startswith("data: "):

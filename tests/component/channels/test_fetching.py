@@ -16,6 +16,7 @@ from agentsup.channels.core.files.inbox_files import InboxFolder
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.pool import IDLE, BoundedPool
+from tests.support.bound import BOUND_S
 
 PHOTO = Attachment("photo", "p1", "photo.jpg", 5)
 
@@ -47,23 +48,23 @@ async def test_what_is_given_up_in_any_step_leaves_no_file(
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         reached.set()
-        assert go_on.wait(5)
+        assert go_on.wait(BOUND_S)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(InboxFolder, step, slow)
     task = fetching(tmp_path)
-    assert await asyncio.to_thread(reached.wait, 5)
+    assert await asyncio.to_thread(reached.wait, BOUND_S)
     for _ in range(cancels):
         task.cancel()
         await asyncio.sleep(0)
-    await asyncio.wait({task}, timeout=1)
+    await asyncio.wait({task}, timeout=BOUND_S)
     assert task.cancelled(), "nobody waits for what may hang"
     go_on.set()
 
     def left() -> list[str]:
         return [path.name for path in tmp_path.rglob("*") if path.is_file()]
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while left() or not pool_threads_are_gone():
             await asyncio.sleep(0.005)
 
@@ -107,6 +108,6 @@ async def test_a_workspace_that_stops_answering_takes_threads_of_its_pool_only(
         assert pool.stuck == {tmp_path.parent.name: 1}
     finally:
         over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while pool.stuck:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)

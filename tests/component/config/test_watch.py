@@ -19,6 +19,7 @@ from agentsup.kit import inotify
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import TaskOwner, stop_task
+from tests.support.bound import BOUND_S
 
 FAR_S = 60.0
 """A re-read that never comes within a test, so that only events can tell."""
@@ -40,7 +41,7 @@ class Told:
     def names(self) -> set[str]:
         return set().union(*self.changes)
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 8.0) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
         async with asyncio.timeout(timeout_s), self._news:
             await self._news.wait_for(holds)
 
@@ -93,9 +94,9 @@ async def watching(
         assert not task.done() or stop.is_set()
     finally:
         stop.set()
-        await asyncio.wait({task}, timeout=5)
+        await asyncio.wait({task}, timeout=BOUND_S)
         assert task.done()
-        assert await owner.close(5) == []
+        assert await owner.close(BOUND_S) == []
     await task
 
 
@@ -155,7 +156,7 @@ async def test_many_saves_in_a_row_end_at_the_last_content(home: Home) -> None:
     await told.until(lambda: bool(seen) and seen[-1] == "[9]")
     assert len(seen) < 10
     stop.set()
-    assert await owner.close(5) == []
+    assert await owner.close(BOUND_S) == []
 
 
 async def test_an_edit_in_the_gap_of_a_restart_is_told_at_the_start(home: Home) -> None:
@@ -214,7 +215,7 @@ async def test_the_slow_look_finds_what_no_event_told_also_under_noise(
         noise.spawn(write_store(), name="noise:store")
         home.agents_json.write_text("[4]")
         await settled(told)
-        assert await noise.close(5) == []
+        assert await noise.close(BOUND_S) == []
 
 
 async def test_writes_of_the_store_wake_nobody(
@@ -232,7 +233,7 @@ async def test_writes_of_the_store_wake_nobody(
     monkeypatch.setattr(inotify.DirectoryChanges, "read", noted)
 
     async def heard_of(path: Path) -> None:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(BOUND_S):
             while path.name not in told:
                 path.write_text(str(time.perf_counter_ns()))
                 await SystemClock().sleep(0.02)
@@ -272,7 +273,7 @@ async def test_what_the_callback_raises_ends_the_watcher(home: Home) -> None:
         raise RuntimeError("apply failed")
 
     with pytest.raises(RuntimeError, match="apply failed"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             await watch(
                 home.watched,
                 on_change=on_change,
@@ -289,6 +290,6 @@ async def test_cancelling_ends_it_and_leaves_the_stop_event_alone(home: Home) ->
         watch(home.watched, on_change=Told(), stop=stop, clock=SystemClock()), name="watch:config"
     )
     await SystemClock().sleep(0.2)
-    assert await stop_task(task, timeout_s=5)
+    assert await stop_task(task, timeout_s=BOUND_S)
     assert task.cancelled()
     assert not stop.is_set()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bound import BOUND_S
+
 SCENE = """
 import ctypes, sys
 from pathlib import Path
@@ -30,7 +32,7 @@ def test_it_is_closed_first(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         cwd=Path(__file__).parents[3],
     )
     assert done.stdout == "dumpable 0\n", done.stderr

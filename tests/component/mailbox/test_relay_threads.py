@@ -12,6 +12,7 @@ from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.store import Database, Tx
+from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 from tests.support.recording_channel import RecordingChannel
 
@@ -45,7 +46,7 @@ async def test_a_thousand_parts_share_commits_and_keep_their_order(
     await ready.wait()
     await database.write(add)
     commits = database.stats.commits
-    await channel.wait_sent(PARTS, timeout_s=15.0)  # takes about 0.1 s
+    await channel.wait_sent(PARTS, timeout_s=BOUND_S)
     draining.set()
     await task
     assert database.stats.commits - commits < PARTS / 2

@@ -80,6 +80,7 @@ class Ward:
         return found
 
     async def becomes(self, ill: set[str], limit_s: float, what: str) -> None:
+        limit_s *= claim.patience
         async with asyncio.timeout(limit_s + 5):
             until_s = time.monotonic() + limit_s
             while (found := await self.ill()) != ill:
@@ -95,7 +96,7 @@ async def a_stopped_store_is_seen(home: Path) -> None:
         before = {u.spec.name: u.instance_id for u in ward.house.daemon.fleet.units()}
         let_go = threading.Event()
         standing = asyncio.ensure_future(
-            ward.house.database.write(lambda tx: let_go.wait(10), name="standstill")
+            ward.house.database.write(lambda tx: let_go.wait(60), name="standstill")
         )
         try:
             await ward.becomes({"store"}, 2, "the store stands still unnoticed")

@@ -35,6 +35,7 @@ from agentsup.model.engine import (
 from agentsup.model.principal import Principal
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
 from tests.support.engine_host import MemoryHost, segment
 
@@ -55,7 +56,7 @@ async def a_stop_ends_whole_process_groups(home: Path) -> None:
         ) as house:
             for name in ("main", "ann"):
                 await house.say(name, "spawn")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND_S):
                 while len(groups) < 2 or any(len(group_members(g)) < 2 for g in groups):
                     await asyncio.sleep(0.02)
                     groups = [row[0] for row in await house.sql("SELECT pgid FROM processes")]

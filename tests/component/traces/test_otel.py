@@ -15,6 +15,7 @@ from agentsup.model.trace import SpanKind, SpanState
 from agentsup.observe.traces import otel
 from agentsup.observe.traces.otel import OtelExport, OtelMissing, OtelTarget
 from agentsup.observe.traces.span import Span
+from tests.support.bound import BOUND_S
 
 TRACE = "ab" * 16
 
@@ -49,7 +50,7 @@ class Receiver:
         return web.Response(status=self.status)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while len(self.spans) < count:
                 self.news.clear()
                 await self.news.wait()

@@ -32,6 +32,7 @@ from tests.contract.engines.conftest import (
     collect,
     done,
 )
+from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
 
 
@@ -134,7 +135,7 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
 
     async def permit(request: PermissionRequest) -> Permission:
         assert berths.running == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while not berths.paused:
                 await asyncio.sleep(0.02)
         assert (berths.running, berths.paused) == (0, 1)
@@ -150,7 +151,9 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
     assert (berths.running, berths.paused) == (0, 0)
 
 
-async def test_a_cancelled_wait_for_leave_ends_at_once(claude: ProgramRig) -> None:
+async def test_a_cancelled_wait_for_leave_ends_at_once(
+    claude: ProgramRig, caplog: pytest.LogCaptureFixture
+) -> None:
     asked = asyncio.Event()
 
     async def permit(request: PermissionRequest) -> Permission:
@@ -163,10 +166,11 @@ async def test_a_cancelled_wait_for_leave_ends_at_once(claude: ProgramRig) -> No
     session = await claude.open(host)
     task = asyncio.create_task(collect(session, segment()))
     await asked.wait()
-    session.cancel()
-    async with asyncio.timeout(2):
+    session.cancel(within_s=BOUND_S / 2)
+    async with asyncio.timeout(BOUND_S):
         end = done(await task)
     assert end.outcome == "cancelled"
+    assert "left behind" not in caplog.text
     assert host.groups == {}
     await session.close()
 
@@ -410,7 +414,7 @@ async def test_a_cancelled_turn_is_paid_for(claude: ProgramRig) -> None:
     claude.play(Say(("first", "second"), every_s=30))
     session = await claude.open(MemoryHost())
     events = []
-    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
         async for event in run:
             events.append(event)
             if isinstance(event, TextDelta):

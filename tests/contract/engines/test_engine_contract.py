@@ -34,6 +34,7 @@ from tests.contract.engines.conftest import (
     done,
     spoken,
 )
+from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply
 
@@ -58,9 +59,9 @@ async def test_text_streams_in_order_and_ends_once(rig: EngineFixture) -> None:
 
 
 async def test_text_arrives_before_the_run_is_over(rig: EngineFixture) -> None:
-    rig.play(Say(("first", "second"), every_s=30.0))
+    rig.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await rig.open(MemoryHost())
-    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
         while not isinstance(first := await anext(run), TextDelta):
             pass
     assert first == TextDelta("first")
@@ -176,7 +177,7 @@ async def test_a_turn_run_again_after_a_crash_meets_its_journal(tooled: EngineFi
 
 
 async def test_cancelling_the_consumer_ends_the_run_at_once(rig: EngineFixture) -> None:
-    rig.play(Say(("first", "second"), every_s=30.0))
+    rig.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await rig.open(MemoryHost())
     heard = asyncio.Event()
 
@@ -188,21 +189,21 @@ async def test_cancelling_the_consumer_ends_the_run_at_once(rig: EngineFixture) 
     task = asyncio.create_task(consume())
     await heard.wait()
     task.cancel()
-    async with asyncio.timeout(3.0):
+    async with asyncio.timeout(BOUND_S):
         await asyncio.wait({task})
     assert task.cancelled()
     await session.close()
 
 
 async def test_cancel_ends_with_the_text_so_far(rig: EngineFixture) -> None:
-    rig.play(Say(("first", "second"), every_s=30.0))
+    rig.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await rig.open(MemoryHost())
     events = []
-    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
         async for event in run:
             events.append(event)
             if isinstance(event, TextDelta):
-                session.cancel(within_s=0.5)
+                session.cancel(within_s=BOUND_S / 2)
     end = events[-1]
     assert isinstance(end, EngineDone)
     assert (end.outcome, end.code, end.text) == ("cancelled", "cancelled", "first")
@@ -315,9 +316,9 @@ async def test_a_huge_input_is_taken(rig: EngineFixture) -> None:
 
 async def test_many_runs_cancelled_leave_nothing_behind(rig: EngineFixture) -> None:
     for _ in range(10):
-        rig.play(Say(("first", "second"), every_s=30.0))
+        rig.play(Say(("first", "second"), every_s=3 * BOUND_S))
         session = await rig.open(MemoryHost())
-        async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+        async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
             await anext(run)
         await session.close()
     names = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("eng")]
@@ -367,12 +368,12 @@ async def test_without_usable_state_the_transcript_is_the_history(
 
 
 async def test_the_server_notices_a_cancelled_stream(llm: LlmRig) -> None:
-    llm.play(Say(("first", "second"), every_s=30.0))
+    llm.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await llm.open(MemoryHost())
-    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
         while not isinstance(await anext(run), TextDelta):
             pass
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(BOUND_S):
         await llm.server.wait_disconnects(1)
     await session.close()
 

@@ -30,11 +30,11 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence
 from agentsup.kit.planted import GuardedFolder
 from agentsup.model.engine import EngineSpec
+from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost
 
 MANY: Final = 60_000 if os.environ.get("AGENTSUP_PLANTED") == "all" else 500
 ENV: Final = {"PATH": "/usr/bin:/bin"}
-QUICK_S: Final = 5.0
 
 
 class NoExecutor(ThreadPoolExecutor):
@@ -62,7 +62,7 @@ async def children(
 
 async def settled(children: ProcessLauncher) -> None:
     """No step of its pool is left."""
-    async with asyncio.timeout(QUICK_S):
+    async with asyncio.timeout(BOUND_S):
         while children.files._keys:
             await asyncio.sleep(0.01)
 
@@ -117,12 +117,12 @@ async def others_go_on(
     """A program of another agent starts meanwhile, and a stop ends the turn that waits."""
     good = workspace_of(tmp_path, "ben")
     waiting = asyncio.ensure_future(ended(children, "ada", bad))
-    async with asyncio.timeout(QUICK_S):
+    async with asyncio.timeout(BOUND_S):
         while not begun.is_set():
             await asyncio.sleep(0.01)
         assert await ended(children, "ben", good) == 0
     waiting.cancel()
-    _, pending = await asyncio.wait({waiting}, timeout=QUICK_S)
+    _, pending = await asyncio.wait({waiting}, timeout=BOUND_S)
     assert not pending, "a stop waits for no disk"
     assert waiting.cancelled()
 
@@ -196,7 +196,7 @@ async def test_very_many_files_in_place_of_settings_delay_nobody(
 
     monkeypatch.setattr(os, "unlink", noted)
     monkeypatch.setattr(preparing, "_REMOVED_AT_ONCE", 50)
-    async with asyncio.timeout(QUICK_S + MANY / 1000):
+    async with asyncio.timeout(BOUND_S + MANY / 1000):
         told = await children.homes.prepare(home, "It")
         assert len(told) == len(settings.unwanted)
         assert removed == [], "what is taken away is not removed first"
@@ -216,7 +216,7 @@ async def test_what_was_not_removed_any_more_is_removed_after_the_next_turn(
     home = home_of(tmp_path, CLAUDE)
     fill(home.removed.path / "1", 10)
     assert await children.homes.prepare(home, "It") == []
-    async with asyncio.timeout(QUICK_S):
+    async with asyncio.timeout(BOUND_S):
         await asyncio.gather(*children.homes._owner.tasks)
     assert home.removed.is_empty()
 
@@ -258,7 +258,7 @@ async def test_a_home_that_does_not_answer_is_its_own_agents_trouble(
     home = home_of(tmp_path, CLAUDE)
     with hanging(monkeypatch, EngineHome, ("lay",), lambda each: each == home) as begun:
         turns = [asyncio.ensure_future(children.homes.prepare(home, "It")) for _ in range(5)]
-        async with asyncio.timeout(QUICK_S):
+        async with asyncio.timeout(BOUND_S):
             while not begun.is_set():
                 await asyncio.sleep(0.01)
             assert await children.files.run(lambda: "well", key="ben") == "well"

@@ -15,6 +15,7 @@ from agentsup.engines.llm import LlmEngine
 from agentsup.engines.llm import engine as llm_engine
 from agentsup.model.engine import EngineDone, EngineSpec, TextDelta, Usage
 from tests.contract.engines.conftest import LlmRig, Say, collect, done
+from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
@@ -188,7 +189,7 @@ async def test_twenty_streams_share_one_client_and_all_are_cancelled(
     engine: LlmEngine,
 ) -> None:
     def slow(asked: Asked) -> Reply:
-        return Reply(("a", "b"), every_s=60)
+        return Reply(("a", "b"), every_s=3 * BOUND_S)
 
     async with ModelServer(slow) as server:
         sessions = [await opened(engine, server.base_url) for _ in range(20)]
@@ -200,10 +201,10 @@ async def test_twenty_streams_share_one_client_and_all_are_cancelled(
                 if isinstance(event, EngineDone):
                     assert event.outcome == "cancelled"
 
-        async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
             for session in sessions:
                 group.create_task(first(session))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             await server.wait_disconnects(20)
         for session in sessions:
             await session.close()

@@ -8,6 +8,7 @@ from agentsup.mailbox.delivery import outbox
 from agentsup.model.channel import RetryReason
 from tests.component.channels.telegram.bench import AGENT
 from tests.contract.platform.chats import PlatformChat
+from tests.support.bound import BOUND_S
 
 LONG = "\n\n".join(f"Paragraph {n}: " + "lorem ipsum " * 250 for n in range(30))
 
@@ -51,7 +52,7 @@ async def test_what_waits_for_a_bot_is_due_when_it_connects(chat: PlatformChat) 
     await chat.end()
     await chat.begin(attached=False)
     part = await chat.add("late")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while await chat.state_of(part) != ("pending", "absent_bot"):
             await asyncio.sleep(0.02)
     chat.attach()
@@ -61,7 +62,7 @@ async def test_what_waits_for_a_bot_is_due_when_it_connects(chat: PlatformChat) 
         )
     )
     assert woken == 1
-    async with asyncio.timeout(3.0):
+    async with asyncio.timeout(BOUND_S):
         assert await chat.settled(part) == "delivered"
 
 

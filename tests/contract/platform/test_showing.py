@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tests.contract.platform.chats import PlatformChat
+from tests.support.bound import BOUND_S
 
 ANSWER = "The first words and the last."
 
@@ -92,6 +93,6 @@ async def ends(look: Callable[[], Awaitable[bool]]) -> bool:
 
 
 async def soon(look: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not await look():
             await asyncio.sleep(0.05)

@@ -15,6 +15,7 @@ import pytest
 
 from agentsup.model.errors import Conflict, Overloaded, StoreUnavailable
 from agentsup.store import Database, Reader, Runner, Tx
+from tests.support.bound import BOUND_S
 
 T = TypeVar("T")
 Opener = Callable[..., Awaitable[Database]]
@@ -518,7 +519,7 @@ async def test_a_cancelled_read_gives_its_connection_back(store: Database) -> No
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         assert await store.read(lambda r: r.scalar("SELECT 2")) == 2
 
 

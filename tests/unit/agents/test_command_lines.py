@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agentsup.agents.tools.exec.command_lines import of_own_call, of_script, of_words
 from agentsup.agents.tools.exec.tool import exec_tool
 from agentsup.approvals.patterns import covers, holds, offered
+from tests.support.bound import BOUND_S
 
 WS = "/home/u/ws"
 
@@ -149,7 +150,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[l
             cwd=work,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=10,
+            timeout=BOUND_S,
             check=False,
         )
         return [ran.split("\037") for ran in log.read_text().split("\037\036\037") if ran]

@@ -19,6 +19,7 @@ from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 
 Script = Callable[["Daemon", web.WebSocketResponse, int], Awaitable[None]]
 
@@ -87,7 +88,7 @@ class Client:
         self.tasks = TaskOwner("test")
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while not condition():
                 self.link.changed.clear()
                 await self.link.changed.wait()

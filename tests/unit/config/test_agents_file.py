@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -347,16 +346,11 @@ def test_the_same_setting_under_two_names_is_refused() -> None:
     assert "contradict" in found.message
 
 
-def test_five_megabytes_are_refused_at_once_and_a_full_file_is_read_quickly() -> None:
-    junk = b"\x8f[{" * (5 * 1024 * 1024 // 3)
+def test_five_megabytes_are_refused_at_once_and_a_full_file_is_read() -> None:
+    junk = b"\x8f[{" * (5 * 1024 * 1024 // 3)  # not even its text is looked at, which is no UTF-8
     entry = {"name": "a", "prompt": "x" * 5000, "allowed_user_ids": [1, 2], "slots": {"peer": 1}}
     text = json.dumps([entry | {"name": f"a{index}"} for index in range(200)])
     assert 900_000 < len(text) <= MAX_BYTES
-    started = time.perf_counter()
     (found,) = refused(junk)
-    between = time.perf_counter()
-    assert len(parse(text).entries) == 200
-    ended = time.perf_counter()
     assert "larger" in found.message
-    assert between - started < 0.05
-    assert ended - between < 0.5  # about 0.02 s; the rest is for a loaded machine
+    assert len(parse(text).entries) == 200

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bound import BOUND_S
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
 
 SCENE = """
@@ -60,7 +62,7 @@ def seen(how: str) -> set[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         env={"PATH": os.defpath, "HUNTER2": "a secret"},
     )
     assert result.returncode == 0, result.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit import faults
+from tests.support.bound import BOUND_S
 
 
 def run_points(names: list[str], **env: str) -> subprocess.CompletedProcess[bytes]:
@@ -18,7 +19,7 @@ def run_points(names: list[str], **env: str) -> subprocess.CompletedProcess[byte
         env={**os.environ, **env},
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=BOUND_S,
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from agentsup.kit.lag import LagProbe, LagStats, Stall
 from agentsup.kit.sdnotify import notify, watchdog_interval_s
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 
 
 @pytest.fixture
@@ -54,29 +55,38 @@ def test_the_watchdog_is_fed_twice_per_interval() -> None:
 
 
 async def test_a_blocked_loop_is_measured_named_and_dumped(tmp_path: Path) -> None:
-    stalled: asyncio.Future[Stall] = asyncio.get_running_loop().create_future()
+    stalls, was_heavy = list[Stall](), asyncio.Event()
+
+    def on_stall(stall: Stall) -> None:
+        stalls.append(stall)
+        if stall.task == "turn:heavy":  # a busy machine holds up the loop as well
+            was_heavy.set()
+
     with (tmp_path / "stacks").open("w+", encoding="utf-8") as dump:
-        probe = LagProbe(0.01, warn_s=0.05, dump_s=0.1, dump_to=dump, on_stall=stalled.set_result)
+        probe = LagProbe(0.01, warn_s=0.05, dump_s=0.1, dump_to=dump, on_stall=on_stall)
         owner = TaskOwner("test")
         owner.spawn(probe.run(), name="probe:lag")
         while not probe.stats().samples:
             await asyncio.sleep(0.01)
 
         async def compute_heavily() -> None:
-            time.sleep(0.4)
+            until_s = time.monotonic() + BOUND_S
+            while "compute_heavily" not in (tmp_path / "stacks").read_text(encoding="utf-8"):
+                time.sleep(0.4)
+                assert time.monotonic() < until_s, "it is not dumped"
 
         owner.spawn(compute_heavily(), name="turn:heavy")
-        stall = await stalled
+        await was_heavy.wait()
         stats = probe.stats()
-        assert await owner.close(5) == []
+        assert await owner.close(BOUND_S) == []
         dump.seek(0)
         stacks = dump.read()
-    assert stall.task == "turn:heavy"
+    (stall,) = [each for each in stalls if each.task == "turn:heavy"]
     assert stall.lasted_s >= 0.3
-    assert stats.max_s == stall.lasted_s
-    assert probe.stall_count == 1
-    assert "compute_heavily" in stacks
-    assert stacks.count("stands still") == 1
+    assert stats.max_s == max(each.lasted_s for each in stalls)
+    assert probe.stall_count == len(stalls)
+    dumps = stacks.split("stands still")
+    assert sum("compute_heavily" in each for each in dumps) == 1, "once for each stall"
     assert not any(thread.name == "lag-watcher" for thread in threading.enumerate())
 
 

@@ -19,6 +19,7 @@ from agentsup.kit.pool import (
     _Threads,
     in_time,
 )
+from tests.support.bound import BOUND_S
 
 SHORT_S = 0.05
 
@@ -115,18 +116,18 @@ async def test_a_cancellation_comes_through_while_no_thread_can_be_started(
             undo=lambda made: loop.call_soon_threadsafe(undone.set),
         )
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while not threads:
             await asyncio.sleep(0)
             for each in threading.enumerate():
                 if each.name == "pool:files":
-                    each.join(5)
+                    each.join(BOUND_S)
     # The step has ended, and its waiter was not told of it yet.
     shortage.left = 2
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await undone.wait()
 
 
@@ -136,26 +137,29 @@ async def test_a_key_gets_its_places_back_when_its_steps_end() -> None:
     with pytest.raises(PoolTimeout):
         await pool.run(over.wait, key="ada", limit_s=SHORT_S)
     over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while pool.stuck:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
     assert await pool.run(lambda: 1, key="ada") == 1
     assert not pool._keys
 
 
-async def test_a_dead_pool_is_seen_by_its_probe(hanging: Callable[[], str]) -> None:
+async def test_a_dead_pool_is_seen_by_its_probe(
+    hanging: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With more hanging steps than it leaves behind, the pool is dead, and says what hangs."""
     pool = BoundedPool("files", threads=2, per_key=1, limit_s=SHORT_S, stuck=2)
     for number in range(4):
         with pytest.raises(PoolTimeout):
             await pool.run(hanging, key=f"agent{number}")
+    monkeypatch.setattr("agentsup.kit.pool._PROBE_S", SHORT_S)
     told = await pool.probe()
     assert told is not None
     assert "4 steps hang (agent0, agent1, agent2, agent3)" in told
 
 
 async def test_so_many_steps_may_wait(hanging: Callable[[], str]) -> None:
-    pool = BoundedPool("files", threads=1, per_key=1, queued=1, limit_s=1.0)
+    pool = BoundedPool("files", threads=1, per_key=1, queued=1, limit_s=BOUND_S)
     first = asyncio.ensure_future(pool.run(hanging))
     second = asyncio.ensure_future(pool.run(lambda: 2))
     await asyncio.sleep(0)
@@ -168,7 +172,7 @@ async def test_so_many_steps_may_wait(hanging: Callable[[], str]) -> None:
 
 
 async def test_a_cancelled_caller_does_not_wait_and_what_is_made_is_undone() -> None:
-    pool = BoundedPool("files", limit_s=5.0)
+    pool = BoundedPool("files", limit_s=2 * BOUND_S)
     begun, over, undone = threading.Event(), threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -184,10 +188,10 @@ async def test_a_cancelled_caller_does_not_wait_and_what_is_made_is_undone() -> 
     task = asyncio.ensure_future(pool.run(step, undo=undo))
     await loop.run_in_executor(None, begun.wait)
     task.cancel()
-    await asyncio.wait({task}, timeout=1)
+    await asyncio.wait({task}, timeout=BOUND_S)
     assert task.cancelled()
     over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await undone.wait()
 
 
@@ -195,10 +199,16 @@ async def test_a_step_whose_caller_has_gone_still_counts_as_hanging(
     hanging: Callable[[], str],
 ) -> None:
     pool = BoundedPool("files", threads=1, per_key=1, limit_s=SHORT_S)
-    task = asyncio.ensure_future(pool.run(hanging, key="ada"))
-    await asyncio.sleep(0.01)
+    begun = threading.Event()
+
+    def step() -> str:
+        begun.set()
+        return hanging()
+
+    task = asyncio.ensure_future(pool.run(step, key="ada"))
+    await asyncio.to_thread(begun.wait, BOUND_S)
     task.cancel()
-    assert await pool.run(lambda: 1, key="ben", limit_s=5.0) == 1
+    assert await pool.run(lambda: 1, key="ben", limit_s=BOUND_S) == 1
     assert pool.stuck == {"ada": 1}
 
 
@@ -209,7 +219,7 @@ async def test_what_ends_late_is_undone() -> None:
     with pytest.raises(PoolTimeout):
         await pool.run(over.wait, undo=lambda made: loop.call_soon_threadsafe(undone.set))
     over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await undone.wait()
 
 
@@ -232,27 +242,27 @@ def test_what_hangs_is_asked_once_and_again_when_it_has_ended() -> None:
         for said in ("within", "still hangs", "still hangs"):
             with pytest.raises(PoolTimeout, match=said):
                 steps.run(step, SHORT_S, key="a")
-        assert steps.run(lambda: 1, 5, key="b") == 1
+        assert steps.run(lambda: 1, BOUND_S, key="b") == 1
         with pytest.raises(ZeroDivisionError):
-            steps.run(lambda: 1 // 0, 5, key="b")
+            steps.run(lambda: 1 // 0, BOUND_S, key="b")
         with pytest.raises(PoolTimeout, match="within"):
             steps.run(step, SHORT_S, key="c")
         with pytest.raises(PoolTimeout, match="still hangs"):
-            steps.run(lambda: 1, 5, key="b")
+            steps.run(lambda: 1, BOUND_S, key="b")
         assert len(asked) == 2
         hanging = [each for each in threading.enumerate() if each.name == "pool:reads"]
     finally:
         over.set()
     for each in hanging:
-        each.join(5)
-    assert steps.run(lambda: 1, 5, key="a") == 1
+        each.join(BOUND_S)
+    assert steps.run(lambda: 1, BOUND_S, key="a") == 1
 
 
 async def test_steps_one_after_another_share_a_thread() -> None:
     pool = BoundedPool("files")
     threads = {await pool.run(threading.get_ident) for _ in range(50)}
     assert len(threads) == 1
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=BOUND_S)
     found = await asyncio.gather(*(pool.run(both.wait, key=key) for key in "ab"))
     assert sorted(found) == [0, 1], "a second thread for a step beside another"
 
@@ -260,7 +270,7 @@ async def test_steps_one_after_another_share_a_thread() -> None:
 async def test_a_thread_without_steps_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentsup.kit.pool.IDLE_S", 0.01)
     thread = await BoundedPool("files").run(threading.current_thread)
-    await asyncio.to_thread(thread.join, 5)
+    await asyncio.to_thread(thread.join, BOUND_S)
     assert not thread.is_alive()
 
 
@@ -269,7 +279,7 @@ def test_steps_and_ends_of_idle_threads_race(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("agentsup.kit.pool.IDLE_S", 0.0005)
     threads, done = _Threads("race"), list[int]()
     for number in range(2_000):
-        threads.submit(partial(done.append, number)).result(5)
+        threads.submit(partial(done.append, number)).result(BOUND_S)
         if number % 3 == 0:
             time.sleep(0.0005)
     assert done == list(range(2_000))

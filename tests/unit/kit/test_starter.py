@@ -12,6 +12,7 @@ import pytest
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.starter import ProgramStarter, rest
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 
 
 def nobody(found: object) -> None:
@@ -19,7 +20,7 @@ def nobody(found: object) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while not condition():
             await asyncio.sleep(0.002)
 

@@ -18,6 +18,7 @@ from agentsup.kit.log import get_logger
 from agentsup.observe import logging as logs
 from agentsup.observe.logging import Line, LogSystem, bind, setup_logging
 from agentsup.observe.redact import MASK, Redactor
+from tests.support.bound import BOUND_S
 
 TOKEN = "987654:AAH-secret/token+value"
 
@@ -328,7 +329,7 @@ def test_a_stuck_target_holds_nobody_up_and_what_was_dropped_is_said() -> None:
     system = LogSystem([stuck], Redactor(), queue_max=10)
     record = logging.makeLogRecord({"name": "x", "levelno": 20, "levelname": "INFO", "msg": "hi"})
     system.handler.handle(record)
-    assert stuck.entered.wait(5)
+    assert stuck.entered.wait(BOUND_S)
     for _ in range(25):
         system.handler.handle(record)  # would hang here
     assert system.dropped == 15
@@ -350,7 +351,7 @@ def test_lines_that_come_together_are_written_together_and_formed_once() -> None
     system = LogSystem([one, other], Redactor())
     record = logging.makeLogRecord({"name": "x", "levelno": 20, "levelname": "INFO", "msg": "hi"})
     system.handler.handle(record)
-    assert one.entered.wait(5)
+    assert one.entered.wait(BOUND_S)
     for _ in range(50):
         system.handler.handle(record)
     one.let_go.set()

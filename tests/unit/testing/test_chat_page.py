@@ -13,6 +13,7 @@ import pytest
 
 from agentsup.fakes.telegram import FakeTelegram
 from agentsup.fakes.telegram.server import PAGE
+from tests.support.bound import BOUND_S
 
 ROOT = Path(__file__).parents[3]
 NODE = shutil.which("node")
@@ -26,7 +27,7 @@ def node(program: str) -> str:
         [NODE, "--input-type=module", "--eval", program],
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -83,7 +84,7 @@ def test_the_scripts_can_be_read(script: Path) -> None:
         input=script.read_text(),
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

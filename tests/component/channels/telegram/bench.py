@@ -22,6 +22,7 @@ from agentsup.mailbox.delivery.attempt import RelayLimits
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.secret import Secret
 from agentsup.store import Database, Reader, StoreOptions, Tx
+from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 
 TOKEN = "100:secret"
@@ -36,6 +37,19 @@ FAST = Rates(
 """For what isn't about limits."""
 
 
+class ForwardClock(SystemClock):
+    """The clock of bot and fake: the machine's, which a test may put forward between two lives."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead_s * 1000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
 class StreamFixture:
     """One bot, one relay; people are played by ``people``."""
 
@@ -46,12 +60,13 @@ class StreamFixture:
         people: TelegramDriver,
         bot_id: int,
         rates: Rates | None = None,
+        clock: ForwardClock | None = None,
     ) -> None:
         self.folder = folder
         self.url = url
         self.people = people
         self.bot_id = bot_id
-        self.clock = SystemClock()
+        self.clock = clock or ForwardClock()
         self.entropy = SeededEntropy(self.clock, 7)
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
@@ -154,7 +169,7 @@ class StreamFixture:
         return await self.database.read(look)
 
     async def until(
-        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = 12.0
+        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = BOUND_S
     ) -> dict[str, Any]:
         """The row once it is so; each commit that touches the outbox is looked at."""
         changed = asyncio.Event()
@@ -176,7 +191,7 @@ class StreamFixture:
             for stop in unlisten:
                 stop()
 
-    async def settled(self, outbox_id: int, timeout_s: float = 12.0) -> dict[str, Any]:
+    async def settled(self, outbox_id: int, timeout_s: float = BOUND_S) -> dict[str, Any]:
         """The row once it is no longer pending."""
         return await self.until(outbox_id, lambda row: row["state"] != "pending", timeout_s)
 
@@ -193,12 +208,13 @@ async def benched(
     folder: Path, *, limits: str = "enforce", rates: Rates | None = None
 ) -> AsyncIterator[StreamFixture]:
     """A fake, people and a bench; at the end the fake must have seen nothing malformed."""
+    clock = ForwardClock()
     async with (
-        FakeTelegram(folder / "fake", limits=limits) as fake,
+        FakeTelegram(folder / "fake", limits=limits, clock=clock) as fake,
         TelegramDriver(fake.url) as people,
     ):
         bot_id = await people.add_bot(TOKEN, username="main_bot")
-        bench = await StreamFixture(folder, fake.url, people, bot_id, rates).open()
+        bench = await StreamFixture(folder, fake.url, people, bot_id, rates, clock).open()
         try:
             yield bench
             assert await people.violations() == []

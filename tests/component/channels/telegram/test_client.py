@@ -34,6 +34,7 @@ from agentsup.fakes.telegram.refusals import REFUSALS, refused
 from agentsup.model.errors import TooLarge
 from agentsup.model.secret import Secret
 from tests.component.channels.telegram.bench import TOKEN, StreamFixture
+from tests.support.bound import BOUND_S
 
 
 async def test_a_result_is_raw_json(context: StreamFixture) -> None:
@@ -89,7 +90,7 @@ async def test_two_pollers_conflict(context: StreamFixture) -> None:
     other = TelegramClient(Secret(TOKEN), context.url + "/bot/", http=context.http)
     first = asyncio.create_task(context.client.call("getUpdates", timeout=10, timeout_s=15))
     await context.people.call(TOKEN, "getMe")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         ends = [first, asyncio.create_task(other.call("getUpdates", timeout=10, timeout_s=15))]
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         assert isinstance(done.pop().exception(), PollConflict)

@@ -45,31 +45,24 @@ async def test_a_long_answer_arrives_in_pieces_that_are_the_answer(context: Stre
     assert (await context.people.report())["exceeded"] == []
 
 
-_NOISE_S = 0.25
+_NOISE_S = 0.75
 """What a busy machine adds; waiting for another chat would add a second and more."""
 
 
 async def test_a_flood_in_one_chat_delays_no_other(context: StreamFixture) -> None:
     ann, _ = await context.person("Ann")
     others = [(await context.person(f"P{n}"))[0] for n in range(8)]
-
-    async def took_s(chat_id: int) -> float:
-        began_at = context.clock.monotonic()
-        await context.settled(await context.add(chat_id, "news"))
-        return context.clock.monotonic() - began_at
-
     async with context.relaying():
-        await took_s(others[0])
-        quiet_s = median([await took_s(one) for one in others])
-        await context.people.fault("flood", chat_id=ann, retry_after=3, count=1)
+        await context.people.fault("flood", chat_id=ann, retry_after=200, count=1)
         flooded = await context.add(ann, "for Ann")
         await context.until(flooded, lambda row: "pause" in row["detail"])
-        began_at = context.clock.monotonic()
-        busy_s = median([await took_s(one) for one in others])
-        assert context.clock.monotonic() - began_at < 2.5, "measured while Ann's chat waits"
+        for one in others:
+            await context.settled(await context.add(one, "news"))
+        assert (await context.row(flooded))["state"] == "pending", "Ann's chat waits for long"
+    context.clock.ahead_s += 200
+    await context.reborn()
+    async with context.relaying():
         row = await context.settled(flooded)
-        assert context.clock.monotonic() - began_at > 2.5
-    assert busy_s < 2 * quiet_s + _NOISE_S
     assert row["state"] == "delivered"
     assert row["attempts"] == 1  # the refusal cost none
     report = await context.people.report()
@@ -251,7 +244,7 @@ async def test_without_its_bot_a_part_waits_and_goes_when_it_comes(context: Stre
             )
         )
         assert woken == 1
-        await context.settled(part, timeout_s=3.0)
+        await context.settled(part)
     assert await context.people.texts(chat) == ["patience"]
 
 

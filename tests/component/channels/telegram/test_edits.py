@@ -16,6 +16,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import MessageOutcome
 from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.support.bound import BOUND_S
 
 
 @pytest.fixture
@@ -69,14 +70,14 @@ async def test_an_edit_without_another_text_is_no_second_answer(rig: TelegramFix
     await rig.people.say(rig.chat, "ask me")
     await rig.people.wait_text(rig.chat, "Shall I?")
     shown = "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while not await rig.rows(shown):
             await asyncio.sleep(0.01)
     message_id = await rig.people.say(rig.chat, "yes")
     await rig.people.wait_text(rig.chat, "the turn went on")
     await rig.people.edit(rig.chat, message_id, "yes")
     await rig.people.say(rig.chat, "next")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while "next" not in rig.agent.texts:
             await asyncio.sleep(0.01)
     assert rig.agent.texts == ["ask me", "next"]
@@ -101,7 +102,7 @@ async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(
     await rig.people.say(rig.chat, "ask me")
     await rig.people.wait_text(rig.chat, "Shall I?")
     shown = "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while not await rig.rows(shown):
             await asyncio.sleep(0.01)
     await rig.people.edit(rig.chat, message_id, "yes")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.channels.telegram.live_answer import LATE_S
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM, PersonRole
 from tests.component.channels.telegram.menu_rig import TelegramMenuFixture, menu_rig
@@ -126,7 +125,7 @@ async def test_a_stopped_stream_says_so(rig: TelegramFixture) -> None:
     await rig.people.wait_text(chat, "Es war einmal")
     await rig.mailbox.stop(f"agent:{AGENT_ID}", SYSTEM)
     rig.live.end(message_id)
-    await rig.people.wait_text(chat, "Es war einmal\n\n⏹ gestoppt", timeout_s=10 + LATE_S)
+    await rig.people.wait_text(chat, "Es war einmal\n\n⏹ gestoppt")
 
 
 async def _leased(rig: TelegramFixture) -> str:

@@ -333,7 +333,7 @@ async def test_many_presses_are_a_bounded_number_of_tasks(rig: TelegramFixture) 
     before = len(asyncio.all_tasks())
     for _ in range(150):
         await rig.people.press(rig.chat, record["message_id"], data=data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while (await rig.rows("SELECT COUNT(*) FROM received"))[0][0] < 152:
             await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks()) - before < 15

@@ -16,6 +16,7 @@ from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.support.bound import BOUND_S
 
 QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False)
 
@@ -51,7 +52,7 @@ class Stage:
         if "@" not in chat:
             said["user"], text = self.rig.ann, f"@bob_bot {text}"
         await self.people.say(chat, text, **said)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while len(found := await self._messages()) == known or found[-1][1] != "leased":
                 await asyncio.sleep(0.005)
         message_id, _ = found[-1]
@@ -92,13 +93,13 @@ class Stage:
 
     async def recorded(self) -> None:
         """Wait until a stream is on record."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while not await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.005)
 
     async def forgotten(self) -> None:
         """Wait until no stream is on record."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while await self.rig.rows("SELECT 1 FROM placeholders"):
                 await asyncio.sleep(0.01)
 
@@ -282,13 +283,12 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
     await stage.people.fault("flood", method="editMessageText", count=1, retry_after=6)
     stage.say(message_id, ", and more")
     sender = stage.sender()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not sender.pause_s(stage.rig.ann, CallKind.EDIT):
             await asyncio.sleep(0.01)
-    began = asyncio.get_running_loop().time()
     stage.finish(message_id, "the whole answer")
     await stage.people.wait_text(chat, "the whole answer")
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert sender.pause_s(stage.rig.ann, CallKind.EDIT), "edits have to wait still"
     await stage.forgotten()
     assert await stage.texts(chat) == ["the whole answer"]
     assert (await stage.people.report())["hammered"] == 0
@@ -318,10 +318,8 @@ async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answ
     assert report["calls"]["editMessageText"] <= 7, "at the usual pace it would be 16"
     assert 1 <= penalty["hits"] <= 4
     assert report["hammered"] == 0
-    ended_at = loop.time()
     stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(chat, "the whole answer", 12)
-    assert loop.time() - ended_at < LATE_S + 3.0
+    await stage.people.wait_text(chat, "the whole answer")
     await stage.forgotten()
     assert await stage.texts(chat) == ["the whole answer"]
     assert (await stage.people.report())["hammered"] == 0
@@ -354,7 +352,7 @@ async def test_trouble_in_one_chat_is_no_trouble_of_another(
 
 async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stage) -> None:
     rig, people = stage.rig, stage.people
-    await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=8.0)
+    await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=2 * BOUND_S)
     await rig.start()
     for number in range(7):
         user = await people.user(f"Person {number}")
@@ -364,10 +362,9 @@ async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stag
     message_id = await stage.ask(rig.chat)
     stage.say(message_id, "Words that are not seen")
     await asyncio.sleep(0.5)
-    began = asyncio.get_running_loop().time()
     stage.finish(message_id, "the whole answer")
     await people.wait_text(rig.chat, "the whole answer")
-    assert asyncio.get_running_loop().time() - began < 2.0
+    await people.clear_faults()
 
 
 async def test_an_edit_that_hangs_ends_in_one_answer(stage: Stage) -> None:

@@ -25,6 +25,7 @@ from tests.component.channels.telegram.crowd import (
     judge,
 )
 from tests.component.channels.telegram.rig import rigged
+from tests.support.bound import BOUND_S
 
 EACH = int(os.environ.get("AGENTSUP_TELEGRAM_EACH", "70"))
 """Messages in each of the five chats; ``make kill`` sends 2,000."""
@@ -134,7 +135,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Rates:
     )
 
 
-@pytest.mark.timeout(max(20, EACH // 2))
+@pytest.mark.timeout(max(90, EACH // 2))
 async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +155,7 @@ async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
         }
         async with bench.relaying(retry_cap_s=0.2):
             states = {
-                part: (await bench.settled(part, timeout_s=max(18.0, EACH / 2)))["state"]
+                part: (await bench.settled(part, timeout_s=max(BOUND_S, EACH / 2)))["state"]
                 for found in parts.values()
                 for part, _ in found
             }
@@ -171,7 +172,7 @@ async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
         assert report["calls"]["sendMessage"] > 5 * EACH
 
 
-@pytest.mark.timeout(max(40, EACH // 2))
+@pytest.mark.timeout(max(90, EACH // 2))
 async def test_what_people_write_is_answered_once_and_in_order_whatever_goes_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +190,7 @@ async def test_what_people_write_is_answered_once_and_in_order_whatever_goes_wro
         began_at = rig.clock.monotonic()
         await crowd.trouble()
         await crowd.write()
-        await crowd.answered(max(30.0, EACH / 3))
+        await crowd.answered(max(BOUND_S, EACH / 3))
         took_s = rig.clock.monotonic() - began_at
         hits = await crowd.peace()
         found = await crowd.found()

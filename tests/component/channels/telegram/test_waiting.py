@@ -11,6 +11,7 @@ import pytest
 
 from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.support.bound import BOUND_S
 
 WAITS = "Your message waits: one message is before it."
 BEGUN = "▸ Your message waited; its turn has begun."
@@ -50,7 +51,7 @@ async def ended(rig: TelegramFixture, note: dict[str, Any], text: str) -> None:
 
 async def recorded(rig: TelegramFixture) -> None:
     """Wait until no note is on record as having a button."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while await rig.rows("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL"):
             await asyncio.sleep(0.01)
 
@@ -109,7 +110,7 @@ async def test_a_note_that_comes_too_late_is_not_sent(rig: TelegramFixture) -> N
     await rig.start()
     for text in ("first", "second"):
         await rig.people.say(rig.chat, text)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not await rig.rows("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL"):
             await asyncio.sleep(0.01)
     rig.agent.gate.set()

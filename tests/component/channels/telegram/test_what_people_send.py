@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.support.bound import BOUND_S
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -209,7 +210,7 @@ async def test_an_edit_while_its_turn_runs_is_a_new_message(rig: TelegramFixture
     rig.agent.gate.clear()
     await rig.start()
     message_id = await rig.people.say(rig.chat, "first")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not rig.agent.begun:
             await asyncio.sleep(0.01)
     await rig.people.edit(rig.chat, message_id, "changed")
@@ -255,7 +256,7 @@ async def test_two_files_of_one_name_are_two_files(rig: TelegramFixture) -> None
     await rig.start()
     for data in (b"one", b"two"):
         await rig.people.send_file(rig.chat, data, name="a.txt")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while len(rig.agent.seen) < 2:
             await asyncio.sleep(0.01)
     folder = rig.folder / "workspace" / "inbox"
@@ -309,7 +310,7 @@ async def test_a_command_is_answered_with_its_buttons(rig: TelegramFixture) -> N
     rows = record["message"]["reply_markup"]["inline_keyboard"]
     assert [button["text"] for row in rows for button in row] == ["again"]
     await rig.people.press(rig.chat, record["message_id"], text="again")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while rig.ran != ["ping one", "ping again"]:
             await asyncio.sleep(0.01)
 
@@ -383,10 +384,11 @@ async def test_chats_do_not_wait_for_each_other(rig: TelegramFixture) -> None:
     other = await rig.people.private(zoe, rig.bot.bot_id)
     rig.allow(zoe)
     await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=2)
+    hang = await rig.people.fault("hang", method="getFile", count=1, seconds=2 * BOUND_S)
     await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="one")
     await rig.people.say(rig.chat, "two")
     await rig.people.say(other, "three")
-    await rig.people.wait_text(other, "echo: three", timeout_s=1.5)
+    await rig.people.wait_text(other, "echo: three")
+    await rig.people.clear_faults(hang)
     await rig.people.wait_text(rig.chat, "echo: two")
     assert rig.agent.texts == ["three", "one", "two"]
