@@ -34,7 +34,7 @@ _REQUEST_BYTES: Final = 65_536
 _MOST_DESCRIPTORS: Final = 6
 _FREE: Final = 50
 """No descriptor of the server is as high."""
-INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
+INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
 """What a daemon of a test inherits of the environment."""
 
 
@@ -51,9 +51,11 @@ class Cage:
         """Shut this process in. With 1024 descriptors it may raise its limit, as on any machine."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = hard if self.descriptors >= 1024 else min(hard, self.descriptors)
-        resource.setrlimit(resource.RLIMIT_AS, (self.memory, self.memory))
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(self.descriptors, most), most))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self.file, self.file))
+        for kind, wanted in ((resource.RLIMIT_AS, self.memory), (resource.RLIMIT_FSIZE, self.file)):
+            _, hard = resource.getrlimit(kind)
+            least = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(kind, (least, least))
 
 
 class ForkServer:
