@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import Seen
@@ -61,7 +62,9 @@ class MatrixCluster:
         """The first room."""
         return self.rooms[0]
 
-    async def ask(self, text: str, answer: str, *, room: str = "", timeout_s: float = 15.0) -> Seen:
+    async def ask(
+        self, text: str, answer: str, *, room: str = "", timeout_s: float = BOUND_S
+    ) -> Seen:
         """Say something and wait for the answer."""
         room = room or self.room
         said = await self.person.say(room, text)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
@@ -52,7 +53,7 @@ async def edited(daemon: DaemonProcess, change: Callable[[dict[str, Any]], None]
     """Edit main's entry as an editor does, and wait until it is in effect."""
     before = len(logged(daemon, "configuration applied"))
     rewrite(daemon, change)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while len(logged(daemon, "configuration applied")) == before:
             await asyncio.sleep(0.05)
 
@@ -74,7 +75,7 @@ def logged(daemon: DaemonProcess, *words: str) -> list[dict[str, Any]]:
 
 
 async def until_logged(daemon: DaemonProcess, *words: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while not logged(daemon, *words):
             await asyncio.sleep(0.05)
 
@@ -88,7 +89,8 @@ async def test_a_stranger_alone_with_the_bot_is_let_in_by_a_code(
     (asked,) = (await daemon.get("/pairings"))["pairings"]
     assert asked["user_id"] == stranger.user_id
     assert asked["code"] in str(told)
-    async with asyncio.timeout(20):  # what arrives only after that is of somebody who may write
+    # What arrives only after that is of somebody who may write.
+    async with asyncio.timeout(BOUND_S):
         while not daemon.sql(
             "SELECT 1 FROM received WHERE external_id = ? AND state = 'skipped'", (first,)
         ):
@@ -208,7 +210,7 @@ async def test_what_is_deleted_while_it_waits_is_not_answered(
 
 
 async def until_queued(daemon: DaemonProcess, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while len(daemon.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")) < count:
             await asyncio.sleep(0.05)
 
@@ -351,7 +353,7 @@ async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
     await town.ask("by another way", "heard by another way")
     slow = proxy.fault("hang", path="/media/download/", seconds=30.0)
     await town.person.send_file(town.room, b"data", name="slow.bin", text="with a file")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not proxy.hits("hang"):
             await asyncio.sleep(0.05)
     await town.person.say(town.room, "behind the file")
@@ -444,6 +446,6 @@ async def test_what_was_set_aside_is_tried_again_when_an_operator_asks(
     (row,) = daemon.sql("SELECT row_id FROM received WHERE state = 'quarantined'")
     answer = await daemon.post(f"/poison/matrix.{row['row_id']}/retry")
     assert answer.status == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not daemon.sql("SELECT 1 FROM received WHERE state = 'quarantined'"):
             await asyncio.sleep(0.05)

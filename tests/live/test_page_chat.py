@@ -14,6 +14,7 @@ from playwright.async_api import FilePayload, Page, expect
 from tests.live.browser import Browsing, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 
 LOSS = (
     "ERR_EMPTY_RESPONSE",
@@ -536,7 +537,7 @@ async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Sc
             await say(page, f"{agent} {number}")
     scene.daemon.launch()
     await scene.daemon.ready()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while len(scene.said()) < 6:
             await asyncio.sleep(0.1)
     said = scene.said()
@@ -628,7 +629,7 @@ async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     scene.daemon.launch()
     await scene.daemon.ready()
     await page.reload()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not scene.said():
             await asyncio.sleep(0.1)
     assert scene.said() == ["letter one"]
@@ -693,7 +694,7 @@ async def test_a_text_that_has_to_wait_goes_also_while_one_looks_elsewhere(scene
     await expect(mine(page, "see it")).to_contain_text("waits for the connection")
     assert scene.said() == []
     await page.evaluate("() => { location.hash = '#/agents'; }")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not scene.said():
             await asyncio.sleep(0.1)
     assert scene.said() == ["see it"]

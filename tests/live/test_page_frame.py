@@ -16,6 +16,7 @@ import agentsup.api
 from tests.live.browser import Browsing, Scheme, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 
 PAGE = Path(agentsup.api.__file__).parent / "page"
 MOST_BYTES = 136_000
@@ -373,7 +374,7 @@ async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
     await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
     await expect(page.locator("html")).to_have_attribute("lang", re.compile("^en"))
     await page.goto("about:blank")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while True:  # the daemon takes the edit when it sees it
             context = await scene.browsing.context()
             page = await context.new_page()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.chat_client import Chat
 from tests.support.daemon_process import DaemonProcess
 
@@ -115,7 +116,7 @@ async def test_noise_of_others_leaves_an_agent_as_it_was(make_daemon: MakeDaemon
     assert answer.body["text"] == "hello"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_results_outlive_a_sender_that_is_down(make_daemon: MakeDaemon) -> None:
     """D8: an answer for an agent that is stopped waits for it, and survives kill -9."""
     rules = [
@@ -134,7 +135,7 @@ async def test_results_outlive_a_sender_that_is_down(make_daemon: MakeDaemon) ->
     chat = await daemon.chat("ann")
     assert await chat.ask("relay bob") == "sent"
     assert (await daemon.post("/agents/ann/stop")).body["status"] == "stopped"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         async for _ in daemon.events():
             if daemon.sql("SELECT 1 FROM messages WHERE kind = 'reply'"):
                 break

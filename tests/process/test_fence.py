@@ -16,6 +16,7 @@ import pytest
 
 import agentsup
 from agentsup.kit import fence
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = [
@@ -161,7 +162,7 @@ async def told_by(
             while not {"ann", "cid", "dan"} <= set(await daemon.agents()):
                 await asyncio.sleep(0.05)
             for agent, text in (("ann", f"run {daemon.pid}"), ("cid", "go")):
-                result = await daemon.result(await daemon.send(agent, text), wait_s=15.0)
+                result = await daemon.result(await daemon.send(agent, text), wait_s=BOUND_S)
                 assert result["success"], result
                 said.append(result["text"])
             while not log.read_text().endswith("\n"):
@@ -214,6 +215,6 @@ async def test_what_the_settings_close_is_closed_too(tmp_path: Path) -> None:
         config=f'[fence]\nclosed = ["{keys}"]\n',
     )
     async with DaemonProcess(home) as daemon:
-        result = await daemon.result(await daemon.send("main", "go"), wait_s=15.0)
+        result = await daemon.result(await daemon.send("main", "go"), wait_s=BOUND_S)
         assert "denied" in result["text"], result
         assert "a private key" not in result["text"]

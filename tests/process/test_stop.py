@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
@@ -40,7 +41,9 @@ def living(pgids: list[int]) -> list[int]:
     return [pid for pgid in pgids for pid in group_members(pgid)]
 
 
-async def until_sql(daemon: DaemonProcess, query: str, count: int, timeout_s: float = 15) -> None:
+async def until_sql(
+    daemon: DaemonProcess, query: str, count: int, timeout_s: float = BOUND_S
+) -> None:
     """Follow the events until ``query`` counts ``count``."""
     async with asyncio.timeout(timeout_s):
         async for _ in daemon.events():
@@ -50,7 +53,7 @@ async def until_sql(daemon: DaemonProcess, query: str, count: int, timeout_s: fl
 
 async def until_trees(daemon: DaemonProcess, count: int) -> list[int]:
     """Wait until that many groups are recorded and each has both its processes."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while len(found := groups(daemon)) < count or len(living(found)) < 2 * count:
             await asyncio.sleep(0.02)
     return found
@@ -134,7 +137,7 @@ async def test_trees_of_a_killed_daemon_are_swept(make_daemon: MakeDaemon) -> No
     assert living(fresh) == []
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_turns_that_do_not_obey_are_left_behind(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0", "sub1"], RULES)
     await daemon.start()
@@ -152,7 +155,7 @@ async def test_turns_that_do_not_obey_are_left_behind(make_daemon: MakeDaemon) -
         assert answer.body["text"] == "hello", name
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_stop_and_interrupt_in_one_chat(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -182,7 +185,7 @@ async def test_stop_and_interrupt_in_one_chat(make_daemon: MakeDaemon) -> None:
     assert len(lines) == 1
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_stop_all_of_a_sub_agent_stops_its_chats_alone(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -200,7 +203,7 @@ async def test_stop_all_of_a_sub_agent_stops_its_chats_alone(make_daemon: MakeDa
     assert (await main.event(kept))["text"] == "aaaaa"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_sigterm_lets_a_running_turn_finish(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -208,7 +211,7 @@ async def test_sigterm_lets_a_running_turn_finish(make_daemon: MakeDaemon) -> No
     running, queued = await chat.say("two seconds"), await chat.say("do later")
     await chat.frame(type="delta")
     daemon.signal(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await daemon.request("GET", "/readyz")).status != 503:
             await asyncio.sleep(0.01)
     refused = await daemon.post("/interagent/send_async", {"to": "main", "message": "hi"})
@@ -226,7 +229,7 @@ async def test_sigterm_lets_a_running_turn_finish(make_daemon: MakeDaemon) -> No
     assert (await chat.event(queued))["text"] == "did later"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_second_sigterm_forces(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -236,12 +239,12 @@ async def test_a_second_sigterm_forces(make_daemon: MakeDaemon) -> None:
     await chat.frame(type="delta")
     trees = await until_trees(daemon, 1)
     daemon.signal(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await daemon.request("GET", "/readyz")).status != 503:
             await asyncio.sleep(0.01)
     began = time.monotonic()
     daemon.signal(signal.SIGTERM)
-    await daemon.ended(10)
+    await daemon.ended(BOUND_S)
     assert time.monotonic() - began < 3.0
     assert living(trees) == []
     # What obeyed was released; what did not is taken up by the next boot all the same.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
@@ -72,7 +73,7 @@ async def test_many_that_wait_keep_nobody_waiting_and_each_goes_on_once(
     assert answer.body["text"] == "hello"
     answer = await daemon.post("/interagent/send", {"to": "main", "message": "hi"})
     assert answer.body["text"] == "hello"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while len(rows := daemon.sql("SELECT pgid FROM processes")) > 2:
             await asyncio.sleep(0.05)
     states = [

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Protocol
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-WAIT_S = 15.0
+WAIT_S = BOUND_S
 
 
 @dataclass(frozen=True, slots=True)
