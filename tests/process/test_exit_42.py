@@ -20,9 +20,27 @@ RULES: list[dict[str, Any]] = [
     {"match": "exit", "steps": [{"effect": "effects.txt"}, {"say": "bye"}, {"exit": 42}]},
     {"match": "exit slowly", "steps": [{"sleep": 0.3}, {"say": "bye"}, {"exit": 42}]},
     {"match": "crash (.*)", "steps": [{"effect": "effects.txt"}, {"crash": "boom $1"}]},
-    {"match": "wait", "steps": [{"sleep": 1}, {"say": "so"}]},
+    {
+        "match": "wait for it",
+        "steps": [
+            {
+                "tool": {
+                    "name": "exec",
+                    "args": {"argv": ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"]},
+                }
+            },
+            {"say": "so"},
+        ],
+    },
     {"match": "hi", "steps": [{"say": "hello"}]},
 ]
+WITHIN_AN_HOUR = (
+    "import sys\n"
+    "from agentsup.daemon import main\n"
+    "main.STORM_WINDOW_MS = 3_600_000\n"
+    "from agentsup.cli.main import main\n"
+    "sys.exit(main())\n"
+)
 FAST = {"base_s": 0.05, "cap_s": 0.1, "max_restarts": 1}
 
 
@@ -99,12 +117,16 @@ async def test_a_stop_that_races_42_wins_and_sticks(make_daemon: MakeDaemon) -> 
 
 @pytest.mark.timeout(60)
 async def test_main_that_loops_on_42_ends_with_1(make_daemon: MakeDaemon) -> None:
-    """Under something that restarts on 42: after ten in a minute the storm is a failure."""
-    daemon = make_daemon(["main"], RULES, 'restart_in_place = "never"\n', loaded=DAEMON)
+    """Under something that restarts on 42: after ten in a while the storm is a failure."""
+    tools = {"tools": ["exec"], "permission_mode": "bypassPermissions"}
+    never = 'restart_in_place = "never"\n'
+    command = ("-c", WITHIN_AN_HOUR)
+    daemon = make_daemon([{"name": "main", **tools}], RULES, never, command=command, loaded=DAEMON)
     await daemon.start()
-    await daemon.send("main", "wait")
+    await daemon.send("main", "wait for it")
     for number in range(12):
         await daemon.send("main", "exit", idempotency_key=f"exit-{number}")
+    (daemon.home / "agents/main/workspace/go").touch()
     codes = [await daemon.ended()]
     while codes[-1] == 42:
         assert len(codes) < 15

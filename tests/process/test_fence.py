@@ -193,7 +193,9 @@ async def test_what_agents_run_reaches_nothing_that_is_not_theirs(tmp_path: Path
 @pytest.mark.timeout(60)
 async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: Path) -> None:
     for got in await attacks(tmp_path, '[fence]\nmode = "off"\n'):
-        assert set(got["found"]) == EVERYTHING
+        # Where the program was installed by somebody else, its code is out of reach anyway.
+        theirs = set() if os.access(agentsup.__file__, os.W_OK) else {"code"}
+        assert set(got["found"]) == EVERYTHING - theirs
         assert not got["is_as_before"]
 
 
