@@ -119,7 +119,7 @@ async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) 
     other = await scene.page("ann")
     await text_field(page).fill("not sent yet")
     await choose(other, "Sign out everywhere")
-    await expect(page.get_by_text("You were signed out")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_text("You were signed out")).to_be_visible()
     await page.goto(await scene.link("ann"))
     await expect(text_field(page)).to_have_value("not sent yet")
 
@@ -343,11 +343,11 @@ async def test_the_banner_tells_of_a_wrong_configuration(scene: Scene) -> None:
     good = file.read_text()
     file.write_text("[{")
     banner = page.get_by_role("alert")
-    await expect(banner).to_contain_text("The configuration has an error", timeout=15_000)
+    await expect(banner).to_contain_text("The configuration has an error")
     assert await axe(page) == []
     assert await overflow_px(page) == 0
     file.write_text(good)
-    await expect(banner).to_be_hidden(timeout=15_000)
+    await expect(banner).to_be_hidden()
 
 
 async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) -> None:

@@ -17,7 +17,6 @@ from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-LONG_MS: Final = 20_000
 VIEWS: Final = ("agents", "work", "questions", "dead", "log/main", "figures", "setup")
 WIDER: Final = "(it) => it.scrollWidth - it.clientWidth"
 """The part of the page that scrolls, beyond its width."""
@@ -219,17 +218,15 @@ async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Ho
     entries = json.loads(path.read_text())
     entries[1]["engine_options"] = {"rules": []}
     path.write_text(json.dumps(entries))
-    await expect(writer).to_contain_text("Edit: rebuild pending", timeout=LONG_MS)
+    await expect(writer).to_contain_text("Edit: rebuild pending")
     await expect(page.get_by_role("heading", name="Edits")).to_be_visible()
     await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("writer:")
     path.write_text(path.read_text()[:-2])
-    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text(
-        "agents.json", timeout=LONG_MS
-    )
+    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("agents.json")
 
     cook = card(page, "cook")
     await house.daemon.send("cook", "crash over the soup")
-    await expect(cook).to_contain_text("boom over the soup", timeout=LONG_MS)
+    await expect(cook).to_contain_text("boom over the soup")
 
 
 # -- work ------------------------------------------------------------------------------------------
@@ -680,7 +677,7 @@ async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) 
     await expect(again).to_have_count(0)
     await show(page, "agents")
     await house.daemon.post("/agents/cook/stop")
-    await expect(card(page, "cook")).to_contain_text("stopped", timeout=LONG_MS)
+    await expect(card(page, "cook")).to_contain_text("stopped")
     house.browsing.forgive()
 
 
