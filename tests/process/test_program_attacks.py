@@ -39,7 +39,7 @@ def http(method, path, body=None, **headers):
     known = {"Authorization": "Bearer " + TOKEN, "Content-Type": "application/json", **headers}
     request = urllib.request.Request(URL + path, data, known, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as found:
+        with urllib.request.urlopen(request, timeout=50) as found:
             return found.status
     except urllib.error.HTTPError as error:
         return error.code

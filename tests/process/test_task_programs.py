@@ -30,7 +30,7 @@ def call(path, **body):
         },
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=50) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return json.load(error)

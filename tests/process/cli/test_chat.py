@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.process.cli.process_cli import ENV, Cli, until
+from tests.process.cli.process_cli import ENV, RULES, Cli, until
 from tests.support.bound import BOUND_S
 
 # Each of them starts several programs.
@@ -71,13 +71,20 @@ def test_a_question_is_answered_by_its_number_in_a_pipe(cli: Cli) -> None:
     assert out.rstrip().endswith("main: Then coffee.")
 
 
+def slow_for(cli: Cli, seconds: float) -> None:
+    """How long ``slow`` takes in the next life of the daemon."""
+    (cli.home / "demo-rules.yaml").write_text(RULES.replace("sleep: 1.0", f"sleep: {seconds}"))
+
+
 def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(cli: Cli) -> None:
+    slow_for(cli, 600)
     daemon = cli.daemon()
     chat = cli.start("chat")
     assert chat.stdin is not None
     chat.stdin.write("slow one\n")
     until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
     cli.kill(daemon)
+    slow_for(cli, 0.1)
     chat.stdin.write("two\nask writer three\n")
     chat.stdin.close()
     cli.daemon()
@@ -235,12 +242,14 @@ def test_no_colour_means_no_rendering(cli: Cli) -> None:
 
 
 def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
+    slow_for(cli, 600)
     daemon = cli.daemon()
     with terminal(cli, "chat", columns=40) as chat:
         chat.read_until("›")
         chat.type("slow one\r")
         until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
         cli.kill(daemon)
+        slow_for(cli, 0.1)
         chat.read_until("reconnecting…")
         chat.type("two\r")
         cli.daemon()
