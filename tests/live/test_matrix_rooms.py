@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, let_go, settled
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
@@ -20,7 +20,7 @@ from tests.support.matrix_view import Seen
 from tests.support.synapse import Synapse
 
 RULES: list[dict[str, Any]] = [
-    {"match": "wait (.*)", "steps": [{"sleep": 2}, {"say": "waited $1"}]},
+    {"match": "wait (.*)", "steps": [HELD, {"say": "waited $1"}]},
     {"match": "(.*)", "steps": [{"effect": "effects.txt"}, {"say": "heard $1"}]},
 ]
 
@@ -186,6 +186,8 @@ async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
     await town.person.say(town.room, "wait 1")
     waiting = await town.person.say(town.room, "teh end")
     await town.person.edit(town.room, waiting, "the end")
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE parts LIKE '%the end%'", 1)
+    let_go(daemon)
     await town.person.wait_text(town.room, "heard the end", by=town.bot)
     assert "heard teh end" not in town.answers()
     await town.person.edit(town.room, waiting, "the end")  # no other text
@@ -203,6 +205,8 @@ async def test_what_is_deleted_while_it_waits_is_not_answered(
     waiting = await town.person.say(town.room, "forget this")
     await until_queued(daemon, 2)
     await town.person.redact(town.room, waiting)
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE state = 'cancelled'", 1)
+    let_go(daemon)
     await town.ask("next", "heard next")
     assert "heard forget this" not in town.answers()
     states = daemon.sql("SELECT state FROM messages ORDER BY seq")
@@ -210,8 +214,13 @@ async def test_what_is_deleted_while_it_waits_is_not_answered(
 
 
 async def until_queued(daemon: DaemonProcess, count: int) -> None:
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE state IN ('queued', 'leased')", count)
+
+
+async def until_kept(daemon: DaemonProcess, query: str, count: int) -> None:
+    """Until the store has so many rows of ``query``."""
     async with asyncio.timeout(BOUND_S):
-        while len(daemon.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")) < count:
+        while len(daemon.sql(query)) < count:
             await asyncio.sleep(0.05)
 
 
@@ -384,6 +393,7 @@ async def test_what_a_full_queue_refuses_is_told_in_one_word(
         20.0,
     )
     assert "number 7" in notice.text or "more" in notice.text
+    let_go(daemon)
     await town.person.wait_text(town.room, "waited 1", by=town.bot)
     await settled(daemon)
     full = [seen for seen in town.person.messages(town.room, by=town.bot) if "full" in seen.text]

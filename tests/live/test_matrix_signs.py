@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, let_go, settled
 from tests.support.daemon_process import DaemonProcess
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.synapse import Synapse
 
 CHUNKS = [f"{number} words, and more words, and still more of them; " for number in range(40)]
-HELD = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; rm go"]
 RULES: list[dict[str, Any]] = [
     {
         "match": "wait (.*)",
-        "steps": [{"tool": {"name": "exec", "args": {"argv": HELD}}}, {"say": "waited $1"}],
+        "steps": [HELD, {"say": "waited $1"}],
     },
     {"match": "tell (.*)", "steps": [{"stream": {"chunks": [*CHUNKS, "told $1"], "every": 0.15}}]},
     {"match": "(.*)", "steps": [{"say": "heard $1"}]},
@@ -40,24 +39,18 @@ async def town(synapse: Synapse) -> AsyncIterator[MatrixCluster]:
 async def daemon(town: MatrixCluster, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
     await town.furnish()
     eager = {"mode": "live", "edit_interval_s": 0.5, "min_chars": 1, "idle_ms": 100}
-    runs = {"tools": ["*", "exec"], "permission_mode": "bypassPermissions"}
-    home = town.home(tmp_path / "home", RULES, streaming=eager, **runs)
-    async with DaemonProcess(home) as made:
+    async with DaemonProcess(town.home(tmp_path / "home", RULES, streaming=eager)) as made:
         await town.joined()
         await town.ask("hi", "heard hi")
         yield made
-
-
-def let_go(daemon: DaemonProcess) -> None:
-    """Let the turn go on that waits, or the next one that will."""
-    (daemon.home / "agents" / "main" / "workspace" / "go").touch()
 
 
 async def test_typing_is_seen_while_a_turn_runs_and_no_longer(
     daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
     view = town.person.view(town.room)
-    assert town.bot not in view.writing
+    # Of the turn before: its end is told by itself, after the answer.
+    await town.person.wait_for(town.room, lambda seen: town.bot not in seen.writing or None, 20.0)
     said = await town.person.say(town.room, "wait a little")
     await town.person.wait_for(town.room, lambda seen: town.bot in seen.writing or None)
     assert not town.person.messages(town.room, by=town.bot, after=said), "before the answer"
