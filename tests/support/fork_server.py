@@ -20,13 +20,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.support import loaded_life
+from tests.support.socket_folder import socket_folder
 
 ADDRESS: Final = "FORK_SERVER_OF_TESTS"
 """The variable that names its socket to all processes of a test run."""
@@ -69,7 +69,7 @@ class ForkServer:
     def start(cls, modules: Sequence[str]) -> Self:
         """Start it and tell its address to all who are started from here on. It ends with us, and
         loads ``modules``, which all its forks have, when it is first asked."""
-        folder = Path(tempfile.mkdtemp(prefix="agentsup-forks-"))
+        folder = Path(socket_folder("agentsup-forks-"))
         address = str(folder / "socket")
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
