@@ -77,8 +77,9 @@ GIL: Final[dict[str, Any]] = {
 }
 """A coding agent whose settings are written before each turn; its program says nothing."""
 AGENTS: Final[list[Any]] = ["main", ADA, "ben", CAM, GIL]
-QUICK_S: Final = 2.0
-"""What another agent's answer may take meanwhile, on a machine that is busy with tests."""
+QUICK_S: Final = 4.5
+"""What another agent's answer may take meanwhile: less than the shortest limit of a step, which it
+would take behind one that hangs."""
 DEED_S: Final = 8.0
 """Less than the limit of a step in the pool: nothing that is planted keeps even its own agent."""
 GROWTH_KIB: Final = 100 * 1024
@@ -243,7 +244,7 @@ class Scene:
 
     async def is_stopped(self) -> None:
         """What is obeyed past every queue is so now."""
-        assert await self._chats["operator"].command("/stop", timeout_s=QUICK_S + 1)
+        assert await self._chats["operator"].command("/stop", timeout_s=QUICK_S)
 
     async def copy_is_made(self) -> None:
         """Of the store, which lies beside what agents write."""
@@ -313,7 +314,7 @@ class Scene:
         text = f"the word of round {self.count}"
         (self.daemon.home / "SHAREDMEMORY.md").write_text(text)
         copy = self.daemon.home / "agents/ben/workspace/SHAREDMEMORY.md"
-        async with asyncio.timeout(QUICK_S + 1):
+        async with asyncio.timeout(QUICK_S):
             while not (copy.is_file() and text in copy.read_text()):
                 await asyncio.sleep(0.02)
 
