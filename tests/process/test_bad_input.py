@@ -21,6 +21,7 @@ import pytest
 from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import Answer, DaemonProcess, group_members, write_home
+from tests.support.ports import free_port
 from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
@@ -65,8 +66,8 @@ async def test_a_second_run_on_the_same_home(
 
 async def test_a_port_in_use(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main"], RULES)
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
-        port = other.getsockname()[1]
+    port = free_port()  # nobody's connection gets it, once it is free again
+    with contextlib.closing(socket.create_server(("127.0.0.1", port))):
         daemon.launch("--port", str(port))
         assert await daemon.ended() == 1
     assert str(port) in daemon.tail()

@@ -16,6 +16,7 @@ import pytest
 from agentsup.cli.connect.locate import is_alive
 from tests.process.cli.process_cli import ENV, Cli, until
 from tests.support.bound import BOUND_S
+from tests.support.ports import free_port
 
 # Each of them starts several programs.
 pytestmark = pytest.mark.timeout(60)
@@ -304,12 +305,10 @@ def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
 
 
 def test_restart_keeps_the_port_and_stops_nothing_for_one_that_is_taken(cli: Cli) -> None:
-    with socket.socket() as other, socket.socket() as own:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", cli.port))  # that of config.toml: another home's daemon has it
         other.listen()
-        own.bind(("127.0.0.1", 0))
-        port = own.getsockname()[1]
-        own.close()
+        port = free_port()
         cli.good("up", "--no-chat", "--port", str(port))
         pid = cli.written()["pid"]
         again = cli.good("up", "--port", "0")
