@@ -42,6 +42,19 @@ for name in ("LC_ALL", "LC_CTYPE", "LANGUAGE"):
 os.environ.setdefault("HOME", str(Path.home()))
 time.tzset()
 
+# It may be a service of systemd, show colours, be of some width, or have a proxy that knows no
+# loopback; commands and daemons of tests would go by that.
+for name in (
+    *("INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"),
+    *("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "GITHUB_ACTIONS", "TERMINAL_WIDTH"),
+    *("EDITOR", "VISUAL", "IS_SANDBOX", "SUDO_USER", "XDG_CONFIG_HOME"),
+    *("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"),
+):
+    os.environ.pop(name, None)
+for name in ("no_proxy", "NO_PROXY"):
+    given = filter(None, (os.environ.get(name), "127.0.0.1,127.0.0.2,localhost"))
+    os.environ[name] = ",".join(given)
+
 settings.register_profile(
     "quick", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -295,8 +295,19 @@ class GuardedFolder:
                 raise
         # There may be a link to nothing instead of a directory; opening it raises then.
         with contextlib.suppress(FileExistsError):
-            self.root.mkdir(mode=mode, parents=True)
+            _make(self.root, mode)
         return os.open(self.root, flags)
+
+
+def _make(path: Path, mode: int) -> None:
+    """Make a directory. What is missing above it is no agent's: only its owner gets in, whatever the
+    umask."""
+    try:
+        path.mkdir(mode=mode)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            _make(path.parent, 0o700)
+        path.mkdir(mode=mode)
 
 
 @contextmanager

@@ -16,7 +16,10 @@ from playwright.async_api import (
     ConsoleMessage,
     Page,
     async_playwright,
+    expect,
 )
+
+from tests.support.bound import BOUND_S
 
 CHROMIUM: Final = ("/usr/bin/chromium", "chromium", "chromium-browser")
 FLAGS: Final = (
@@ -35,7 +38,7 @@ _DEVICES: Final[dict[str, dict[str, Any]]] = {
     },
     "desktop": {"viewport": {"width": 1280, "height": 800}},
 }
-_WAIT_MS: Final = 10_000
+_WAIT_MS: Final = BOUND_S * 1000
 
 
 @dataclass(slots=True)
@@ -94,6 +97,7 @@ async def open_browser(folder: Path) -> AsyncIterator[Browsing]:
     if program is None:
         raise RuntimeError("no Chromium; run `make browser` (Debian: apt-get install chromium)")
     folder.mkdir(parents=True, exist_ok=True)
+    expect.set_options(timeout=_WAIT_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         try:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import Seen
@@ -17,6 +18,14 @@ from tests.support.synapse import Synapse
 
 BOT_PASSWORD = "what only the bot knows"
 _NUMBERS = itertools.count(1)
+
+HELD: Final[dict[str, Any]] = {
+    "tool": {
+        "name": "exec",
+        "args": {"argv": ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; rm go"]},
+    }
+}
+"""A step that keeps a turn of main until ``let_go``."""
 
 
 @dataclass(slots=True)
@@ -43,8 +52,9 @@ class MatrixCluster:
     def home(
         self, root: Path, rules: Sequence[dict[str, Any]], config: str = "", **entry: Any
     ) -> Path:
-        """A home whose ``main`` is this bot."""
-        return write_home(root, [self.entry() | entry], rules, config)
+        """A home whose ``main`` is this bot; it may run what ``HELD`` does."""
+        runs = {"tools": ["*", "exec"], "permission_mode": "bypassPermissions"}
+        return write_home(root, [self.entry() | runs | entry], rules, config)
 
     async def furnish(self, rooms: int = 1) -> None:
         """Make rooms with the bot invited; it joins when it runs."""
@@ -61,7 +71,9 @@ class MatrixCluster:
         """The first room."""
         return self.rooms[0]
 
-    async def ask(self, text: str, answer: str, *, room: str = "", timeout_s: float = 15.0) -> Seen:
+    async def ask(
+        self, text: str, answer: str, *, room: str = "", timeout_s: float = BOUND_S
+    ) -> Seen:
         """Say something and wait for the answer."""
         room = room or self.room
         said = await self.person.say(room, text)
@@ -79,6 +91,11 @@ async def accounts(synapse: Synapse) -> tuple[str, str]:
         *(synapse.register(f"{name}_town{number}", BOT_PASSWORD) for name in ("bot", "ann"))
     )
     return bot, ann
+
+
+def let_go(daemon: DaemonProcess) -> None:
+    """Let the turn of main go on that is ``HELD``, or the next one that will be."""
+    (daemon.home / "agents" / "main" / "workspace" / "go").touch()
 
 
 async def settled(daemon: DaemonProcess, timeout_s: float = 30.0) -> None:

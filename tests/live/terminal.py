@@ -6,7 +6,6 @@ import asyncio
 import re
 import shlex
 import shutil
-import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.support.bound import BOUND_S
+from tests.support.socket_folder import socket_folder
 
 TMUX: Final = shutil.which("tmux")
 _PROMPT: Final = "READY> "
@@ -83,8 +83,7 @@ class Terminal:
         return self._everything[begun : self._read - len(_PROMPT.strip())]
 
     async def __aenter__(self) -> Self:
-        # A path of its own that is short: sockets have about a hundred characters.
-        self._folder = tempfile.mkdtemp(prefix="tmux-")
+        self._folder = socket_folder("tmux-")
         words = [f"{name}={value}" for name, value in self._env.items()]
         shell = shlex.join(["env", "-i", "TERM=screen", *words, "bash", "--norc", "--noprofile"])
         await self._tmux(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
@@ -101,10 +102,10 @@ async def test_a_limit_in_one_room_delays_no_other(
     room = town.room.replace("!", "(!|%21)").replace(":", "(:|%3A)")
     limit = proxy.fault("limited", path=room + SEND, retry_after_ms=30_000)
     await town.person.say(town.room, "do one")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not proxy.hits("limited"):
             await asyncio.sleep(0.05)
-    await town.ask("do two", "did two", room=town.rooms[1], timeout_s=10.0)
+    await town.ask("do two", "did two", room=town.rooms[1], timeout_s=BOUND_S)
     assert "did one" not in town.answers()
     proxy.clear(limit)
 
@@ -167,7 +168,7 @@ async def test_a_refused_password_fails_the_bot_alone_and_a_new_one_mends_it(
     right = file.read_text()
     file.write_text(right.replace(BOT_PASSWORD, wrong))
     async with DaemonProcess(home) as daemon:
-        view = await daemon.until("main", "degraded", timeout_s=20)
+        view = await daemon.until("main", "degraded", timeout_s=BOUND_S)
         assert wrong not in json.dumps(view)
         console = await daemon.chat("main")
         assert await console.ask("hi") == "hello"
@@ -175,7 +176,7 @@ async def test_a_refused_password_fails_the_bot_alone_and_a_new_one_mends_it(
         file.with_suffix(".new").replace(file)
         await town.joined()
         await town.ask("hi", "hello")
-        after = await daemon.until("main", "running", warnings=[], timeout_s=20)
+        after = await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
         assert after["instance_id"] == view["instance_id"], "only the bot was built anew"
         assert wrong not in (home / "logs" / "agentsup.log").read_text()
 

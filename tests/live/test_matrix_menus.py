@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import Seen
@@ -57,6 +58,6 @@ async def test_an_agent_is_rebuilt_by_a_reaction_and_a_number(
             await daemon.stop()
             await daemon.start()
             await person.say(town.room, "1", reply_to=confirm.event_id)
-            late = await person.wait_text(town.room, "pressed this at", 20.0, by=bot)
+            late = await person.wait_text(town.room, "pressed this at", BOUND_S, by=bot)
             assert done.text.startswith("bob")
             assert "ann" in late.text

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import RoomView, Seen
@@ -179,7 +180,7 @@ async def test_edits_belong_where_their_message_is_and_a_stop_needs_no_name(
     rows = group.sql("SELECT conversation FROM conversations WHERE channel = 'matrix'")
     assert {row["conversation"] for row in rows} == {town.room, f"{town.room}/{root}"}
     await town.person.say(town.room, f"{name}: work")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not group.sql("SELECT 1 FROM messages WHERE state = 'leased'"):
             await asyncio.sleep(0.05)
     await town.person.say(town.room, "!stop")

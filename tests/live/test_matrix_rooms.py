@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, let_go, settled
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
@@ -19,7 +20,7 @@ from tests.support.matrix_view import Seen
 from tests.support.synapse import Synapse
 
 RULES: list[dict[str, Any]] = [
-    {"match": "wait (.*)", "steps": [{"sleep": 2}, {"say": "waited $1"}]},
+    {"match": "wait (.*)", "steps": [HELD, {"say": "waited $1"}]},
     {"match": "(.*)", "steps": [{"effect": "effects.txt"}, {"say": "heard $1"}]},
 ]
 
@@ -52,7 +53,7 @@ async def edited(daemon: DaemonProcess, change: Callable[[dict[str, Any]], None]
     """Edit main's entry as an editor does, and wait until it is in effect."""
     before = len(logged(daemon, "configuration applied"))
     rewrite(daemon, change)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while len(logged(daemon, "configuration applied")) == before:
             await asyncio.sleep(0.05)
 
@@ -74,7 +75,7 @@ def logged(daemon: DaemonProcess, *words: str) -> list[dict[str, Any]]:
 
 
 async def until_logged(daemon: DaemonProcess, *words: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while not logged(daemon, *words):
             await asyncio.sleep(0.05)
 
@@ -88,7 +89,8 @@ async def test_a_stranger_alone_with_the_bot_is_let_in_by_a_code(
     (asked,) = (await daemon.get("/pairings"))["pairings"]
     assert asked["user_id"] == stranger.user_id
     assert asked["code"] in str(told)
-    async with asyncio.timeout(20):  # what arrives only after that is of somebody who may write
+    # What arrives only after that is of somebody who may write.
+    async with asyncio.timeout(BOUND_S):
         while not daemon.sql(
             "SELECT 1 FROM received WHERE external_id = ? AND state = 'skipped'", (first,)
         ):
@@ -184,6 +186,8 @@ async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
     await town.person.say(town.room, "wait 1")
     waiting = await town.person.say(town.room, "teh end")
     await town.person.edit(town.room, waiting, "the end")
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE parts LIKE '%the end%'", 1)
+    let_go(daemon)
     await town.person.wait_text(town.room, "heard the end", by=town.bot)
     assert "heard teh end" not in town.answers()
     await town.person.edit(town.room, waiting, "the end")  # no other text
@@ -201,6 +205,8 @@ async def test_what_is_deleted_while_it_waits_is_not_answered(
     waiting = await town.person.say(town.room, "forget this")
     await until_queued(daemon, 2)
     await town.person.redact(town.room, waiting)
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE state = 'cancelled'", 1)
+    let_go(daemon)
     await town.ask("next", "heard next")
     assert "heard forget this" not in town.answers()
     states = daemon.sql("SELECT state FROM messages ORDER BY seq")
@@ -208,8 +214,13 @@ async def test_what_is_deleted_while_it_waits_is_not_answered(
 
 
 async def until_queued(daemon: DaemonProcess, count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(daemon.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")) < count:
+    await until_kept(daemon, "SELECT 1 FROM messages WHERE state IN ('queued', 'leased')", count)
+
+
+async def until_kept(daemon: DaemonProcess, query: str, count: int) -> None:
+    """Until the store has so many rows of ``query``."""
+    async with asyncio.timeout(BOUND_S):
+        while len(daemon.sql(query)) < count:
             await asyncio.sleep(0.05)
 
 
@@ -351,7 +362,7 @@ async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
     await town.ask("by another way", "heard by another way")
     slow = proxy.fault("hang", path="/media/download/", seconds=30.0)
     await town.person.send_file(town.room, b"data", name="slow.bin", text="with a file")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not proxy.hits("hang"):
             await asyncio.sleep(0.05)
     await town.person.say(town.room, "behind the file")
@@ -382,6 +393,7 @@ async def test_what_a_full_queue_refuses_is_told_in_one_word(
         20.0,
     )
     assert "number 7" in notice.text or "more" in notice.text
+    let_go(daemon)
     await town.person.wait_text(town.room, "waited 1", by=town.bot)
     await settled(daemon)
     full = [seen for seen in town.person.messages(town.room, by=town.bot) if "full" in seen.text]
@@ -444,6 +456,6 @@ async def test_what_was_set_aside_is_tried_again_when_an_operator_asks(
     (row,) = daemon.sql("SELECT row_id FROM received WHERE state = 'quarantined'")
     answer = await daemon.post(f"/poison/matrix.{row['row_id']}/retry")
     assert answer.status == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not daemon.sql("SELECT 1 FROM received WHERE state = 'quarantined'"):
             await asyncio.sleep(0.05)

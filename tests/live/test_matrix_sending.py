@@ -30,6 +30,7 @@ from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveHub
 from agentsup.store import Database, Reader, StoreOptions, Tx
 from tests.live.conftest import PASSWORD, Person, Register
+from tests.support.bound import BOUND_S
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import Seen
@@ -216,13 +217,13 @@ async def test_each_piece_shows_once_over_kills_between_send_and_mark(
     assert pieces >= 4
     for _ in range(pieces):
         fault = proxy.fault("late", path=SEND, method="PUT", count=1, seconds=60.0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while not proxy.hits("late") and (await bot.row(part))["state"] == "pending":
                 await asyncio.sleep(0.02)
         await bot.kill()
         proxy.clear(fault)
         await bot.begin()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             before = (await bot.row(part))["progress"]
             while (row := await bot.row(part))["progress"] == before and row["state"] == "pending":
                 await asyncio.sleep(0.02)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.package import INSTALL_S, Archives, Clone, build, ran, unpacked
+from tests.support.bound import BOUND_S
 from tests.support.ports import free_port
 from tests.support.source_tree import PACKAGE, ROOT
 
@@ -96,17 +97,17 @@ def test_the_installed_wheel_serves_page_reference_and_roles(
         assert "made the home" in agentsup("up", "--no-chat")
         url = f"http://127.0.0.1:{port}"
         token = (home / "api.token").read_text().strip()
-        with urllib.request.urlopen(f"{url}/", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/", timeout=BOUND_S) as answer:
             page = answer.read().decode()
         scripts = re.findall(r'(?:src|href)="(/page/[^"]+)"', page)
         assert scripts
         for each in scripts:
-            with urllib.request.urlopen(f"{url}{each}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{url}{each}", timeout=BOUND_S) as answer:
                 assert answer.status == 200
         asked = urllib.request.Request(
             f"{url}/openapi.json", headers={"Authorization": f"Bearer {token}"}
         )
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=BOUND_S) as answer:
             assert "/interagent/send" in json.load(answer)["paths"]
         assert re.search(r"^librarian +builtin +active", agentsup("roles", "list"), re.MULTILINE)
         assert "agentsup tasks create" in agentsup("help", "tasks", "create")

@@ -14,6 +14,7 @@ from playwright.async_api import FilePayload, Page, expect
 from tests.live.browser import Browsing, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 
 LOSS = (
     "ERR_EMPTY_RESPONSE",
@@ -86,10 +87,10 @@ async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: Scene)
     await scene.daemon.ended()
     await say(page, "said into the void")
     await expect(mine(page, "said into the void")).to_contain_text("waits for the connection")
-    await expect(page.get_by_role("alert")).to_contain_text("No connection", timeout=10_000)
+    await expect(page.get_by_role("alert")).to_contain_text("No connection")
     scene.daemon.launch()
     await scene.daemon.ready()
-    await expect(theirs(page, "end one")).to_have_count(1, timeout=20_000)
+    await expect(theirs(page, "end one")).to_have_count(1)
     await expect(theirs(page, "you said said into the void")).to_have_count(1)
     await expect(log(page).locator(".live")).to_have_count(0)
     await expect(page.get_by_role("alert")).to_be_hidden()
@@ -170,7 +171,7 @@ async def test_a_socket_that_died_in_silence_is_noticed(scene: Scene) -> None:
     await text_field(page).fill("into a dead socket")
     await page.keyboard.press("Enter")
     await page.evaluate("() => window.dispatchEvent(new Event('online'))")
-    await expect(theirs(page, "you said into a dead socket")).to_have_count(1, timeout=20_000)
+    await expect(theirs(page, "you said into a dead socket")).to_have_count(1)
     assert await page.evaluate("() => window.swallowed") >= 2
     assert scene.said() == ["hello", "into a dead socket"]
 
@@ -462,7 +463,7 @@ async def test_two_hundred_messages_stand_and_stream_without_a_stall(scene: Scen
         await expect(log(page).locator(".entry")).to_have_count(count)
     await expect(earlier).to_be_hidden()
     await say(page, "long one")
-    await expect(log(page).locator(".entry").last).to_contain_text("end one", timeout=30_000)
+    await expect(log(page).locator(".entry").last).to_contain_text("end one")
     await expect(log(page).locator(".entry")).to_have_count(198)
     await say(page, "and another")
     await expect(theirs(page, "you said and another")).to_be_in_viewport()
@@ -536,7 +537,7 @@ async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Sc
             await say(page, f"{agent} {number}")
     scene.daemon.launch()
     await scene.daemon.ready()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while len(scene.said()) < 6:
             await asyncio.sleep(0.1)
     said = scene.said()
@@ -578,7 +579,7 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
     scene.daemon.launch()
     await scene.daemon.ready()
     # A page that was refused several times waits up to ten seconds before it tries again.
-    await expect(theirs(page, "thank you")).to_have_count(4, timeout=20_000)
+    await expect(theirs(page, "thank you")).to_have_count(4)
     assert await page.evaluate("() => told") == ["say", "accepted"] * 4
     assert scene.said() == [f"see {number}" for number in range(4)]
     scene.forgive(*LOSS)
@@ -612,7 +613,7 @@ async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
     file.write_text(json.dumps([each for each in entries if each["name"] != "cook"]))
     scene.daemon.launch()
     await scene.daemon.ready()
-    await expect(page.locator("#toasts")).to_contain_text("cook:", timeout=15_000)
+    await expect(page.locator("#toasts")).to_contain_text("cook:")
     scene.forgive(*LOSS)
 
 
@@ -628,7 +629,7 @@ async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     scene.daemon.launch()
     await scene.daemon.ready()
     await page.reload()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not scene.said():
             await asyncio.sleep(0.1)
     assert scene.said() == ["letter one"]
@@ -693,7 +694,7 @@ async def test_a_text_that_has_to_wait_goes_also_while_one_looks_elsewhere(scene
     await expect(mine(page, "see it")).to_contain_text("waits for the connection")
     assert scene.said() == []
     await page.evaluate("() => { location.hash = '#/agents'; }")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not scene.said():
             await asyncio.sleep(0.1)
     assert scene.said() == ["see it"]
@@ -748,7 +749,7 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     chat = await scene.chat()
     for number in range(230):
         await chat.say(f"number {number}")
-    await expect(theirs(page, "you said number 229")).to_have_count(1, timeout=25_000)
+    await expect(theirs(page, "you said number 229")).to_have_count(1)
     entries = log(page).locator("li.entry")
     assert 200 <= await entries.count() <= 410
     await expect(mine(page, "number 0 ")).to_have_count(0)

@@ -17,6 +17,7 @@ from playwright.async_api import Page, expect
 
 from tests.live.browser import Browsing
 from tests.live.page_scene import log, say, theirs
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 RULES = [{"match": "(.+)", "steps": [{"say": "you said $1"}]}]
@@ -186,7 +187,8 @@ async def test_a_foreign_page_in_the_same_browser_gets_nothing(
             })""",
             daemon.url,
         )
-        async with asyncio.timeout(10):  # the browser tells of the frame's address a little later
+        # The browser tells of the frame's address a little later.
+        async with asyncio.timeout(BOUND_S):
             while [each.url.partition(":")[0] for each in evil.frames] != ["http", "chrome-error"]:
                 await asyncio.sleep(0.05)
         # A name that somebody points at this machine.
@@ -302,7 +304,7 @@ async def test_who_has_the_old_port_is_sent_nothing_that_opens(
         DaemonProcess(tmp_path / "home") as daemon,
         aiohttp.ClientSession() as http,
     ):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while not any(secret in str(each) for each in heard):
                 await asyncio.sleep(0.05)
         shown = {"Authorization": f"Bearer {secret}"}

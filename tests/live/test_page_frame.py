@@ -16,6 +16,7 @@ import agentsup.api
 from tests.live.browser import Browsing, Scheme, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 
 PAGE = Path(agentsup.api.__file__).parent / "page"
 MOST_BYTES = 136_000
@@ -118,7 +119,7 @@ async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) 
     other = await scene.page("ann")
     await text_field(page).fill("not sent yet")
     await choose(other, "Sign out everywhere")
-    await expect(page.get_by_text("You were signed out")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_text("You were signed out")).to_be_visible()
     await page.goto(await scene.link("ann"))
     await expect(text_field(page)).to_have_value("not sent yet")
 
@@ -342,11 +343,11 @@ async def test_the_banner_tells_of_a_wrong_configuration(scene: Scene) -> None:
     good = file.read_text()
     file.write_text("[{")
     banner = page.get_by_role("alert")
-    await expect(banner).to_contain_text("The configuration has an error", timeout=15_000)
+    await expect(banner).to_contain_text("The configuration has an error")
     assert await axe(page) == []
     assert await overflow_px(page) == 0
     file.write_text(good)
-    await expect(banner).to_be_hidden(timeout=15_000)
+    await expect(banner).to_be_hidden()
 
 
 async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) -> None:
@@ -373,7 +374,7 @@ async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
     await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
     await expect(page.locator("html")).to_have_attribute("lang", re.compile("^en"))
     await page.goto("about:blank")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while True:  # the daemon takes the edit when it sees it
             context = await scene.browsing.context()
             page = await context.new_page()

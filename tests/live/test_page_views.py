@@ -14,9 +14,9 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from tests.live.browser import Browsing, Device, Scheme, axe, overflow_px
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-LONG_MS: Final = 20_000
 VIEWS: Final = ("agents", "work", "questions", "dead", "log/main", "figures", "setup")
 WIDER: Final = "(it) => it.scrollWidth - it.clientWidth"
 """The part of the page that scrolls, beyond its width."""
@@ -91,7 +91,7 @@ class House:
     async def crashed(self, agent: str, text: str) -> str:
         """A message that the agent crashes over until it is given up; its id."""
         message_id = await self.daemon.send(agent, f"crash {text}")
-        assert (await self.daemon.result(message_id, 20))["state"] == "dead"
+        assert (await self.daemon.result(message_id, BOUND_S))["state"] == "dead"
         return message_id
 
     async def asked(self, agent: str, text: str) -> str:
@@ -218,17 +218,15 @@ async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Ho
     entries = json.loads(path.read_text())
     entries[1]["engine_options"] = {"rules": []}
     path.write_text(json.dumps(entries))
-    await expect(writer).to_contain_text("Edit: rebuild pending", timeout=LONG_MS)
+    await expect(writer).to_contain_text("Edit: rebuild pending")
     await expect(page.get_by_role("heading", name="Edits")).to_be_visible()
     await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("writer:")
     path.write_text(path.read_text()[:-2])
-    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text(
-        "agents.json", timeout=LONG_MS
-    )
+    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("agents.json")
 
     cook = card(page, "cook")
     await house.daemon.send("cook", "crash over the soup")
-    await expect(cook).to_contain_text("boom over the soup", timeout=LONG_MS)
+    await expect(cook).to_contain_text("boom over the soup")
 
 
 # -- work ------------------------------------------------------------------------------------------
@@ -307,7 +305,7 @@ async def test_a_late_answer_to_an_earlier_filter_is_not_shown(house: House) -> 
     late = await asked.get()
     await page.get_by_label("Show").select_option("Cancelled")
     await late.continue_()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         current = await asked.get()
     assert "state=cancelled" in current.request.url
     await expect(item(page, "hello")).to_have_count(0)
@@ -503,7 +501,7 @@ async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> N
     rules = [{"match": "crash (.+)", "steps": [{"say": "mended $1"}]}]
     (house.daemon.home / "rules.yaml").write_text(json.dumps(rules))
     for name in ("cook", "writer"):
-        await house.daemon.until(name, "running", timeout_s=20)
+        await house.daemon.until(name, "running", timeout_s=BOUND_S)
     await item(page, "soup").get_by_role("button", name="Requeue").click()
     await expect(item(page, "soup")).to_have_count(0)
     assert (await house.daemon.result(soup))["text"] == "mended over the soup"
@@ -532,7 +530,7 @@ async def test_all_dead_letters_that_are_shown_are_requeued(house: House) -> Non
         json.dumps([{"match": "(.+)", "steps": [{"say": "mended"}]}])
     )
     for name in ("cook", "writer"):
-        await house.daemon.until(name, "running", timeout_s=20)
+        await house.daemon.until(name, "running", timeout_s=BOUND_S)
     await page.get_by_label("Agent").select_option("cook")
     await expect(item(page, "over writer")).to_have_count(0)
     await expect(page.get_by_role("button", name="Requeue all shown")).to_be_hidden()
@@ -679,7 +677,7 @@ async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) 
     await expect(again).to_have_count(0)
     await show(page, "agents")
     await house.daemon.post("/agents/cook/stop")
-    await expect(card(page, "cook")).to_contain_text("stopped", timeout=LONG_MS)
+    await expect(card(page, "cook")).to_contain_text("stopped")
     house.browsing.forgive()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
 from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
@@ -42,7 +43,7 @@ class Both:
         """A file that takes for ever, and a text behind it."""
         self.proxy.fault("hang", path="/media/download/", seconds=60.0)
         await self.matrix.person.send_file(self.matrix.room, b"data", name="slow.bin", text="file")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             while not self.proxy.hits("hang"):
                 await asyncio.sleep(0.05)
         await self.matrix.person.say(self.matrix.room, "behind the file")
@@ -56,7 +57,7 @@ class Both:
 
     async def kept(self, channel: str) -> None:
         """Until both are kept and nobody has read them."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             waiting = "SELECT 1 FROM received WHERE state = 'received' AND channel = ?"
             while len(self.daemon.sql(waiting, (channel,))) < 2:
                 await asyncio.sleep(0.05)

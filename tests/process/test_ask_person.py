@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
 
 pytestmark = pytest.mark.process
@@ -39,7 +40,7 @@ async def test_the_old_button_answers_a_program_that_is_long_gone(
     await daemon.start()
     chat = await daemon.chat("ada")
     message_id = await chat.say("paint it")
-    asked = await chat.event(message_id, "question", timeout_s=20.0)
+    asked = await chat.event(message_id, "question", timeout_s=BOUND_S)
     assert (asked["text"], asked["options"]) == ("Which colour?", ["red", "blue"])
     groups = [row["pgid"] for row in daemon.sql("SELECT pgid FROM processes")]
     daemon.kill()
@@ -48,6 +49,6 @@ async def test_the_old_button_answers_a_program_that_is_long_gone(
     assert not [pid for group in groups for pid in group_members(group)]
     again = await daemon.chat("ada")
     assert (await again.command("/answer blue"))["ok"]
-    answer = await again.event(message_id, timeout_s=20.0)
+    answer = await again.event(message_id, timeout_s=BOUND_S)
     assert answer["text"] == "painted blue"
     assert daemon.sql("SELECT count(*) AS n FROM questions")[0]["n"] == 1

@@ -19,7 +19,9 @@ import aiohttp
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import Answer, DaemonProcess, group_members, write_home
+from tests.support.ports import free_port
 from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
@@ -64,8 +66,8 @@ async def test_a_second_run_on_the_same_home(
 
 async def test_a_port_in_use(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main"], RULES)
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
-        port = other.getsockname()[1]
+    port = free_port()  # nobody's connection gets it, once it is free again
+    with contextlib.closing(socket.create_server(("127.0.0.1", port))):
         daemon.launch("--port", str(port))
         assert await daemon.ended() == 1
     assert str(port) in daemon.tail()
@@ -99,7 +101,7 @@ async def test_a_broken_file_at_the_first_start(make_daemon: MakeDaemon) -> None
     assert "Traceback" not in daemon.tail()
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_what_http_refuses(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "bob", {"name": "small", "queue_limit": 3}], RULES)
     await daemon.start()
@@ -138,13 +140,13 @@ async def test_what_http_refuses(make_daemon: MakeDaemon) -> None:
     assert "on strike" in failed.body["error"]
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_token_of_an_engine_is_its_agents_own(make_daemon: MakeDaemon) -> None:
     """D7: the sender is who holds the token, and the token dies with the turn."""
     daemon = make_daemon(["main", "bob", "ann"], RULES)
     await daemon.start()
     await daemon.send("bob", "tree")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not (rows := daemon.sql("SELECT pgid FROM processes")):
             await asyncio.sleep(0.02)
     pid = group_members(rows[0]["pgid"])[0]
@@ -168,7 +170,7 @@ async def test_a_token_of_an_engine_is_its_agents_own(make_daemon: MakeDaemon) -
     refused(await daemon.post("/interagent/send", body, headers=own), 401)
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_one_session_runs_one_turn_at_a_time(make_daemon: MakeDaemon) -> None:
     """D17, D18: parallel requests to one session run in order and never at once."""
     daemon = make_daemon(["main", "bob"], RULES)
@@ -216,7 +218,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
                 file.write(b"\0" * 65536)
         answer = Answer(202, None, {})
         big = "x" * 200_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while answer.status == 202:
                 answer = await daemon.post(
                     "/interagent/send_async", {"to": "bob", "message": f"hi {big}"}
@@ -227,7 +229,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
         assert answer.headers["Retry-After"]
         assert (await daemon.request("GET", "/healthz")).status == 200
         ballast.unlink()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while (answer := await daemon.post(
                 "/interagent/send_async", {"to": "bob", "message": "hi"}
             )).status != 202:  # fmt: skip
@@ -235,7 +237,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
         kept.append(answer.body["task_id"])
         # All that was accepted came to its end, by the agents that were there all the time.
         for message_id in kept:
-            assert (await daemon.result(message_id, 20))["state"] == "done"
+            assert (await daemon.result(message_id, BOUND_S))["state"] == "done"
         assert daemon.sql("SELECT count(*) n FROM messages")[0]["n"] == len(kept)
         after = await daemon.agents()
         assert after["bob"]["instance_id"] == before["bob"]["instance_id"]
@@ -274,7 +276,7 @@ async def test_an_end_on_a_full_disk_is_an_end(small_disk: Path, tmp_path: Path)
         await accept_until_full()
         fill()
         assert (await daemon.post("/restart", {})).status == 202
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while "waits for space" not in daemon.tail():
                 assert daemon.is_running, daemon.tail()
                 await asyncio.sleep(0.05)
@@ -286,7 +288,7 @@ async def test_an_end_on_a_full_disk_is_an_end(small_disk: Path, tmp_path: Path)
         await accept_until_full()
         fill()
         filling = asyncio.create_task(_keep_full(fill))
-        assert await daemon.stop(20) == 0
+        assert await daemon.stop(BOUND_S) == 0
         filling.cancel()
         ballast.unlink()
         await daemon.start()
@@ -310,7 +312,7 @@ async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) ->
     ballast = small_disk / "ballast"
 
     async def told(text: str, times: int) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             while daemon.tail().count(text) < times:
                 assert daemon.is_running, daemon.tail()
                 await asyncio.sleep(0.05)
@@ -326,12 +328,12 @@ async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) ->
         daemon.launch()
         await told("agentsup: the start waits for space", 1)
         # Before there is a loop, the signal itself ends it.
-        assert await daemon.stop(5) in (0, -signal.SIGTERM)
+        assert await daemon.stop(BOUND_S) in (0, -signal.SIGTERM)
         # Room for the lock and the log, and none for what the store needs to be opened.
         os.truncate(ballast, ballast.stat().st_size - 16 * 1024)
         daemon.launch()
         await told("agentsup: the start waits for space", 2)
-        assert await daemon.stop(5) == 0, daemon.tail()
+        assert await daemon.stop(BOUND_S) == 0, daemon.tail()
         with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(b"\0" * 4096)
@@ -347,7 +349,7 @@ async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) ->
         await daemon.close()
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_read_only_home(small_disk: Path, tmp_path: Path) -> None:
     home = write_home(small_disk / "home", [{"name": "main"}], RULES)
     daemon = DaemonProcess(home)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
@@ -84,7 +85,7 @@ async def test_a_kill_in_a_paid_turn_loses_and_doubles_nothing(tmp_path: Path) -
             assert _reports(daemon) == 3
             asked_before.append(len(server.asked))
             await daemon.start()
-            result = await daemon.result(message_id, wait_s=20)
+            result = await daemon.result(message_id, wait_s=BOUND_S)
             assert result["text"].endswith("done")
             count = len(server.asked) - 1
             assert _reports(daemon) == count
@@ -100,7 +101,7 @@ async def test_a_kill_in_a_paid_turn_loses_and_doubles_nothing(tmp_path: Path) -
 
 async def comes(is_so: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             while not is_so():
                 await asyncio.sleep(0.02)
     except TimeoutError:

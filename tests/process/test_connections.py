@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import resource
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.fork_server import Cage
 from tests.support.preloaded_process import DAEMON
@@ -47,7 +47,7 @@ def crowd(port: int, said: bytes, count: int = CROWD) -> list[socket.socket]:
     opened = []
     for _ in range(count):
         with contextlib.suppress(OSError):
-            each = socket.create_connection(("127.0.0.1", port), timeout=2)
+            each = socket.create_connection(("127.0.0.1", port), timeout=BOUND_S)
             opened.append(each)
             each.sendall(said)
     return opened
@@ -71,7 +71,7 @@ def open_files(pid: int) -> tuple[int, int]:
 
 
 async def works(daemon: DaemonProcess, name: str, text: str) -> Any:
-    return await daemon.result(await daemon.send(name, text), 8)
+    return await daemon.result(await daemon.send(name, text), BOUND_S)
 
 
 @pytest.mark.timeout(60)
@@ -87,9 +87,8 @@ async def test_half_open_connections_stop_nothing(
     sockets = await asyncio.to_thread(crowd, port, HALF)
     try:
         assert len(sockets) > CROWD * 9 // 10
-        began = time.monotonic()
-        assert await daemon.get("/healthz", timeout_s=5)
-        assert time.monotonic() - began < 3
+        # Nobody's half request is over yet: it is answered beside them, and not after them.
+        assert await daemon.get("/healthz")
         assert (await works(daemon, "runner", "go"))["text"] == "ran"
         assert (await works(daemon, "main", "hello"))["text"] == "hi"
         assert (await daemon.get("/readyz"))["ready"]

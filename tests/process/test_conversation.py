@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.process.conversation.console import console_stage
-from tests.process.conversation.talker import Stage
+from tests.process.conversation.talker import HELD, Stage
 from tests.process.conversation.telegram import telegram_stage
 from tests.process.conversation.web import web_stage
 
@@ -50,7 +50,14 @@ RULES: Sequence[Mapping[str, Any]] = [
         "match": "ask me",
         "steps": [{"question": {"text": "What is its name?"}}, {"say": "Hello to $result."}],
     },
-    {"match": "wait", "steps": [{"sleep": 2.5}, {"say": "waited"}]},
+    {
+        "match": "wait",
+        "steps": [{"tool": {"name": "exec", "args": {"argv": HELD}}}, {"say": "waited"}],
+    },
+    {
+        "match": "count on",
+        "steps": [{"stream": {"chunks": [*NUMBERS, *["and "] * 200, "counted on."], "every": 0.3}}],
+    },
     {
         "match": "count",
         "steps": [{"stream": {"chunks": [*NUMBERS, "counted."], "every": 0.3}}],
@@ -135,6 +142,7 @@ async def _beside(stage: Stage) -> None:
     await beside.say("in the garden")
     await beside.hears("you said in the garden")
     assert "waited" not in " ".join((await stage.talker.transcript())[-3:])
+    stage.let_go()
     await stage.talker.hears("waited")
     assert not any("in the garden" in text for text in await stage.talker.transcript())
     assert not any("waited" in text for text in await beside.transcript())
@@ -145,18 +153,19 @@ async def _correction(stage: Stage) -> None:
     await stage.talker.say("wait")
     said = await stage.talker.say("water the rozes")
     await stage.talker.correct(said, "water the roses")
+    stage.let_go()
     await stage.talker.hears("you said water the roses")
     assert not any("you said water the rozes" in t for t in await stage.talker.transcript())
 
 
 async def _stop_in_mid_stream(stage: Stage) -> None:
-    await stage.talker.say("count")
+    await stage.talker.say("count on")
     await stage.talker.sees("number 2,")
     await stage.talker.say("/stop")
     await stage.talker.hears("Stopped 1 running turn")
     await stage.talker.say("after the stop")
     await stage.talker.hears("you said after the stop")
-    assert not any("counted." in text for text in await stage.talker.transcript())
+    assert not any("counted on." in text for text in await stage.talker.transcript())
 
 
 async def _kill_in_mid_stream(stage: Stage) -> None:

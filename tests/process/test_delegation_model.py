@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
@@ -83,7 +84,7 @@ async def test_what_one_message_asks_of_several_is_asked_at_once(
 ) -> None:
     chat = await daemon.chat()
     _asked_at.clear()
-    answer = await chat.ask("each", timeout_s=20.0)
+    answer = await chat.ask("each", timeout_s=BOUND_S)
     assert "dan is done" in answer
     results = [m for m in server.asked[-1].messages if m["role"] == "tool"]
     assert [str(m["content"]) for m in results] == [f"{name} is done" for name in NAMES[1:]]
@@ -102,7 +103,7 @@ async def test_a_kill_in_a_fan_out_pays_no_finished_part_again(
         rows = daemon.sql("SELECT state FROM messages WHERE kind = 'task' ORDER BY state")
         return [row["state"] for row in rows]
 
-    async with asyncio.timeout(20), aclosing(daemon.events()) as events:
+    async with asyncio.timeout(BOUND_S), aclosing(daemon.events()) as events:
         async for _ in events:
             if states() == ["done", "leased"]:
                 break

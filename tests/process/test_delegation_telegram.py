@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 from tests.support.preloaded_process import WITH_TELEGRAM
@@ -146,7 +147,7 @@ class Scene:
         assert {one.get("message_thread_id") for one in found} <= {self.thread}, found
         return found
 
-    async def comes(self, part: str, timeout_s: float = 20.0) -> Mapping[str, Any]:
+    async def comes(self, part: str, timeout_s: float = BOUND_S) -> Mapping[str, Any]:
         record = await self.people.wait_text(self.forum, part, timeout_s)
         message: Mapping[str, Any] = record["message"]
         assert message.get("message_thread_id") == self.thread
@@ -187,7 +188,7 @@ async def scene(root: Path, given: Mapping[str, Mapping[str, Any]]) -> AsyncIter
         async with DaemonProcess(
             write_home(root / "home", [main, *members]), loaded=WITH_TELEGRAM
         ) as daemon:
-            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
             yield Scene(people, daemon, ann, forum, thread)
             assert await people.violations() == []
 

@@ -16,6 +16,7 @@ import pytest
 
 import agentsup
 from agentsup.kit import fence
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = [
@@ -161,7 +162,7 @@ async def told_by(
             while not {"ann", "cid", "dan"} <= set(await daemon.agents()):
                 await asyncio.sleep(0.05)
             for agent, text in (("ann", f"run {daemon.pid}"), ("cid", "go")):
-                result = await daemon.result(await daemon.send(agent, text), wait_s=15.0)
+                result = await daemon.result(await daemon.send(agent, text), wait_s=BOUND_S)
                 assert result["success"], result
                 said.append(result["text"])
             while not log.read_text().endswith("\n"):
@@ -192,7 +193,9 @@ async def test_what_agents_run_reaches_nothing_that_is_not_theirs(tmp_path: Path
 @pytest.mark.timeout(60)
 async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: Path) -> None:
     for got in await attacks(tmp_path, '[fence]\nmode = "off"\n'):
-        assert set(got["found"]) == EVERYTHING
+        # Where the program was installed by somebody else, its code is out of reach anyway.
+        theirs = set() if os.access(agentsup.__file__, os.W_OK) else {"code"}
+        assert set(got["found"]) == EVERYTHING - theirs
         assert not got["is_as_before"]
 
 
@@ -214,6 +217,6 @@ async def test_what_the_settings_close_is_closed_too(tmp_path: Path) -> None:
         config=f'[fence]\nclosed = ["{keys}"]\n',
     )
     async with DaemonProcess(home) as daemon:
-        result = await daemon.result(await daemon.send("main", "go"), wait_s=15.0)
+        result = await daemon.result(await daemon.send("main", "go"), wait_s=BOUND_S)
         assert "denied" in result["text"], result
         assert "a private key" not in result["text"]

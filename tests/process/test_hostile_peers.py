@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.hostile_clients import CLIENTS
 from tests.support.hostile_server import TIMED, TROUBLES, HostileServer
 from tests.support.preloaded_process import WITH_MODEL
@@ -116,11 +117,11 @@ async def test_a_daemon_among_hostile_peers_stays_small_and_answers(make_daemon:
         )
         await daemon.start()
         sent = [await daemon.send(name, "hello") for name in ("thinker", "streamer", "main")]
-        ends = [await daemon.result(each, 20) for each in sent]
+        ends = [await daemon.result(each, BOUND_S) for each in sent]
         assert "over the limit of" in ends[0]["error"], ends[0]
         assert "over the limit of" in ends[1]["error"], ends[1]
         assert ends[2]["text"] == "heard"
-        assert await daemon.get("/healthz", timeout_s=2)
+        assert await daemon.get("/healthz", timeout_s=BOUND_S)
         assert "gzip bomb" in server.asked
         status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
         peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))

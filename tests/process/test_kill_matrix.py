@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from agentsup.kit.faults import CORE_POINTS
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.kill_oracle import check_after_kill, check_at_the_end
 from tests.support.kill_traffic import (
@@ -126,7 +127,7 @@ class Matrix:
 
     async def _busy(self, seconds: float) -> None:
         """A random instant, but not before enough is in flight."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             await asyncio.sleep(seconds)
             while self.record.in_flight < NEEDED_IN_FLIGHT:
                 await asyncio.sleep(0.01)
@@ -140,7 +141,7 @@ class Matrix:
         return [asyncio.create_task(each) for each in work]
 
     async def _over(self, work: list[asyncio.Task[None]]) -> None:
-        done, pending = await asyncio.wait(work, timeout=10)
+        done, pending = await asyncio.wait(work, timeout=BOUND_S)
         for task in pending:
             task.cancel()
         assert not pending, pending

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
@@ -155,7 +156,7 @@ class Editor:
         """Follow the events until ``is_so`` is; returns what it gave."""
         found = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(BOUND_S):
                 async for _ in self.daemon.events():
                     if found := await is_so():
                         return found
@@ -245,7 +246,7 @@ async def test_damaged_files_change_nothing_and_valid_ones_apply(make_daemon: Ma
     assert "agents.json" in (await daemon.get("/status"))["config_error"]
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_removed_agent_is_gone_and_comes_back_as_itself(make_daemon: MakeDaemon) -> None:
     """D26: nothing of it runs on, its work waits or is told of; re-added, it is the same agent."""
     daemon = make_daemon(["ann", "bob"], RULES)
@@ -259,7 +260,7 @@ async def test_a_removed_agent_is_gone_and_comes_back_as_itself(make_daemon: Mak
     # It is drained: the turn in flight ends, the one behind it is not begun.
     assert (await chat.event(running))["text"] == "slow"
     answer = None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         async for _ in daemon.events():
             answer = await daemon.post("/interagent/send", {"to": "bob", "message": "hi"})
             if answer.status in {404, 410}:
@@ -272,11 +273,11 @@ async def test_a_removed_agent_is_gone_and_comes_back_as_itself(make_daemon: Mak
     path.write_bytes(whole)
     view = await daemon.until("bob", "running")
     assert view["agent_id"] == before["bob"]["agent_id"]
-    result = await daemon.result(queued, 5)
+    result = await daemon.result(queued, BOUND_S)
     assert result["state"] in {"done", "cancelled"}, result
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_live_edit_is_in_effect_for_the_next_turn(make_daemon: MakeDaemon) -> None:
     """D20: no restart, no lost identity; the very next turn goes by the new value."""
     daemon = make_daemon(["ann", "bob"], RULES)
@@ -288,7 +289,7 @@ async def test_a_live_edit_is_in_effect_for_the_next_turn(make_daemon: MakeDaemo
     path.write_bytes(
         dump([{"name": "ann", **SCRIPTED, "can_delegate_to": []}, {"name": "bob", **SCRIPTED}])
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         async for event in daemon.events(after=0, types="config.applied"):
             if "ann" in event.get("data", {}).get("changed", {}):
                 break
@@ -298,7 +299,7 @@ async def test_a_live_edit_is_in_effect_for_the_next_turn(make_daemon: MakeDaemo
     assert after["ann"]["name"] == "ann"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_many_hands_on_one_agent_leave_one_instance(make_daemon: MakeDaemon) -> None:
     """D6: starts, stops and edits at once end in one life, the one that was asked for last."""
     daemon = make_daemon(["ann", "bob"], RULES)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 CAGE = Cage(memory=4 * 1024**3, descriptors=128, file=1024**2)
 LOOK = """
-import gc, json, os, resource, signal, sys, threading
+import gc, json, os, resource, signal, sys, tempfile, threading, time
 from agentsup.kit import faults
 def grown():
     "What a file says that grows beyond its bound."
@@ -47,6 +47,8 @@ print(json.dumps({
     "cage": [resource.getrlimit(n) for n in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE,
                                              resource.RLIMIT_FSIZE)],
     "grows": grown(),
+    "zone": [time.tzname, time.localtime(0).tm_hour],
+    "temporary": tempfile.gettempdir(),
 }))
 sys.exit(7)
 """
@@ -68,14 +70,16 @@ async def seen(home: Path, loaded: tuple[str, ...], **env: str) -> list[dict[str
 
 async def test_a_forked_life_sees_what_a_loading_one_sees(tmp_path: Path) -> None:
     home = write_home(tmp_path / "home", [])
-    itself = await seen(home, (), AGENTSUP_FAULT="turn.completed:2")
-    forked = await seen(home, DAEMON, AGENTSUP_FAULT="turn.completed:2")
+    env = {"AGENTSUP_FAULT": "turn.completed:2", "TZ": "XYZ-7", "TMPDIR": str(tmp_path)}
+    itself = await seen(home, (), **env)
+    forked = await seen(home, DAEMON, **env)
     for told in (*itself, *forked):
         told["environment"].pop("NOTIFY_SOCKET")
     assert itself[0]["point"] == "turn.completed"
     assert itself[0]["environment"]["WHICH"] == "first"
     assert itself[1]["environment"]["WHICH"] == "second"
     assert itself[0]["cage"] == [[each, each] for each in astuple(CAGE)]
+    assert itself[0]["zone"] == [["XYZ", "XYZ"], 7]
     assert itself[0]["grows"] == os.strerror(errno.EFBIG)
     for one, other in zip(itself, forked, strict=True):
         assert {key: told for key, told in other.items() if told != one[key]} == {}

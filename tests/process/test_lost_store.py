@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.preloaded_process import DAEMON
 
@@ -26,7 +27,7 @@ def command(daemon: DaemonProcess, *words: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-m", "agentsup", "--home", str(daemon.home), *words],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=BOUND_S,
         check=False,
     )
 

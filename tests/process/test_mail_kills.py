@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 
 pytestmark = pytest.mark.process
 
@@ -46,14 +47,14 @@ async def test_a_broadcast_that_is_cut_reaches_each_once(
     found = daemon.sql(COPIES)
     assert len(found) == (0 if fault.startswith("mailbox") else 5), "all or nobody"
     await daemon.start(AGENTSUP_FAULT="")
-    ended = await daemon.result(asked, 20.0)
+    ended = await daemon.result(asked, BOUND_S)
     assert ended["success"], ended
     copies = daemon.sql(COPIES)
     assert len({copy["agent_id"] for copy in copies}) == len(copies) == 5
     assert len({copy["thread_id"] for copy in copies}) == 1
 
     for copy in copies:
-        assert (await daemon.result(copy["message_id"], 20.0))["success"]
+        assert (await daemon.result(copy["message_id"], BOUND_S))["success"]
     # An event is stored with the end that it tells of.
     told = sorted(row["agent"] for row in daemon.sql(EVENTS))
     assert told == list(TEAM), "one for each that has read it"

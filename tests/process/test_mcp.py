@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 # An engine of the kind "command": one turn, told by JSON on its standard input.
@@ -61,7 +62,7 @@ async def test_a_program_calls_our_tools_as_its_agent(tmp_path: Path) -> None:
     )
     async with DaemonProcess(home) as daemon:
         message = await daemon.send("ada", "go")
-        result = await daemon.result(message, wait_s=18.0)
+        result = await daemon.result(message, wait_s=BOUND_S)
         assert result["success"], result
         seen = json.loads(result["text"])
         # Files are what programs of its kind have tools of their own for.
@@ -140,7 +141,7 @@ async def test_programs_that_wait_for_other_agents_hold_nobody_up(
             for number in range(5)
         ]
         for number, message in enumerate(messages):
-            result = await daemon.result(message, wait_s=18.0)
+            result = await daemon.result(message, wait_s=BOUND_S)
             assert (result["success"], result["text"]) == (True, f"heard say-{number}"), result
         figures = (await daemon.request("GET", "/metrics")).body
         for state in ("running", "held", "waiting"):

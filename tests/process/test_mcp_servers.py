@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
@@ -46,7 +47,7 @@ def done(effects: Path, what: str) -> list[str]:
     return [text for kind, text in rows if kind == what]
 
 
-async def until(look: Callable[[], Awaitable[Any]], wanted: Any, within_s: float = 15.0) -> None:
+async def until(look: Callable[[], Awaitable[Any]], wanted: Any, within_s: float = BOUND_S) -> None:
     async with asyncio.timeout(within_s):
         while await look() != wanted:
             await asyncio.sleep(0.05)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
@@ -42,7 +43,7 @@ def modes(home: Path) -> dict[str, int]:
 
 
 async def attacked(daemon: DaemonProcess) -> None:
-    result = await daemon.result(await daemon.send("bad", "go"), wait_s=15.0)
+    result = await daemon.result(await daemon.send("bad", "go"), wait_s=BOUND_S)
     assert "done" in result["text"], result
     assert modes(daemon.home)["agents/good"] == 0
 
@@ -60,9 +61,9 @@ async def test_a_start_puts_modes_right_and_makes_a_new_token(tmp_path: Path) ->
         now = modes(home)
         assert {name: mode & 0o700 for name, mode in now.items()} == before
         assert (now["."], now["api.token"]) == (0o700, 0o600)
-        result = await daemon.result(await daemon.send("good", "hello"), wait_s=15.0)
+        result = await daemon.result(await daemon.send("good", "hello"), wait_s=BOUND_S)
         assert result["text"] == "well"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while not (told := await notices(daemon)):
                 await asyncio.sleep(0.05)
         assert "api.token" not in told
@@ -77,7 +78,7 @@ async def test_what_a_program_outside_the_fence_takes_is_given_back(tmp_path: Pa
         limits, cpus = resource.prlimit(pid, number), os.sched_getaffinity(pid)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (900, hard))
         os.sched_setaffinity(pid, {min(cpus)})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while not (told := await notices(daemon)):
                 await asyncio.sleep(0.05)
         assert resource.prlimit(pid, resource.RLIMIT_NPROC) != (900, hard)
@@ -86,6 +87,22 @@ async def test_what_a_program_outside_the_fence_takes_is_given_back(tmp_path: Pa
         assert ("processors" in told) is (len(cpus) > 1)
         ready = await daemon.get("/readyz")
         assert {each["name"]: each["ok"] for each in ready["probes"]}["resources"]
+
+
+OPEN = "import os, sys; os.umask(0); from agentsup.cli.main import main; sys.exit(main())"
+
+
+async def test_no_umask_opens_what_the_daemon_makes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    write_home(home, [{"name": "main"}], [{"match": ".*", "steps": [{"say": "well"}]}])
+    given = {path: path.stat().st_mode for path in home.iterdir()}
+    async with DaemonProcess(home, command=("-c", OPEN)) as daemon:
+        result = await daemon.result(await daemon.send("main", "hello"))
+        assert result["text"] == "well"
+        await daemon.post("/tasks/create", {"prompt": "work"})
+        made = {path: path.stat().st_mode for path in [home, *home.rglob("*")] if path not in given}
+        assert home / "agents" / "main" in made
+        assert [str(path) for path, mode in made.items() if mode & 0o022] == []
 
 
 async def notices(daemon: DaemonProcess) -> str:

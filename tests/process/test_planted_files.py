@@ -21,6 +21,7 @@ import aiohttp
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.chat_client import Chat
 from tests.support.daemon_process import DaemonProcess
 from tests.support.preloaded_process import DAEMON
@@ -76,8 +77,9 @@ GIL: Final[dict[str, Any]] = {
 }
 """A coding agent whose settings are written before each turn; its program says nothing."""
 AGENTS: Final[list[Any]] = ["main", ADA, "ben", CAM, GIL]
-QUICK_S: Final = 2.0
-"""What another agent's answer may take meanwhile, on a machine that is busy with tests."""
+QUICK_S: Final = 4.5
+"""What another agent's answer may take meanwhile: less than the shortest limit of a step, which it
+would take behind one that hangs."""
 DEED_S: Final = 8.0
 """Less than the limit of a step in the pool: nothing that is planted keeps even its own agent."""
 GROWTH_KIB: Final = 100 * 1024
@@ -242,7 +244,7 @@ class Scene:
 
     async def is_stopped(self) -> None:
         """What is obeyed past every queue is so now."""
-        assert await self._chats["operator"].command("/stop", timeout_s=QUICK_S + 1)
+        assert await self._chats["operator"].command("/stop", timeout_s=QUICK_S)
 
     async def copy_is_made(self) -> None:
         """Of the store, which lies beside what agents write."""
@@ -260,7 +262,7 @@ class Scene:
             *argv, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
         )
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_S):
                 return await run.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -312,7 +314,7 @@ class Scene:
         text = f"the word of round {self.count}"
         (self.daemon.home / "SHAREDMEMORY.md").write_text(text)
         copy = self.daemon.home / "agents/ben/workspace/SHAREDMEMORY.md"
-        async with asyncio.timeout(QUICK_S + 1):
+        async with asyncio.timeout(QUICK_S):
             while not (copy.is_file() and text in copy.read_text()):
                 await asyncio.sleep(0.02)
 
@@ -458,20 +460,20 @@ async def test_what_an_agent_plants_hurts_no_other(make_daemon: MakeDaemon) -> N
             at = daemon.home / each
             cleared(at)
             PLANTS[kind](at)
-        assert await daemon.stop(timeout_s=10) == 0
+        assert await daemon.stop(timeout_s=BOUND_S) == 0
         await daemon.start()
         await scene.others_do_not_notice()
     finally:
         await tab.close()
         await cleo.close()
-    assert await daemon.stop(timeout_s=10) == 0
+    assert await daemon.stop(timeout_s=BOUND_S) == 0
 
 
 # -- files of the home -----------------------------------------------------------------------------
 
 
 async def until_told(daemon: DaemonProcess, words: str, *, told: bool = True) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while (words in (await daemon.get("/status")).get("config_error", "")) is not told:
             await asyncio.sleep(0.05)
 
@@ -499,22 +501,22 @@ async def test_pipes_in_place_of_files_of_the_home_are_told_and_keep_nobody(
     assert "late" in await daemon.agents()
     (home / "SHAREDMEMORY.md").unlink(missing_ok=True)
     os.mkfifo(home / "SHAREDMEMORY.md")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while "is a pipe" not in str((await daemon.get("/status"))["warnings"]):
             await asyncio.sleep(0.05)
     (home / "own.yaml").unlink()
     os.mkfifo(home / "own.yaml")
-    found = await daemon.result(await daemon.send("ada", "hi"), 10)
+    found = await daemon.result(await daemon.send("ada", "hi"), BOUND_S)
     assert not found["success"]
     assert "is a pipe" in found["error"], found
     for name in ("agents.json", "config.toml"):
         (home / name).unlink()
         os.mkfifo(home / name)
     await until_told(daemon, "is a pipe")
-    assert await daemon.stop(timeout_s=10) == 0
+    assert await daemon.stop(timeout_s=BOUND_S) == 0
     await daemon.start()  # on what was applied last
     assert "late" in await daemon.agents()
-    assert await daemon.stop(timeout_s=10) == 0
+    assert await daemon.stop(timeout_s=BOUND_S) == 0
 
 
 @pytest.mark.timeout(120)
@@ -534,7 +536,7 @@ async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     (home / "agents.json").unlink()
     (home / "agents.json").symlink_to(dead / "agents.json")
     await until_told(daemon, "the file can't be read: no answer within 5 s")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while True:
             answer = await daemon.request("GET", "/readyz")
             if "agents.json" in str(answer.body):
@@ -543,7 +545,7 @@ async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     assert answer.status == 503
     (home / "SHAREDMEMORY.md").write_text("a good edit beside it")
     copy = home / "agents/ada/workspace/SHAREDMEMORY.md"
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while not copy.exists():
             await asyncio.sleep(0.05)
     (home / "agents.json").unlink()
@@ -551,6 +553,6 @@ async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     await until_told(daemon, "no answer", told=False)
     view = await daemon.until("ben", "backoff", "failed", timeout_s=30)
     assert "no answer" in str(view["last_reason"])
-    found = await daemon.result(await daemon.send("ada", "hi"), 10)
+    found = await daemon.result(await daemon.send("ada", "hi"), BOUND_S)
     assert found["success"], found
-    assert await daemon.stop(timeout_s=20) == 0
+    assert await daemon.stop(timeout_s=BOUND_S) == 0

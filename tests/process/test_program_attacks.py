@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
@@ -38,7 +39,7 @@ def http(method, path, body=None, **headers):
     known = {"Authorization": "Bearer " + TOKEN, "Content-Type": "application/json", **headers}
     request = urllib.request.Request(URL + path, data, known, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as found:
+        with urllib.request.urlopen(request, timeout=50) as found:
             return found.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -83,7 +84,7 @@ REFUSED = {401, 403, 404}
 
 
 async def question_about(daemon: DaemonProcess, words: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while True:
             found = (await daemon.get("/questions"))["questions"]
             for one in found:
@@ -93,7 +94,7 @@ async def question_about(daemon: DaemonProcess, words: str) -> dict[str, Any]:
 
 
 async def written(path: Path) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while not path.exists() or not path.read_text():
             await asyncio.sleep(0.05)
     return path.read_text()
@@ -123,7 +124,7 @@ async def test_a_program_gives_itself_no_leave(make_daemon: MakeDaemon, tmp_path
     # Leave for one command is none for another that comes under its id.
     other = await question_about(daemon, "touch other")
     assert (await daemon.post(f"/questions/{other['id']}/answer", {"answer": "deny"})).status == 200
-    result = await daemon.result(message, wait_s=20.0)
+    result = await daemon.result(message, wait_s=BOUND_S)
     assert result["text"] == "allow deny allow"
     assert daemon.sql("SELECT count(*) AS n FROM questions")[0]["n"] == 2
     again = await daemon.post(f"/questions/{other['id']}/answer", {"answer": "once"})

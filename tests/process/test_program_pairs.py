@@ -25,6 +25,7 @@ import pytest
 from agentsup.engines.programs.agent_settings import KINDS
 from agentsup.engines.programs.presets import PRESETS
 from agentsup.kit import fence
+from tests.support.bound import BOUND_S
 from tests.support.chat_client import Chat
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.web_client import Tab
@@ -178,7 +179,7 @@ async def run_all(town: Town, daemon: DaemonProcess, cleo: Chat) -> None:
         sent.append(await cleo.say(f"{AGENTS[0]}, go"))
         for message_id in sent:
             # What an agent that speaks no protocol says is no answer; its report is what counts.
-            result = await daemon.result(message_id, wait_s=20.0)
+            result = await daemon.result(message_id, wait_s=BOUND_S)
             if engine == "exec":
                 assert "exit code 0" in result["text"], result
 
@@ -211,7 +212,7 @@ async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
         names = [f"{agent}.{kind}" for agent in AGENTS for kind in kinds]
         names += [f"{AGENTS[0]}.{kind}.cleo" for kind in ("exec", *ENGINES)]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_S):
                 while not all((town.reports / name).exists() for name in names):
                     await asyncio.sleep(0.05)
         except TimeoutError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
@@ -54,7 +54,7 @@ def groups(daemon: DaemonProcess) -> list[int]:
 
 async def working(daemon: DaemonProcess) -> list[int]:
     """Wait until the program and its child work; the recorded group."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not any(len(group_members(pgid)) >= 2 for pgid in groups(daemon)):
             await asyncio.sleep(0.02)
     return groups(daemon)
@@ -94,7 +94,7 @@ async def test_a_program_answers_remembers_asks_and_fails_in_words(
     assert "a-secret-key" not in str(answer.body)
     assert (await daemon.agents())["main"]["restarts"] == 0
     message_id = await daemon.send("main", "ask")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not (found := (await daemon.get("/questions"))["questions"]):
             await asyncio.sleep(0.05)
     daemon.kill()
@@ -124,7 +124,7 @@ async def test_a_killed_daemon_leaves_no_program_behind(
     await daemon.start()
     assert group_members(first) == []
     assert first not in groups(daemon)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while message_id not in {
             row["message_id"] for row in daemon.sql("SELECT message_id FROM processes")
         }:
@@ -141,12 +141,11 @@ async def test_stop_all_ends_programs_at_once(make_daemon: MakeDaemon, tmp_path:
     await daemon.start()
     await daemon.send("main", "work")
     found = await working(daemon)
-    began = time.monotonic()
     answer = await daemon.post("/stop_all")
     assert answer.status == 200
-    assert time.monotonic() - began < 1.5
+    # Not one of them ends by itself for minutes.
     assert [pid for pgid in found for pid in group_members(pgid)] == []
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(BOUND_S):
         while sleepers(tmp_path):
             await asyncio.sleep(0.02)
     answer = await daemon.post("/interagent/send", {"to": "main", "message": "still there?"})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 from tests.support.preloaded_process import WITH_MODEL
@@ -79,8 +80,8 @@ async def test_what_passes_is_waited_for(
 ) -> None:
     async with DaemonProcess(write_home(tmp_path / "home", entries(server))) as daemon:
         chat = await daemon.chat()
-        assert await chat.ask("wait a bit", timeout_s=20) == "big about wait a bit"
-        assert await chat.ask("twice please", timeout_s=20) == "big about twice please"
+        assert await chat.ask("wait a bit", timeout_s=BOUND_S) == "big about wait a bit"
+        assert await chat.ask("twice please", timeout_s=BOUND_S) == "big about twice please"
         shown = await daemon.get("/traces/last")
         requests = [span for span in shown["spans"] if span["kind"] == "model"]
         assert [(one["name"], one["state"], one["code"]) for one in requests] == [
@@ -90,7 +91,7 @@ async def test_what_passes_is_waited_for(
         ]
         assert requests[2]["attributes"]["provider"].startswith("llm at 127.0.0.1")
         assert requests[2]["attributes"]["input_tokens"] > 0
-        assert await chat.ask("cut it", timeout_s=20) == "big about cut it"
+        assert await chat.ask("cut it", timeout_s=BOUND_S) == "big about cut it"
         answer = await chat.ask("steps forever")
         assert answer.startswith("nothing but a list\n\n[I stopped at my limit of steps")
         assert (provider.times("wait a bit"), provider.times("twice please")) == (2, 3)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
@@ -35,7 +36,7 @@ async def told(daemon: DaemonProcess, *line: str) -> tuple[int, str]:
     """What the command line says and ends with."""
     command = [sys.executable, "-m", "agentsup", "--home", str(daemon.home), *line]
     done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=20, check=False
+        subprocess.run, command, capture_output=True, text=True, timeout=BOUND_S, check=False
     )
     return done.returncode, done.stdout
 
@@ -47,13 +48,13 @@ async def asked(daemon: DaemonProcess, text: str) -> str:
 
 async def until_said(daemon: DaemonProcess, text: str, part: str, *, absent: bool = False) -> None:
     """Ask again until the answer holds ``part`` (or no longer does)."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while (part in await asked(daemon, text)) is absent:
             pass
 
 
 async def until_warned(daemon: DaemonProcess, part: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while part not in str((await daemon.get("/status"))["warnings"]):
             pass
 

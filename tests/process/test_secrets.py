@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = pytest.mark.process
@@ -39,7 +40,7 @@ def of_lives(pid: int) -> dict[int, tuple[bytes, bytes]]:
     return found
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -71,7 +72,7 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
         operators = daemon.token
         messages = [await daemon.send(name, "go") for name in ("ada", "bob")]
         spaces = [home / "agents" / name / "workspace" for name in ("ada", "bob")]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             while not all((space / "up").exists() for space in spaces):
                 await asyncio.sleep(0.02)
         children = of_lives(daemon.pid)
@@ -88,7 +89,7 @@ async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
         assert tokens
         for space in spaces:
             (space / "seen").touch()
-        results = [await daemon.result(message, wait_s=15.0) for message in messages]
+        results = [await daemon.result(message, wait_s=BOUND_S) for message in messages]
         assert all(result["success"] for result in results), results
         assert await daemon.stop() == 0
     shown = "".join(result["text"] for result in results)

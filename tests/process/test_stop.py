@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from typing import Any
 
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
@@ -18,8 +18,21 @@ pytestmark = pytest.mark.process
 RULES: list[dict[str, Any]] = [
     # A child and a grandchild that ignore SIGTERM.
     {"match": "tree", "steps": [{"spawn": 600}, {"say": "the tree fell"}]},
-    {"match": "long", "steps": [{"stream": {"chunks": ["a"] * 200, "every": 0.1}}]},
+    {"match": "long", "steps": [{"stream": {"chunks": ["a"] * 1000, "every": 0.1}}]},
     {"match": "two seconds", "steps": [{"stream": {"chunks": ["a"] * 5, "every": 0.5}}]},
+    {
+        "match": "until let go",
+        "steps": [
+            {"stream": {"chunks": ["a"]}},
+            {
+                "tool": {
+                    "name": "exec",
+                    "args": {"argv": ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"]},
+                }
+            },
+            {"say": "let go"},
+        ],
+    },
     {"match": "hang", "steps": [{"hang": True}]},
     {
         "match": "ask me",
@@ -40,7 +53,9 @@ def living(pgids: list[int]) -> list[int]:
     return [pid for pgid in pgids for pid in group_members(pgid)]
 
 
-async def until_sql(daemon: DaemonProcess, query: str, count: int, timeout_s: float = 15) -> None:
+async def until_sql(
+    daemon: DaemonProcess, query: str, count: int, timeout_s: float = BOUND_S
+) -> None:
     """Follow the events until ``query`` counts ``count``."""
     async with asyncio.timeout(timeout_s):
         async for _ in daemon.events():
@@ -50,7 +65,7 @@ async def until_sql(daemon: DaemonProcess, query: str, count: int, timeout_s: fl
 
 async def until_trees(daemon: DaemonProcess, count: int) -> list[int]:
     """Wait until that many groups are recorded and each has both its processes."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while len(found := groups(daemon)) < count or len(living(found)) < 2 * count:
             await asyncio.sleep(0.02)
     return found
@@ -78,11 +93,9 @@ async def test_stop_all_over_many_agents_with_trees(make_daemon: MakeDaemon) -> 
     trees = await until_trees(daemon, len(NAMES))
     assert len(living(trees)) == 2 * len(NAMES)
 
-    began = time.monotonic()
+    # No turn and no tree of them ends by itself for minutes.
     report = (await daemon.post("/stop_all")).body
-    took = time.monotonic() - began
     assert living(trees) == []
-    assert took < 2.0, report
     counted = {key: report[key] for key in ("running", "queued", "parked", "processes", "agents")}
     count = len(NAMES)
     assert counted == {
@@ -134,16 +147,14 @@ async def test_trees_of_a_killed_daemon_are_swept(make_daemon: MakeDaemon) -> No
     assert living(fresh) == []
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_turns_that_do_not_obey_are_left_behind(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0", "sub1"], RULES)
     await daemon.start()
     started = "SELECT count(*) n FROM messages WHERE state = 'leased'"
     ids = [await daemon.send(name, "hang") for name in ("main", "sub0", "sub1")]
     await until_sql(daemon, started, 3)
-    began = time.monotonic()
     report = (await daemon.post("/stop_all")).body
-    assert time.monotonic() - began < 2.0
     assert (report["running"], report["agents"]) == (3, 3)
     for message_id in ids:
         assert (await daemon.result(message_id, 0))["state"] == "cancelled"
@@ -152,7 +163,7 @@ async def test_turns_that_do_not_obey_are_left_behind(make_daemon: MakeDaemon) -
         assert answer.body["text"] == "hello", name
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_stop_and_interrupt_in_one_chat(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -182,7 +193,7 @@ async def test_stop_and_interrupt_in_one_chat(make_daemon: MakeDaemon) -> None:
     assert len(lines) == 1
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_stop_all_of_a_sub_agent_stops_its_chats_alone(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "sub0"], RULES)
     await daemon.start()
@@ -200,35 +211,37 @@ async def test_stop_all_of_a_sub_agent_stops_its_chats_alone(make_daemon: MakeDa
     assert (await main.event(kept))["text"] == "aaaaa"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_sigterm_lets_a_running_turn_finish(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon(["main", "sub0"], RULES)
+    sub0 = {"name": "sub0", "tools": ["exec"], "permission_mode": "bypassPermissions"}
+    daemon = make_daemon(["main", sub0], RULES)
     await daemon.start()
     chat = await daemon.chat("sub0")
-    running, queued = await chat.say("two seconds"), await chat.say("do later")
+    running, queued = await chat.say("until let go"), await chat.say("do later")
     await chat.frame(type="delta")
     daemon.signal(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await daemon.request("GET", "/readyz")).status != 503:
             await asyncio.sleep(0.01)
     refused = await daemon.post("/interagent/send_async", {"to": "main", "message": "hi"})
     assert refused.status == 503
     assert refused.headers["Retry-After"]
+    (daemon.home / "agents/sub0/workspace/go").touch()
     assert await daemon.ended() == 0
     states = {row["message_id"]: row["state"] for row in daemon.sql("SELECT * FROM messages")}
     assert states == {running: "done", queued: "queued"}
     (answer,) = daemon.sql(
         "SELECT data FROM events WHERE type = 'chat.out' AND message_id = ?", (running,)
     )
-    assert json.loads(answer["data"])["text"] == "aaaaa"
+    assert json.loads(answer["data"])["text"].endswith("let go")
     await daemon.start()
     chat = await daemon.chat("sub0", after=0)
     assert (await chat.event(queued))["text"] == "did later"
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 async def test_a_second_sigterm_forces(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon(["main", "sub0"], RULES)
+    daemon = make_daemon(["main", "sub0"], RULES, "[limits]\ndrain_s = 600\n")
     await daemon.start()
     chat, main = await daemon.chat("sub0"), await daemon.chat("main")
     running = await chat.say("long")
@@ -236,13 +249,11 @@ async def test_a_second_sigterm_forces(make_daemon: MakeDaemon) -> None:
     await chat.frame(type="delta")
     trees = await until_trees(daemon, 1)
     daemon.signal(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await daemon.request("GET", "/readyz")).status != 503:
             await asyncio.sleep(0.01)
-    began = time.monotonic()
     daemon.signal(signal.SIGTERM)
-    await daemon.ended(10)
-    assert time.monotonic() - began < 3.0
+    assert await daemon.ended() == 0, "the last resort ended it"
     assert living(trees) == []
     # What obeyed was released; what did not is taken up by the next boot all the same.
     rows = {row["message_id"]: row for row in daemon.sql("SELECT * FROM messages")}

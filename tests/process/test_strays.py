@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.escapee import PROGRAM, escaped
 from tests.support.preloaded_process import DAEMON
 
@@ -31,7 +32,7 @@ RULES = [
 RUNS = {"tools": ["exec"], "permission_mode": "bypassPermissions"}
 
 
-async def until(look: Callable[[], object], within_s: float = 15.0) -> None:
+async def until(look: Callable[[], object], within_s: float = BOUND_S) -> None:
     async with asyncio.timeout(within_s):
         while not look():
             await asyncio.sleep(0.02)
@@ -64,15 +65,15 @@ async def test_who_hides_outlives_nothing(make_daemon: MakeDaemon, tmp_path: Pat
 
     async def stopped(name: str) -> None:
         assert (await daemon.post(f"/agents/{name}/stop")).status == 200
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             while (await daemon.agents())[name]["status"] != "stopped":
                 await asyncio.sleep(0.02)
 
     # The end of a call by exec, and of a turn whose engine is a program.
-    said = await daemon.result(await daemon.send("ann", f"leave {tag('exec')}"), wait_s=20.0)
+    said = await daemon.result(await daemon.send("ann", f"leave {tag('exec')}"), wait_s=BOUND_S)
     assert "they are away" in said["text"]
     assert escaped(tag("exec")) == []
-    said = await daemon.result(await daemon.send("cid", "go"), wait_s=20.0)
+    said = await daemon.result(await daemon.send("cid", "go"), wait_s=BOUND_S)
     assert "they are away" in said["text"]
     assert escaped(tag("engine")) == []
 

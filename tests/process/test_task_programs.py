@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
@@ -29,7 +30,7 @@ def call(path, **body):
         },
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=50) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return json.load(error)
@@ -65,7 +66,7 @@ def entry(home: Path, name: str) -> dict[str, Any]:
 
 async def shown(daemon: DaemonProcess, task_id: str, state: str) -> dict[str, Any]:
     """The task once it is in that state."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while True:
             one: dict[str, Any] = await daemon.get(f"/tasks/{task_id}")
             if one["state"] == state:
@@ -86,7 +87,7 @@ async def test_a_program_asks_its_parent_and_is_told_the_answer_after_a_kill(
         "looking",
         20,
     )
-    async with asyncio.timeout(10):  # its program ends, and the run is parked
+    async with asyncio.timeout(BOUND_S):  # its program ends, and the run is parked
         while daemon.sql("SELECT state FROM messages")[0]["state"] != "parked":
             await asyncio.sleep(0.05)
     assert "Look twice." in (Path(one["folder"]) / "TASKMEMORY.md").read_text()
@@ -112,6 +113,6 @@ async def test_what_a_turn_gives_is_its_agents_who_answers_and_gets_the_result(
     assert (one["parent_agent"], one["agent"], one["runs"]) == ("scout", "scout", 1)
     assert (one["last_question"], one["result"]) == ("How many are there?", "counted: seven")
     assert (await daemon.post("/tasks/cancel", {"task_id": task_id, "from": "main"})).status == 403
-    async with asyncio.timeout(10):  # the result comes before the agent, as one turn
+    async with asyncio.timeout(BOUND_S):  # the result comes before the agent, as one turn
         while not daemon.sql("SELECT 1 FROM messages WHERE result_text = 'so it is counted'"):
             await asyncio.sleep(0.05)

@@ -54,7 +54,7 @@ class Town:
     async def chat(self, agent: str) -> str:
         return await self.people.private(self.ann, self.bots[agent])
 
-    async def ask(self, chat: str, text: str, answer: str, timeout_s: float = 15.0) -> Any:
+    async def ask(self, chat: str, text: str, answer: str, timeout_s: float = BOUND_S) -> Any:
         said = await self.people.say(chat, text)
         return await self.people.wait_text(chat, answer, timeout_s, after=said)
 
@@ -74,7 +74,7 @@ async def town(tmp_path: Path) -> AsyncIterator[Town]:
 
 async def connected(daemon: DaemonProcess, name: str) -> dict[str, Any]:
     """The agent once its bot hears: running, and no warning about it."""
-    return await daemon.until(name, "running", warnings=[], timeout_s=20)
+    return await daemon.until(name, "running", warnings=[], timeout_s=BOUND_S)
 
 
 def rewrite(daemon: DaemonProcess, *entries: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ async def test_a_platform_that_is_away_degrades_and_loses_nothing(
     chat = await town.chat("bob")
     await town.fake.stop()
     await daemon.start()
-    view = await daemon.until("bob", "degraded", timeout_s=20)
+    view = await daemon.until("bob", "degraded", timeout_s=BOUND_S)
     assert "can't be reached" in view["last_reason"] + " ".join(view["warnings"])
     assert any(warning.startswith("bob:") for warning in (await daemon.get("/status"))["warnings"])
     # The agent is reachable otherwise.
@@ -149,7 +149,7 @@ async def test_a_refused_token_fails_the_bot_alone_and_a_new_one_mends_it(
     await daemon.start()
     chat = await town.chat("main")
     await town.ask(chat, "hi", "hello")
-    view = await daemon.until("bob", "degraded", timeout_s=20)
+    view = await daemon.until("bob", "degraded", timeout_s=BOUND_S)
     assert "token" in " ".join(view["warnings"])
     assert "AAFnobody" not in json.dumps(view)
     console = await daemon.chat("bob")
@@ -157,9 +157,9 @@ async def test_a_refused_token_fails_the_bot_alone_and_a_new_one_mends_it(
     instance = view["instance_id"]
     # The operator's restart tries again, fails again and says so where the operator reads.
     said = await town.people.say(chat, "/agent_restart bob")
-    notice = await town.people.wait_text(chat, "bot of bob stays down", 15, after=said)
+    notice = await town.people.wait_text(chat, "bot of bob stays down", BOUND_S, after=said)
     assert "BotFather" in notice["message"]["text"]
-    view = await daemon.until("bob", "degraded", timeout_s=20)
+    view = await daemon.until("bob", "degraded", timeout_s=BOUND_S)
     instance = view["instance_id"]
     rewrite(daemon, town.entry("main"), town.entry("bob"))
     view = await connected(daemon, "bob")
@@ -197,7 +197,7 @@ async def test_an_agent_added_live_gets_its_bot_and_loses_it_again(
         while "bob" not in await daemon.agents():
             await asyncio.sleep(0.02)
     assert (await daemon.post("/agents/bob/start")).status == 200
-    await town.people.wait_text(second, "did it", 15, after=said)
+    await town.people.wait_text(second, "did it", BOUND_S, after=said)
 
 
 async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town) -> None:
@@ -208,7 +208,7 @@ async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town
     main, bob = await town.chat("main"), await town.chat("bob")
     await town.ask(bob, "hi", "hello")
     waiting = await town.people.say(bob, "wait")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while (await daemon.agents())["bob"]["running"] != 1:
             await town.people.get(
                 "wait", after=(await town.people.get("clock"))["cursor"], timeout_s=0.1
@@ -240,7 +240,7 @@ async def test_a_deaf_main_speaks_through_another_agents_bot(
     await town.people.revoke(town.bots["main"])
     # A poll that is under way is answered by the next text.
     await town.people.say(main, "hi")
-    told = await town.people.wait_text(bob, "bot of main stays down", 20)
+    told = await town.people.wait_text(bob, "bot of main stays down", BOUND_S)
     assert "/agent_restart main" in told["message"]["text"]
     assert (await daemon.until("main", "degraded"))["status"] == "degraded"
     page = (await daemon.request("GET", "/metrics")).body
@@ -273,7 +273,7 @@ async def test_no_change_or_restart_of_ours_makes_two_pollers(
     for hours in (12, 6):
         before = await lives()
         rewrite(daemon, main, town.entry("bob", telegram_backlog_hours=hours))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while await lives() == before:
                 await asyncio.sleep(0.05)
         await town.ask(chat, "hi", "hello")
@@ -303,7 +303,7 @@ async def test_what_could_not_be_handled_is_shown_in_chat_and_dropped_by_the_ope
     assert one["raw"]["message"]["message_id"] == "one"
     assert one["error"]
     assert (await daemon.post(f"/poison/{one['id']}/retry")).status == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S):
         while not (await daemon.get("/poison"))["poison"]:
             await asyncio.sleep(0.05)  # it can't be handled this time either
     assert (await daemon.post(f"/poison/{one['id']}/drop")).status == 200

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.preloaded_process import WITH_TELEGRAM
 from tests.support.telegram_process import FakeTelegramProcess
@@ -49,9 +50,9 @@ async def test_an_answer_killed_after_it_took_its_place_is_there_once_and_in_no_
             await daemon.ready()
             await people.say(group, "@main_bot tell me", user=ann)
             await people.wait_text(group, "Once upon a time")
-            assert await daemon.ended(10.0) == -signal.SIGKILL, daemon.tail()
+            assert await daemon.ended(BOUND_S) == -signal.SIGKILL, daemon.tail()
             await daemon.start()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND_S):
                 while daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'"):
                     await asyncio.sleep(0.05)
                 while daemon.sql("SELECT 1 FROM placeholders"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, ModelServer, Reply
 from tests.support.telegram_process import FakeTelegramProcess
@@ -41,7 +42,7 @@ async def test_the_first_words_are_seen_while_the_model_still_speaks(tmp_path: P
             "allowed_user_ids": [ann],
         }
         async with DaemonProcess(write_home(tmp_path / "home", [main])) as daemon:
-            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
             said = await people.say(chat, "tell me")
             await people.wait_for(
                 chat,
@@ -53,7 +54,7 @@ async def test_the_first_words_are_seen_while_the_model_still_speaks(tmp_path: P
             await server.wait_asked(1)
             assert server.disconnects == 0, "the model is still being listened to"
             await people.say(chat, "/stop")
-            await people.wait_text(chat, "top", 10.0, after=said)
+            await people.wait_text(chat, "top", BOUND_S, after=said)
             await server.wait_disconnects(1)
 
 
@@ -83,19 +84,21 @@ async def test_who_waits_for_the_provider_is_told_on_the_phone_once(tmp_path: Pa
             "allowed_user_ids": [ann],
         }
         async with DaemonProcess(write_home(tmp_path / "home", [main])) as daemon:
-            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
             said = await people.say(chat, "tell me")
-            await people.wait_text(chat, "tried again by itself in about 10 min", 15.0, after=said)
+            await people.wait_text(
+                chat, "tried again by itself in about 10 min", BOUND_S, after=said
+            )
             # A kill before its delivery is noted would leave it in doubt, and tell that, too.
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND_S):
                 while daemon.sql("SELECT 1 FROM outbox WHERE state = 'pending'"):
                     await asyncio.sleep(0.02)
             daemon.kill()
             await daemon.ended()
             await daemon.start()
-            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
             stop = await people.say(chat, "/stop")
-            await people.wait_text(chat, "top", 10.0, after=stop)
+            await people.wait_text(chat, "top", BOUND_S, after=stop)
             lines = await people.messages(chat)
             assert sum("tried again by itself" in str(line) for line in lines) == 1
             assert len(server.asked) == 1

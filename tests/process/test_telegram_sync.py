@@ -10,6 +10,7 @@ import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
 from tests.process.sync_trace import HAS_STRACE, Step, Tracer, judge, steps
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.telegram_process import FakeTelegramProcess
 
@@ -69,7 +70,7 @@ async def traced(tmp_path: Path, texts: int, command: Sequence[str] = AS_IT_IS) 
                 for number in range(texts):
                     await people.say(chat, f"say {number}")
                     if number % 5 == 4:
-                        await people.wait_text(chat, "said", 20, after=0)
+                        await people.wait_text(chat, "said", BOUND_S, after=0)
                 await people.wait_text(chat, f"said {texts - 1}", 45)
             return await tracer.steps()
         finally:

@@ -14,6 +14,7 @@ import pytest
 
 from agentsup.kit import fence
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.preloaded_process import DAEMON
 from tests.support.web_client import Tab
 
@@ -72,7 +73,7 @@ async def wanted(workspace: Path, number: int, names: str = "report-*") -> dict[
     """What programs in so many homes have told, by home."""
     found: list[Path] = []
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while len(found := sorted(workspace.glob(names))) < number:
                 await asyncio.sleep(0.02)
     told = {each["home"]: each for each in (json.loads(path.read_text()) for path in found)}

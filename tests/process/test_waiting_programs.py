@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeDaemon
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, group_members
 
 pytestmark = pytest.mark.process
@@ -39,7 +40,7 @@ send(type="result", subtype="success", is_error=False, result=said, num_turns=1,
      session_id="s", total_cost_usd=0.0, usage={"input_tokens": 1, "output_tokens": 1})
 """
 MANY = 20
-CONFIG = "[limits]\nprocesses = 3\nprocesses_per_agent = 3\nheld_processes = 2\n"
+CONFIG = "[limits]\nprocesses = 3\nprocesses_per_agent = 3\nheld_processes = 2\ndrain_s = 600\n"
 
 
 def entry(root: Path, name: str, **more: Any) -> dict[str, Any]:
@@ -72,7 +73,7 @@ async def test_many_that_wait_keep_nobody_waiting_and_each_goes_on_once(
     assert answer.body["text"] == "hello"
     answer = await daemon.post("/interagent/send", {"to": "main", "message": "hi"})
     assert answer.body["text"] == "hello"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         while len(rows := daemon.sql("SELECT pgid FROM processes")) > 2:
             await asyncio.sleep(0.05)
     states = [
@@ -98,8 +99,6 @@ async def test_many_that_wait_keep_nobody_waiting_and_each_goes_on_once(
         f"file{number}" for number, text in enumerate(texts) if text == "allow"
     )
     assert len(daemon.sql("SELECT 1 FROM questions")) == MANY, "nobody is asked twice"
-    began = asyncio.get_running_loop().time()
     await daemon.send("main", "make last")
     await questions(daemon, 1)
-    assert await daemon.stop() == 0
-    assert asyncio.get_running_loop().time() - began < 15, "a drain of 30 s is for those that work"
+    assert await daemon.stop() == 0, "a drain is for those that work"

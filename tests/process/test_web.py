@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.web_client import Tab
 
@@ -51,7 +52,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[DaemonProcess]:
 @contextlib.asynccontextmanager
 async def client_of(daemon: DaemonProcess, **options: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
-        api_key=daemon.token, base_url=f"{daemon.url}/v1", timeout=15, **options
+        api_key=daemon.token, base_url=f"{daemon.url}/v1", timeout=BOUND_S, **options
     ) as client:
         yield client
 
@@ -211,6 +212,6 @@ async def test_run_prints_a_link_to_whoever_watches(tmp_path: Path, kept_by: str
                         assert answer.status == wanted
     finally:
         process.terminate()
-        rest = (await asyncio.to_thread(process.communicate, timeout=15))[0]
+        rest = (await asyncio.to_thread(process.communicate, timeout=BOUND_S))[0]
     log = (home / "logs" / "agentsup.log").read_text()
     assert "code=" not in log + file.read_text() + (rest or b"").decode()

@@ -17,12 +17,12 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from tests.support.chat_client import Chat
 from tests.support.fork_server import ADDRESS, INHERITED, Cage
 from tests.support.ports import free_port
 from tests.support.preloaded_process import LoadedProcess, Process, modules_of
+from tests.support.socket_folder import socket_folder
 
 _STEP_S: Final = 0.02
 
@@ -138,7 +139,7 @@ class DaemonProcess:
         self._http: aiohttp.ClientSession | None = None
         self._chats: list[Chat] = []
         self._notify: socket.socket | None = None
-        self._notify_dir: tempfile.TemporaryDirectory[str] | None = None
+        self._notify_dir = ""
         self.port = free_port()
         """Of all its lives, as an operator's daemon keeps its own: pages are signed in by it."""
         self.output = home.parent / f"{home.name}.out"
@@ -259,9 +260,9 @@ class DaemonProcess:
         if self._notify is not None:
             self._notify.close()
             self._notify = None
-        if self._notify_dir is not None:
-            self._notify_dir.cleanup()
-            self._notify_dir = None
+        if self._notify_dir:
+            shutil.rmtree(self._notify_dir)
+            self._notify_dir = ""
 
     async def leave(self) -> None:
         """Close the clients of a life that is over."""
@@ -417,15 +418,15 @@ class DaemonProcess:
 
     @property
     def _notify_path(self) -> str:
-        assert self._notify_dir is not None
-        return f"{self._notify_dir.name}/notify"
+        assert self._notify_dir
+        return f"{self._notify_dir}/notify"
 
     def _listen(self) -> None:
         """A fresh notify socket, so that nothing an earlier life said is heard."""
         if self._notify is not None:
             self._notify.close()
-        if self._notify_dir is None:
-            self._notify_dir = tempfile.TemporaryDirectory(prefix="agentsup-notify-")
+        if not self._notify_dir:
+            self._notify_dir = socket_folder("agentsup-notify-")
         Path(self._notify_path).unlink(missing_ok=True)
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.setblocking(False)

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,12 +52,14 @@ class UnitRunner:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self.stop)
-        address = self.folder / "notify"
-        address.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
-            notifications.bind(str(address))
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications,
+            tempfile.TemporaryDirectory(prefix="notify-", dir="/tmp") as place,
+        ):
+            address = f"{place}/notify"
+            notifications.bind(address)
             while True:
-                code = self.live(notifications, str(address))
+                code = self.live(notifications, address)
                 forced = str(code) in self.settings["RestartForceExitStatus"].split()
                 prevented = str(code) in self.settings["RestartPreventExitStatus"].split()
                 failed = self.settings["Restart"] == "on-failure" and code not in {

@@ -20,13 +20,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.support import loaded_life
+from tests.support.socket_folder import socket_folder
 
 ADDRESS: Final = "FORK_SERVER_OF_TESTS"
 """The variable that names its socket to all processes of a test run."""
@@ -34,7 +34,7 @@ _REQUEST_BYTES: Final = 65_536
 _MOST_DESCRIPTORS: Final = 6
 _FREE: Final = 50
 """No descriptor of the server is as high."""
-INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
+INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
 """What a daemon of a test inherits of the environment."""
 
 
@@ -51,9 +51,11 @@ class Cage:
         """Shut this process in. With 1024 descriptors it may raise its limit, as on any machine."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = hard if self.descriptors >= 1024 else min(hard, self.descriptors)
-        resource.setrlimit(resource.RLIMIT_AS, (self.memory, self.memory))
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(self.descriptors, most), most))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self.file, self.file))
+        for kind, wanted in ((resource.RLIMIT_AS, self.memory), (resource.RLIMIT_FSIZE, self.file)):
+            _, hard = resource.getrlimit(kind)
+            least = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(kind, (least, least))
 
 
 class ForkServer:
@@ -67,7 +69,7 @@ class ForkServer:
     def start(cls, modules: Sequence[str]) -> Self:
         """Start it and tell its address to all who are started from here on. It ends with us, and
         loads ``modules``, which all its forks have, when it is first asked."""
-        folder = Path(tempfile.mkdtemp(prefix="agentsup-forks-"))
+        folder = Path(socket_folder("agentsup-forks-"))
         address = str(folder / "socket")
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:

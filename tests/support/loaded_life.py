@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -91,6 +92,7 @@ def _become(order: Mapping[str, Any]) -> None:
         os.close(output)
     os.environ.clear()
     os.environ.update(order["env"])
+    time.tzset()
     faults._plan = faults.FaultPlan.from_env(os.environ)
     sys.argv = [order["command"][0], *order["arguments"]]
     sys.orig_argv = [sys.executable, *order["command"], *order["arguments"]]

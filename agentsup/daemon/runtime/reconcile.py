@@ -306,7 +306,7 @@ def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:
     copies it: only valid files are copied.
     """
     applied = AppliedHome(home.root)
-    applied.agents_json.parent.mkdir(exist_ok=True)
+    applied.agents_json.parent.mkdir(mode=0o700, exist_ok=True)
     for source, target in (
         (home.agents_json, applied.agents_json),
         (home.config_toml, applied.config_toml),

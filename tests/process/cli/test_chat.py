@@ -18,10 +18,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.process.cli.process_cli import ENV, Cli, until
+from tests.process.cli.process_cli import ENV, RULES, Cli, until
+from tests.support.bound import BOUND_S
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(40)
+pytestmark = pytest.mark.timeout(60)
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?|.)")
 
@@ -58,7 +59,7 @@ def test_stop_in_a_pipe_ends_what_runs_and_the_chat(cli: Cli) -> None:
     until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
     chat.stdin.write("/stop\n")
     chat.stdin.close()
-    assert chat.wait(10) == 0
+    assert chat.wait(BOUND_S) == 0
     messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
     assert [one["state"] for one in messages] == ["cancelled"]
 
@@ -70,17 +71,24 @@ def test_a_question_is_answered_by_its_number_in_a_pipe(cli: Cli) -> None:
     assert out.rstrip().endswith("main: Then coffee.")
 
 
+def slow_for(cli: Cli, seconds: float) -> None:
+    """How long ``slow`` takes in the next life of the daemon."""
+    (cli.home / "demo-rules.yaml").write_text(RULES.replace("sleep: 1.0", f"sleep: {seconds}"))
+
+
 def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(cli: Cli) -> None:
+    slow_for(cli, 600)
     daemon = cli.daemon()
     chat = cli.start("chat")
     assert chat.stdin is not None
     chat.stdin.write("slow one\n")
     until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
     cli.kill(daemon)
+    slow_for(cli, 0.1)
     chat.stdin.write("two\nask writer three\n")
     chat.stdin.close()
     cli.daemon()
-    assert chat.wait(15) == 0
+    assert chat.wait(BOUND_S) == 0
     assert chat.stdout is not None
     assert chat.stderr is not None
     answers = [line for line in chat.stdout.read().split("\n") if line.startswith("main: ")]
@@ -119,14 +127,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
-    def read_until(self, text: str, *, within_s: float = 12.0) -> None:
+    def read_until(self, text: str, *, within_s: float = BOUND_S) -> None:
         end = time.monotonic() + within_s
         while text not in self.shown:
             left_s = end - time.monotonic()
             assert left_s > 0, f"{text!r} is not in:\n{self.shown}"
             self._read(left_s)
 
-    def wait(self, within_s: float = 10.0) -> int:
+    def wait(self, within_s: float = BOUND_S) -> int:
         end = time.monotonic() + within_s
         while self.process.poll() is None:
             assert time.monotonic() < end, f"still there:\n{self.shown}"
@@ -162,7 +170,7 @@ def terminal(
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(5)
+        process.wait(BOUND_S)
         os.close(ours)
 
 
@@ -234,12 +242,14 @@ def test_no_colour_means_no_rendering(cli: Cli) -> None:
 
 
 def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
+    slow_for(cli, 600)
     daemon = cli.daemon()
     with terminal(cli, "chat", columns=40) as chat:
         chat.read_until("›")
         chat.type("slow one\r")
         until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
         cli.kill(daemon)
+        slow_for(cli, 0.1)
         chat.read_until("reconnecting…")
         chat.type("two\r")
         cli.daemon()
@@ -317,7 +327,7 @@ def test_what_waits_for_a_person_says_for_which_question(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("source", ["/dev/null", "/dev/zero", "a file", "closed", "a pipe"])
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: str) -> None:
     cli.daemon()
     lines = cli.home.with_name("lines")
@@ -339,7 +349,7 @@ def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: st
     assert ("a line of standard input is over" in done.stderr) == (source == "/dev/zero")
 
 
-@pytest.mark.timeout(40)
+@pytest.mark.timeout(60)
 def test_up_without_a_terminal_says_where_the_daemon_is_and_ends(cli: Cli) -> None:
     cli.daemon()
     url = cli.written()["url"]
@@ -369,6 +379,6 @@ def _in_shell(cli: Cli, word: str, given: str) -> subprocess.CompletedProcess[st
         env=ENV,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         check=False,
     )

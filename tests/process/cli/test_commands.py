@@ -15,9 +15,11 @@ import pytest
 
 from agentsup.cli.connect.locate import is_alive
 from tests.process.cli.process_cli import ENV, Cli, until
+from tests.support.bound import BOUND_S
+from tests.support.ports import free_port
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(40)
+pytestmark = pytest.mark.timeout(60)
 
 
 def names(cli: Cli) -> dict[str, str]:
@@ -28,7 +30,7 @@ def names(cli: Cli) -> dict[str, str]:
 def test_from_nothing_to_two_agents_that_ask_each_other(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "new home", 0)
     try:
-        up = cli.run("up", "--port", "0", timeout_s=19)
+        up = cli.run("up", "--port", "0", timeout_s=BOUND_S)
         assert up.returncode == 0, up.stderr
         assert "main, researcher, writer: no model is configured" in up.stdout
         first = cli.run(
@@ -279,7 +281,7 @@ def test_run_stays_up_with_its_input_closed_and_stops_on_term(cli: Cli) -> None:
     until("it is ready", cli.is_ready)
     assert process.poll() is None
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(BOUND_S) == 0
 
 
 def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
@@ -303,12 +305,10 @@ def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
 
 
 def test_restart_keeps_the_port_and_stops_nothing_for_one_that_is_taken(cli: Cli) -> None:
-    with socket.socket() as other, socket.socket() as own:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", cli.port))  # that of config.toml: another home's daemon has it
         other.listen()
-        own.bind(("127.0.0.1", 0))
-        port = own.getsockname()[1]
-        own.close()
+        port = free_port()
         cli.good("up", "--no-chat", "--port", str(port))
         pid = cli.written()["pid"]
         again = cli.good("up", "--port", "0")
@@ -380,7 +380,7 @@ def test_a_send_says_what_it_waits_for(cli: Cli) -> None:
     newest = json.loads(cli.good("questions", "list", "--json"))["questions"][-1]["id"]
     assert newest != asked["id"]
     cli.good("questions", "answer", newest[-12:], "tea")
-    assert waiting.wait(10) == 0
+    assert waiting.wait(BOUND_S) == 0
     assert waiting.stdout is not None
     assert waiting.stdout.read() == "Then tea.\n"
     messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
@@ -429,11 +429,13 @@ def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
         "AGENTSUP_URL": url,
         "AGENTSUP_TOKEN": (cli.home / "api.token").read_text().strip(),
     }
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run(
+        argv, env=env, capture_output=True, text=True, timeout=BOUND_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     wrong = {**env, "AGENTSUP_TOKEN": "wrong"}
     refused = subprocess.run(
-        argv, env=wrong, capture_output=True, text=True, timeout=15, check=False
+        argv, env=wrong, capture_output=True, text=True, timeout=BOUND_S, check=False
     )
     assert (refused.returncode, "does not know this token" in refused.stderr) == (1, True)
 
@@ -459,7 +461,7 @@ def test_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
         env={**ENV, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=BOUND_S,
         check=False,
     )
     assert "Traceback" not in done.stderr

@@ -20,6 +20,7 @@ import pytest
 from agentsup.cli.connect.locate import is_alive
 from agentsup.fakes.telegram import TelegramDriver
 from tests.process.cli.process_cli import ENV, until
+from tests.support.bound import BOUND_S
 
 
 class Demo:
@@ -60,18 +61,18 @@ class Demo:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(15)
+        code = self.process.wait(BOUND_S)
         self.close()
         return code
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        if self.process.wait(5) == -signal.SIGKILL:
+        if self.process.wait(BOUND_S) == -signal.SIGKILL:
             for path in self.temporary.rglob("daemon.json"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
-        self._reader.join(5)
+        self._reader.join(BOUND_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -141,7 +142,7 @@ def test_a_home_is_kept_and_taken_up_again(started: list[Demo], temporary: Path)
     first = begin(started, temporary, words)
     first.says("The page")
     other = begin(started, temporary, words)
-    assert other.process.wait(15) == 1
+    assert other.process.wait(BOUND_S) == 1
     assert "runs for" in other.output
     assert first.end() == 0
     assert f"its home is {home}" in first.output
@@ -161,7 +162,7 @@ def test_a_kill_ends_its_daemon_too(started: list[Demo], temporary: Path) -> Non
     pid = int(demo.says(r"The daemon is up again \(pid (\d+)\)")[1])
     asyncio.run(begin_to_count(url))
     demo.process.kill()
-    assert demo.process.wait(5) == -signal.SIGKILL
+    assert demo.process.wait(BOUND_S) == -signal.SIGKILL
     until("the daemon has ended too", lambda: not is_alive(pid))
     until("nothing is left", lambda: list(temporary.iterdir()) == [])
 
@@ -204,7 +205,7 @@ def test_it_ends_when_nobody_reads_it(temporary: Path) -> None:
         assert demo.stderr is not None
         demo.stdout.close()
         said = demo.stderr.read()
-        assert demo.wait(15) == 0
+        assert demo.wait(BOUND_S) == 0
     assert "Error" not in said
     assert list(temporary.iterdir()) == []
 
@@ -216,7 +217,7 @@ def test_a_taken_port_is_named(started: list[Demo], temporary: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         demo = begin(started, temporary, ("--port", str(port)))
-        assert demo.process.wait(15) == 1
+        assert demo.process.wait(BOUND_S) == 1
         demo.close()
     assert f"127.0.0.1:{port}: Address already in use" in demo.output
     assert "--port" in demo.output

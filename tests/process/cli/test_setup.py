@@ -202,7 +202,8 @@ async def test_a_coding_agent_is_chosen_and_its_end_is_told(cli: Cli, tmp_path: 
     claude = programs / "claude"
     claude.write_text("#!/bin/sh\nexit 0\n")
     claude.chmod(0o755)
-    path = {"PATH": f"{programs}:{ENV['PATH']}", "ANTHROPIC_API_KEY": "sk-of-nobody"}
+    # Alone: a machine may have the program, too.
+    path = {"PATH": str(programs), "ANTHROPIC_API_KEY": "sk-of-nobody"}
     (cli.home / "agents.json").write_text(
         '[{"name": "ann"}, {"name": "bob", "engine": "scripted"}]'
     )

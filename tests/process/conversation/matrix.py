@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.process.conversation.talker import WAIT_S, Heard, Question, Stage, heard_html
+from tests.process.conversation.talker import MAIN, WAIT_S, Heard, Question, Stage, heard_html
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import RoomView, Seen
@@ -134,7 +134,7 @@ async def matrix_stage(
     bot = await synapse.register(f"bot_{mark}", password)
     ann = await synapse.register(f"ann_{mark}", password)
     entry = {
-        "name": "main",
+        **MAIN,
         "matrix": {
             "homeserver": url or synapse.url,
             "user_id": bot,

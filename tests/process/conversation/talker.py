@@ -10,11 +10,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-WAIT_S = 15.0
+WAIT_S = BOUND_S
+MAIN: Mapping[str, Any] = MappingProxyType(
+    {"name": "main", "tools": ["*", "exec"], "permission_mode": "bypassPermissions"}
+)
+"""The agent of every stage; ``exec`` is for what ``HELD`` does."""
+HELD = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; rm go"]
+"""A command that keeps a turn until ``Stage.let_go``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,10 @@ class Stage:
 
     daemon: DaemonProcess
     talker: Talker
+
+    def let_go(self) -> None:
+        """Let the turn go on that is ``HELD``, or the next one that will be."""
+        (self.daemon.home / "agents" / "main" / "workspace" / "go").touch()
 
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
-from tests.process.conversation.talker import WAIT_S, Heard, Question, Stage, heard_entities
+from tests.process.conversation.talker import MAIN, WAIT_S, Heard, Question, Stage, heard_entities
 from tests.support.daemon_process import DaemonProcess, write_home
 
 Json = dict[str, Any]
@@ -144,7 +144,7 @@ async def telegram_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> Asyn
         ann = await people.user("Ann")
         chat = await people.private(ann, bot.bot_id)
         entry = {
-            "name": "main",
+            **MAIN,
             "telegram_token": bot.token,
             "telegram_base_url": fake.url,
             "allowed_user_ids": [ann],

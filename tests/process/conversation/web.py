@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.process.conversation.console import ConsoleTalker
-from tests.process.conversation.talker import WAIT_S, Question, Stage
+from tests.process.conversation.talker import MAIN, WAIT_S, Question, Stage
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.web_client import Tab
 
@@ -64,7 +64,7 @@ class WebTalker(ConsoleTalker):
 async def web_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
     """A daemon with ``main``, and a person of the role user at its page."""
     config = '[people.ann]\nrole = "user"\n'
-    home = write_home(root / "home", [{"name": "main"}], rules, config)
+    home = write_home(root / "home", [MAIN], rules, config)
     async with DaemonProcess(home) as daemon:
         tab = Tab(daemon)
         try:

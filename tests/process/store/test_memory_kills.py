@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bound import BOUND_S
+
 pytestmark = pytest.mark.process
 
 WRITER = Path(__file__).with_name("memory_writer.py")
@@ -27,7 +29,7 @@ def test_a_kill_at_a_commit_leaves_rows_and_index_as_one(tmp_path: Path, point: 
             [sys.executable, str(WRITER), str(path), boot],
             env=env,
             stdout=subprocess.PIPE,
-            timeout=15,
+            timeout=BOUND_S,
             check=False,
         )
         killed += done.returncode == -signal.SIGKILL

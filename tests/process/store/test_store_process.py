@@ -18,6 +18,7 @@ import pytest
 from agentsup.kit.clock import SystemClock
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, StoreOptions, Tx
+from tests.support.bound import BOUND_S
 
 pytestmark = pytest.mark.process
 
@@ -43,7 +44,7 @@ def live(path: Path, migrations: Path, boot: str, confirmations: int, **env: str
             lines.append(line)
             if len(lines) == confirmations:
                 child.kill()
-        assert child.wait(timeout=10) == -signal.SIGKILL
+        assert child.wait(timeout=BOUND_S) == -signal.SIGKILL
     # A line cut by the kill was still confirmed before it was printed, but can't be read.
     return [line.decode().strip() for line in lines if line.endswith(b"\n")]
 

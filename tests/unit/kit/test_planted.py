@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -279,3 +280,22 @@ def test_peoples_files_may_be_links_but_nothing_that_hangs(
     plant(root / NAME)
     with pytest.raises(OSError):
         read_plain(root / NAME, LIMIT)
+
+
+def test_what_is_made_above_a_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = GuardedFolder(tmp_path / "agents" / "ada" / "workspace")
+    before = os.umask(0)
+    try:
+        folder.make("inbox")
+    finally:
+        os.umask(before)
+    made = {
+        str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode)
+        for path in tmp_path.rglob("*")
+    }
+    assert made == {
+        "agents": 0o700,
+        "agents/ada": 0o700,
+        "agents/ada/workspace": 0o755,
+        "agents/ada/workspace/inbox": 0o755,
+    }
