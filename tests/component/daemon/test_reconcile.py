@@ -12,6 +12,7 @@ from agentsup.daemon.assembly import services
 from agentsup.daemon.runtime.reconcile import keep_applied
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import AgentDown, Conflict, Gone, NotFound
+from agentsup.model.health import AgentState
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.supervision.child import SupervisedChild
 from tests.component.conftest import Open
@@ -35,6 +36,24 @@ async def test_an_edit_leaves_the_others_alone(household: Open) -> None:
     assert after["ben"] != before["ben"]
     assert "cat" in after
     assert (await house.daemon.mailbox.wait_done(slow, 60)).result_text == "slept"
+
+
+async def test_who_has_failed_is_tried_again_by_an_edit_of_its_own_entry_only(
+    household: Open,
+) -> None:
+    crash = {"match": "crash", "steps": [{"crash": "boom"}]}
+    once = {"restart": {"max_restarts": 0}}
+    house = await household(agent("ann"), agent("ben", crash, **once))
+    await house.said("ben", "crash")
+    await house.unit("ben").child.until(AgentState.FAILED)
+    failed = house.unit("ben").instance_id
+    assert await house.save([agent("ann", provider="x"), agent("ben", crash, **once)])
+    await house.settled()
+    assert house.unit("ben").instance_id == failed
+    assert house.unit("ben").child.state is AgentState.FAILED
+    assert await house.save([agent("ann", provider="x"), agent("ben", provider="x", **once)])
+    await house.settled()
+    assert house.unit("ben").child.state is AgentState.RUNNING
 
 
 async def test_a_live_field_is_swapped_in_place(household: Open) -> None:

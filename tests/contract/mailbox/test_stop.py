@@ -55,6 +55,16 @@ async def test_one_session_alone(rig: MailboxFixture) -> None:
         await rig.mailbox.stop("everything", BOB)
 
 
+async def test_what_waits_for_another_attempt_is_stopped_too(rig: MailboxFixture) -> None:
+    await rig.put("1")
+    await rig.put("2")
+    lease = await rig.one()
+    await rig.mailbox.retry(lease, code="net", text="timeout")
+    counts = await rig.mailbox.stop(f"session:{lease.message.session_id}", BOB)
+    assert (counts.running, counts.queued) == (0, 2)
+    assert await rig.state_of(lease.message.message_id) == "cancelled"
+
+
 async def test_interrupt_ends_the_turn_and_leaves_the_queue(rig: MailboxFixture) -> None:
     first = await rig.put("1")
     await rig.put("2")

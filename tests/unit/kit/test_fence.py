@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit import fence
-from agentsup.kit.fence import Fence, FenceUnavailable, gaps, rules_of
+from agentsup.kit.fence import Fence, FenceUnavailable, Gap, gaps, rules_of
 from agentsup.kit.procgroup import ProcessGroup, Stdio
 
 HAS_FENCE = fence.version() >= fence.OLDEST
@@ -72,6 +72,13 @@ def test_what_is_opened_inside_is_open_and_nothing_beside_it(home: Path) -> None
         path for path in opened_by(Fence((str(home),), (str(space),))) if path.startswith(str(home))
     ]
     assert inside == [str(space)]
+
+
+def test_what_is_shown_inside_can_be_read_and_not_written(home: Path) -> None:
+    space = str(home / "ann" / "space")
+    found = gaps(Fence((str(home),), shown=(space,)))
+    inside = [gap for gap in found if gap.path.startswith(str(home))]
+    assert inside == [Gap(space, is_writable=False)]
 
 
 def test_a_closed_place_inside_an_opened_one_stays_closed(home: Path) -> None:
