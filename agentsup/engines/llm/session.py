@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai import Agent, AgentRun, DeferredToolRequests, DeferredToolResults, ModelSettings
@@ -12,12 +13,7 @@ from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     FunctionToolResultEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
+    ModelResponse,
     ToolCallPart,
     ToolReturnPart,
 )
@@ -26,6 +22,14 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from agentsup.engines.failures import BadModelOutput, RequestRejected, TurnLimitReached
 from agentsup.engines.llm import history
+from agentsup.engines.llm.answers import (
+    CUT,
+    AnswerReader,
+    Cut,
+    Templates,
+    cut_of,
+    raise_if_broken,
+)
 from agentsup.engines.llm.errors import translate
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.engines.llm.toolset import ASK_USER, HostToolset
@@ -63,6 +67,12 @@ class _Said:
     text: list[str] = field(default_factory=list)
     is_new_step: bool = False
     used_tools: bool = False
+    cut: Cut = ""
+    """Why the last answer is not whole."""
+    _step_at: int = 0
+
+    def begin_step(self) -> None:
+        self.is_new_step, self._step_at = True, len(self.text)
 
     def add(self, piece: str) -> TextDelta | None:
         if not piece:
@@ -73,15 +83,28 @@ class _Said:
         self.text.append(piece)
         return TextDelta(piece)
 
+    def correct_step(self, answer: str) -> None:
+        """Take ``answer`` for the text of this step: a thought may have been told apart late."""
+        del self.text[self._step_at :]
+        self.is_new_step = True
+        self.add(answer)
+
 
 class LlmSession:
     """One turn with a model. It holds only values: the client belongs to the engine."""
 
     def __init__(
-        self, model: Model, settings: LlmSettings, host: EngineHost, *, max_steps: int | None = None
+        self,
+        model: Model,
+        settings: LlmSettings,
+        host: EngineHost,
+        templates: Templates,
+        *,
+        max_steps: int | None = None,
     ) -> None:
         """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
         self._settings = settings
+        self._templates = templates
         options = settings.options
         wanted = ModelSettings()
         if options.temperature is not None:
@@ -107,12 +130,34 @@ class LlmSession:
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``; the usage of finished requests comes before."""
+        if segment.pictures and not self._settings.options.pictures:
+            yield EngineNotice(history.BLIND)
+        is_new = True
+        try:
+            async with aclosing(self._run(segment)) as events:
+                async for event in events:
+                    is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
+                    yield event
+        except RequestRejected as refused:
+            # A provider that refuses what a history has would refuse it at every further turn.
+            if not (is_new and history.has_own_state(segment)):
+                raise self._with_remedy(refused, segment) from refused
+        else:
+            return
+        try:
+            async with aclosing(self._run(replace(segment, engine_state=None))) as events:
+                async for event in events:
+                    yield event
+        except RequestRejected as refused:
+            raise self._with_remedy(refused, segment) from refused
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         said = _Said()
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
-        if segment.pictures and not self._settings.options.pictures:
-            yield EngineNotice(history.BLIND)
         resumed: DeferredToolResults | None = None
         if segment.resume is not None and segment.resume.checkpoint is not None:
             thawed = history.thaw(segment.resume.checkpoint, segment.resume.answer)
@@ -151,31 +196,65 @@ class LlmSession:
                 )
                 if known is None:
                     raise
-                if segment.pictures and isinstance(known, RequestRejected):
-                    known = RequestRejected(f"{known.message}. {history.MAY_BE_BLIND}")
                 raise known from error
-            yield self._end(run, said)
+            end = self._end(run, said)
+            if said.cut and isinstance(end, EngineDone):
+                note = "\n\n" + CUT[said.cut]
+                yield TextDelta(note)
+                end = replace(end, text=end.text + note)
+            yield end
 
-    # -- inside ------------------------------------------------------------------------------------
+    def _with_remedy(self, refused: RequestRejected, segment: Segment) -> RequestRejected:
+        message = refused.message
+        if segment.pictures:
+            message = f"{message}. {history.MAY_BE_BLIND}"
+        if segment.history or segment.engine_state:
+            message = f"{message}. {history.MAY_BE_HISTORY}"
+        return RequestRejected(message)
 
     async def _steps(self, run: Run, said: _Said) -> AsyncIterator[EngineEvent | RunUsage]:
+        reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
-                said.is_new_step = True
+                said.begin_step()
                 yield ModelRequest()
+                reader = self._reader()
                 async with node.stream(run.ctx) as stream:
                     async for event in stream:
-                        reported = _from_model(event, said)
-                        if reported is not None:
-                            yield reported
+                        news = reader.read(event)
+                        if news is not None:
+                            # Also without a text it is a sign of life.
+                            yield said.add(news[0]) or ThinkingDelta(news[1])
+                    rest = said.add(reader.end(stream.response))
+                if rest is not None:
+                    yield rest
                 yield ModelRequest(has_ended=True)
                 yield copy.copy(run.usage)  # the library goes on counting in the same object
             elif Agent.is_call_tools_node(node):
+                if reader is not None:
+                    self._settle(reader, node.model_response, said)
+                reader = None  # a run that is continued begins with calls of its history
                 async with node.stream(run.ctx) as calls:
                     async for call in calls:
                         reported = _from_tool(call, said, self._toolset.real_name)
                         if reported is not None:
                             yield reported
+
+    def _reader(self) -> AnswerReader:
+        known = self._settings.template_opens_thought
+        if known is None:
+            known = self._templates.may_open(self._settings.model_key)
+        return AnswerReader(may_open=known)
+
+    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _Said) -> None:
+        """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
+        not come to its end."""
+        raise_if_broken(response)
+        reader.settle(response, self._toolset.nearest)
+        said.correct_step(reader.splitter.answer)
+        said.cut = cut_of(response)
+        if reader.splitter.answer and not said.cut:
+            self._templates.learn(self._settings.model_key, reader.splitter)
 
     def _limit_of(self, error: Exception, run: Run) -> TurnLimitReached | None:
         """Return the failure of a run that is out of steps, with the state for a summary."""
@@ -220,22 +299,6 @@ class LlmSession:
             text=str(args.get("text") or "The agent has a question, but did not say which."),
             options=tuple(str(o) for o in options) if isinstance(options, list) else (),
         )
-
-
-def _from_model(event: Any, said: _Said) -> EngineEvent | None:
-    """Return what the person sees of a model's stream event."""
-    match event:
-        case (
-            PartStartEvent(part=TextPart(content=text))
-            | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-        ):
-            return said.add(text)
-        case (
-            PartStartEvent(part=ThinkingPart(content=text))
-            | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text))
-        ) if text:
-            return ThinkingDelta(text)
-    return None
 
 
 def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:

@@ -60,6 +60,16 @@ class HostToolset(AbstractToolset[None]):
         """Return our name of a tool, by the model's name."""
         return self._names.get(name, name)
 
+    def nearest(self, name: str) -> str | None:
+        """Return the offered tool that a name with more around it means; None if none or itself."""
+        if name in self._names or name == ASK_USER:
+            return None
+        bare = name.partition("<|")[0].strip().strip("\"'`")
+        for each in (bare, bare.rpartition(".")[2], bare.rpartition(":")[2]):
+            if each in self._names or each == ASK_USER:
+                return each
+        return None
+
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
         if self.is_closed:
             return {}
