@@ -23,6 +23,7 @@ _SEPARATING_HOSTS = {
     *(OPENAI_HOST, "api.anthropic.com", "generativelanguage.googleapis.com", "openrouter.ai"),
     *("api.mistral.ai", "api.deepseek.com", "api.x.ai"),
 }
+OLLAMA_PORT = 11434
 ANY_MODEL = "default"
 """Model name sent when only an endpoint is configured; local servers have one model anyway."""
 
@@ -69,7 +70,8 @@ class Endpoint:
     @property
     def separates_thoughts(self) -> bool:
         """Whether no template of a model can have opened a thought in the text of its answers."""
-        return not self.base_url or urlsplit(self.base_url).hostname in _SEPARATING_HOSTS
+        where = urlsplit(self.base_url)
+        return not self.base_url or where.hostname in _SEPARATING_HOSTS or where.port == OLLAMA_PORT
 
     def __repr__(self) -> str:
         return f"Endpoint({self.dialect}, {self.base_url or 'default'})"
