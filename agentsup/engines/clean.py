@@ -110,6 +110,8 @@ def _usage(used: Usage) -> Usage:
         used,
         input_tokens=_count(used.input_tokens),
         output_tokens=_count(used.output_tokens),
+        cache_read_tokens=_count(used.cache_read_tokens),
+        cache_write_tokens=_count(used.cache_write_tokens),
         usd=usd,
     )
 

@@ -56,6 +56,9 @@ class Reply:
     """The provider's word for the end, instead of the usual one; None: it says none."""
     has_usage: bool = True
     """Whether the usage of the whole comes after the answer."""
+    cache_read: int = 0
+    cache_write: int = 0
+    """Of ``input_tokens``, those of the provider's cache."""
     same_index: bool = False
     """Whether all calls of the message have the index 0, as some servers send them."""
     call_pieces: int = 1
@@ -351,12 +354,13 @@ def _openai_calls(asked: Asked, reply: Reply) -> list[dict[str, Any]]:
     ]
 
 
-def _openai_usage(reply: Reply) -> dict[str, int]:
+def _openai_usage(reply: Reply) -> dict[str, Any]:
     total = reply.input_tokens + reply.output_tokens
     return {
         "prompt_tokens": reply.input_tokens,
         "completion_tokens": reply.output_tokens,
         "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": reply.cache_read},
     }
 
 
@@ -461,7 +465,12 @@ async def _anthropic_events(asked: Asked, reply: Reply) -> AsyncIterator[tuple[b
         return f"event: {kind}\ndata: {body}\n\n".encode()
 
     start = _anthropic_document(asked, reply) | {"content": [], "stop_reason": None}
-    start["usage"] = {"input_tokens": reply.input_tokens, "output_tokens": 1}
+    cached = {
+        "cache_read_input_tokens": reply.cache_read,
+        "cache_creation_input_tokens": reply.cache_write,
+    }
+    fresh = reply.input_tokens - reply.cache_read - reply.cache_write
+    start["usage"] = {"input_tokens": fresh, "output_tokens": 1, **cached}
     yield event("message_start", message=start), False
     index = 0
     if reply.deltas:

@@ -106,7 +106,8 @@ class LlmSession:
         self._settings = settings
         self._templates = templates
         options = settings.options
-        wanted = ModelSettings()
+        # Anthropic caches only what it is asked to; others ignore it.
+        wanted = ModelSettings(cache=True)
         if options.temperature is not None:
             wanted["temperature"] = options.temperature
         if options.max_tokens is not None:
@@ -324,5 +325,9 @@ def _usage(now: RunUsage, before: RunUsage) -> Usage:
     """Return the usage between the two."""
     usd = float(now.cost - (before.cost or 0)) if now.cost is not None else None
     return Usage(
-        now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens, usd
+        now.input_tokens - before.input_tokens,
+        now.output_tokens - before.output_tokens,
+        usd,
+        cache_read_tokens=now.cache_read_tokens - before.cache_read_tokens,
+        cache_write_tokens=now.cache_write_tokens - before.cache_write_tokens,
     )

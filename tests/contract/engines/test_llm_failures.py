@@ -191,7 +191,7 @@ async def test_twenty_streams_share_one_client_and_all_are_cancelled(
         return Reply(("a", "b"), every_s=60)
 
     async with ModelServer(slow) as server:
-        known = {"template_opens_thought": False}
+        known: dict[str, Any] = {"template_opens_thought": False}
         sessions = [await opened(engine, server.base_url, **known) for _ in range(20)]
 
         async def first(session: GuardedSession) -> None:

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 
 from agentsup.engines.failures import FAILURES
 from agentsup.engines.thoughts import ThoughtSplitter, answer_of
-from agentsup.model.engine import EngineEvent, HistoryItem
+from agentsup.model.engine import EngineEvent, HistoryItem, Usage
 from tests.contract.engines.conftest import LlmRig, collect, done, spoken
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply
@@ -305,3 +305,24 @@ async def test_halves_of_characters_lose_no_answer(llm: LlmRig, text: str) -> No
     assert len(end.text) == (len(text) if "\ude00" not in text else 3)
     after = await turn(llm, Reply("Yes."), engine_state=end.engine_state)
     assert done(after).text == "Yes."
+
+
+async def test_prompts_are_cached_and_the_cache_is_counted(llm: LlmRig) -> None:
+    host = MemoryHost({"fine": _fine})
+    events = await turn(
+        llm,
+        Reply("Yes.", input_tokens=100, cache_read=60, cache_write=30),
+        host=host,
+        system="You are ada.",
+    )
+    (used,) = [event for event in events if isinstance(event, Usage)]
+    written = 30 if llm.name == "llm-anthropic" else 0
+    assert (used.input_tokens, used.output_tokens) == (100, 7)
+    assert (used.cache_read_tokens, used.cache_write_tokens) == (60, written)
+    body = llm.server.asked[-1].body
+    if llm.name == "llm-anthropic":
+        assert body["cache_control"]["type"] == "ephemeral"
+        assert "cache_control" in body["tools"][-1]
+        assert "cache_control" in body["system"][-1]
+    else:
+        assert "cache" not in json.dumps(body)
