@@ -272,6 +272,14 @@ def _faults(asked: Asked) -> Iterable[str]:
     names = [_tool_name(tool) for tool in body.get("tools", [])]
     if len(names) != len(set(names)):
         yield f"tools have the same name: {names}"
+    if asked.dialect == "openai" and len(names) > 128:
+        yield "Invalid 'tools': array too long, maximum 128"
+    for tool in body.get("tools", []):
+        schema = tool.get("function", tool).get("parameters", tool.get("input_schema", {}))
+        if {"oneOf", "anyOf", "allOf", "enum", "not"} & set(schema) or schema.get(
+            "type"
+        ) != "object":
+            yield f"Invalid schema for function '{_tool_name(tool)}'"
     yield from (_openai_order if asked.dialect == "openai" else _anthropic_order)(asked.messages)
 
 

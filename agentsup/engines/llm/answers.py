@@ -52,14 +52,31 @@ _MOST_ENCODINGS = 3
 _MOST_MODELS = 1000
 
 
-class Templates:
-    """Which models answer within a thought that their template has opened.
+class KnownModels:
+    """What was found out about models: whether their template opens a thought, and which tools
+    their provider refuses.
 
-    Until a model has given an answer it is not known, and its answer is shown only as a whole.
+    Until a model has given an answer the first is not known, and its answer is shown only as a whole.
     """
 
     def __init__(self) -> None:
         self._opens: dict[tuple[str, str], bool] = {}
+        self._refused: dict[tuple[str, str], set[str]] = {}
+        self._notices: set[str] = set()
+
+    def refused_of(self, model: tuple[str, str]) -> set[str]:
+        """Digests of the tools that the provider of that model has refused, to be added to."""
+        if len(self._refused) >= _MOST_MODELS:
+            self._refused.clear()
+        return self._refused.setdefault(model, set())
+
+    def tells(self, notice: str) -> bool:
+        """Whether a notice is to be given: the first time."""
+        is_new = notice not in self._notices
+        if len(self._notices) >= _MOST_MODELS:
+            self._notices.clear()
+        self._notices.add(notice)
+        return is_new
 
     def may_open(self, model: tuple[str, str]) -> bool:
         """Whether the template of that model (address and name) may have opened a thought."""

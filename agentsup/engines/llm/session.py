@@ -26,7 +26,7 @@ from agentsup.engines.llm.answers import (
     CUT,
     AnswerReader,
     Cut,
-    Templates,
+    KnownModels,
     cut_of,
     raise_if_broken,
 )
@@ -54,6 +54,13 @@ _TOOL_RETRIES = 2
 _EMPTY_RETRIES = 1
 """How often the model is asked again after an empty answer."""
 _LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
+_MOST_TOOLS = 128
+"""OpenAI takes no more, and models choose badly among more."""
+_REFUSALS = 8
+"""How often a refused request is made again without the tool, or the history, that was refused."""
+_REFUSED_TOOL = "The tool {name} is left out, because the provider refuses it: {why}"
+_NO_ROOM = "{n} tools are left out, because the provider takes {most} at most: {names}"
+_NAMED_MOST = 20
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
 
 Output = str | DeferredToolRequests
@@ -98,13 +105,13 @@ class LlmSession:
         model: Model,
         settings: LlmSettings,
         host: EngineHost,
-        templates: Templates,
+        known: KnownModels,
         *,
         max_steps: int | None = None,
     ) -> None:
         """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
         self._settings = settings
-        self._templates = templates
+        self._known = known
         options = settings.options
         # Anthropic caches only what it is asked to; others ignore it.
         wanted = ModelSettings(cache=True)
@@ -112,7 +119,12 @@ class LlmSession:
             wanted["temperature"] = options.temperature
         if options.max_tokens is not None:
             wanted["max_tokens"] = options.max_tokens
-        self._toolset = HostToolset(host, ask_user=options.ask_user)
+        self._toolset = HostToolset(
+            host,
+            ask_user=options.ask_user,
+            most=_MOST_TOOLS,
+            refused=known.refused_of(settings.model_key),
+        )
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
@@ -133,24 +145,26 @@ class LlmSession:
         """Run one segment. Raises ``EngineFailed``; the usage of finished requests comes before."""
         if segment.pictures and not self._settings.options.pictures:
             yield EngineNotice(history.BLIND)
-        is_new = True
-        try:
-            async with aclosing(self._run(segment)) as events:
-                async for event in events:
-                    is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
-                    yield event
-        except RequestRejected as refused:
-            # A provider that refuses what a history has would refuse it at every further turn.
-            if not (is_new and history.has_own_state(segment)):
-                raise self._with_remedy(refused, segment) from refused
-        else:
-            return
-        try:
-            async with aclosing(self._run(replace(segment, engine_state=None))) as events:
-                async for event in events:
-                    yield event
-        except RequestRejected as refused:
-            raise self._with_remedy(refused, segment) from refused
+        given = segment
+        for left in range(_REFUSALS, -1, -1):
+            is_new = True
+            try:
+                async with aclosing(self._run(given)) as events:
+                    async for event in events:
+                        is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
+                        yield event
+            except RequestRejected as refused:
+                tool = self._toolset.refused_in(str(refused.__cause__))
+                if is_new and left and tool is not None:
+                    self._toolset.exclude(tool)
+                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=refused.message))
+                elif is_new and left and history.has_own_state(given):
+                    # A provider that refuses a history would refuse it at every further turn.
+                    given = replace(given, engine_state=None)
+                else:
+                    raise self._with_remedy(refused, segment) from refused
+            else:
+                return
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -230,6 +244,8 @@ class LlmSession:
                 if rest is not None:
                     yield rest
                 yield ModelRequest(has_ended=True)
+                if (notice := self._left_out()) is not None:
+                    yield notice
                 yield copy.copy(run.usage)  # the library goes on counting in the same object
             elif Agent.is_call_tools_node(node):
                 if reader is not None:
@@ -241,10 +257,19 @@ class LlmSession:
                         if reported is not None:
                             yield reported
 
+    def _left_out(self) -> EngineNotice | None:
+        """Return the notice about tools for which there was no room, once."""
+        names = self._toolset.left_out
+        if not names:
+            return None
+        shown = ", ".join(names[:_NAMED_MOST]) + (", …" if len(names) > _NAMED_MOST else "")
+        text = _NO_ROOM.format(n=len(names), most=_MOST_TOOLS, names=shown)
+        return EngineNotice(text) if self._known.tells(text) else None
+
     def _reader(self) -> AnswerReader:
         known = self._settings.template_opens_thought
         if known is None:
-            known = self._templates.may_open(self._settings.model_key)
+            known = self._known.may_open(self._settings.model_key)
         return AnswerReader(may_open=known)
 
     def _settle(self, reader: AnswerReader, response: ModelResponse, said: _Said) -> None:
@@ -255,7 +280,7 @@ class LlmSession:
         said.correct_step(reader.splitter.answer)
         said.cut = cut_of(response)
         if reader.splitter.answer and not said.cut:
-            self._templates.learn(self._settings.model_key, reader.splitter)
+            self._known.learn(self._settings.model_key, reader.splitter)
 
     def _limit_of(self, error: Exception, run: Run) -> TurnLimitReached | None:
         """Return the failure of a run that is out of steps, with the state for a summary."""

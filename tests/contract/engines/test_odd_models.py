@@ -21,8 +21,9 @@ from pydantic_ai.messages import (
 )
 
 from agentsup.engines.failures import FAILURES
+from agentsup.engines.llm.tool_schemas import accepted
 from agentsup.engines.thoughts import ThoughtSplitter, answer_of
-from agentsup.model.engine import EngineEvent, HistoryItem, Usage
+from agentsup.model.engine import EngineEvent, EngineNotice, HistoryItem, Usage
 from tests.contract.engines.conftest import LlmRig, collect, done, spoken
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply
@@ -326,3 +327,68 @@ async def test_prompts_are_cached_and_the_cache_is_counted(llm: LlmRig) -> None:
         assert "cache_control" in body["system"][-1]
     else:
         assert "cache" not in json.dumps(body)
+
+
+async def test_more_tools_than_a_provider_takes_cost_those_tools(llm: LlmRig) -> None:
+    names = [f"mcp:{server}/t{n}" for n in range(80) for server in ("b", "a")] + ["fine"]
+    events = await turn(llm, Reply("Yes."), host=MemoryHost(dict.fromkeys(names, _fine)))
+    assert done(events).text == "Yes."
+    (notice,) = [event.text for event in events if isinstance(event, EngineNotice)]
+    assert "mcp:b/t" in notice
+    sent = [tool.get("function", tool)["name"] for tool in llm.server.asked[-1].body["tools"]]
+    assert len(sent) == 128
+    assert sent[0] == "fine"
+    await turn(llm, Reply("Yes."), host=MemoryHost(dict.fromkeys(reversed(names), _fine)))
+    again = [tool.get("function", tool)["name"] for tool in llm.server.asked[-1].body["tools"]]
+    assert again == sent, "the order stays, so that it can be cached"
+
+
+ODD_SCHEMAS: list[dict[str, Any]] = [
+    {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    {"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "array"}]},
+    {"$ref": "#/$defs/x", "$defs": {"x": {"type": "object", "properties": {"a": {}}}}},
+    {"$ref": "#/$defs/gone"},
+    {"type": "array", "items": {"type": "string"}},
+    {"type": "string", "enum": ["a"]},
+    {"properties": {"a": {"$ref": "https://example.org/x"}}},
+]
+
+
+@pytest.mark.parametrize("schema", ODD_SCHEMAS)
+async def test_an_odd_schema_of_a_server_costs_no_turn(llm: LlmRig, schema: dict[str, Any]) -> None:
+    host = MemoryHost({"mcp:s/pick": _fine, "fine": _fine})
+    host.schemas["mcp:s/pick"] = schema
+    assert done(await turn(llm, Reply("Yes."), host=host)).text == "Yes."
+    assert "$ref" not in json.dumps(llm.server.asked[-1].body["tools"])
+
+
+async def test_a_tool_that_is_refused_is_left_out_and_named(llm: LlmRig) -> None:
+    host = MemoryHost({"mcp:s/bad": _fine, "fine": _fine})
+    refused = Reply(status=400, error="Invalid schema for function 'mcp__s__bad': no.")
+    events = await turn(llm, refused, Reply("Yes."), host=host)
+    assert done(events).text == "Yes."
+    (notice,) = [event.text for event in events if isinstance(event, EngineNotice)]
+    assert "mcp:s/bad" in notice
+    assert done(await turn(llm, Reply("Yes."), host=host)).text == "Yes."
+    by_place = Reply(status=400, error="tools.0.custom.input_schema: not supported")
+    assert done(await turn(llm, by_place, Reply("Yes."), host=host)).text == "Yes."
+    assert [tool.get("name") for tool in llm.server.asked[-1].body["tools"]] in (
+        ["ask_user"],
+        [None],
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"anyOf": [{"$ref": "#"}] * 2000},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"type": "object", "properties": 7, "required": "x"},
+        {"type": ["object", "null"], "oneOf": 3},
+    ],
+)
+def test_a_schema_that_goes_in_circles_is_bounded(schema: dict[str, Any]) -> None:
+    found = accepted(schema)
+    assert found["type"] == "object"
+    assert isinstance(found.get("properties", {}), dict)
