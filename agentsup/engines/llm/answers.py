@@ -7,6 +7,7 @@ no blank texts, no halves of characters, and arguments of calls that are JSON ob
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -27,15 +28,23 @@ from agentsup.engines import failures
 from agentsup.engines.clean import HalfJoiner, clean, clean_value
 from agentsup.engines.thoughts import ThoughtSplitter
 
-Cut = Literal["", "length", "filter"]
-"""Why an answer is not whole."""
+Cut = Literal["", "length", "filter", "printed"]
+"""Why an answer is not whole, or none."""
 CUT: dict[Cut, str] = {
     "length": (
         "[The answer was cut off here at the model's output limit; max_tokens in engine_options "
         "raises it.]"
     ),
     "filter": "[The provider's content filter cut the answer off here.]",
+    "printed": (
+        "[The model wrote this call as text instead of making it, also when asked once more. Its "
+        "server may need a tool parser or another chat template.]"
+    ),
 }
+WRITTEN_CALL = (
+    "You wrote the call of a tool as text, so that nothing was called. Call it as a tool, or answer "
+    "in words."
+)
 _LENGTH = {"length", "max_tokens", "max_output_tokens", "model_length"}
 _FILTER = {
     *("content_filter", "refusal", "sensitive", "safety", "recitation", "blocklist"),
@@ -48,6 +57,12 @@ _BROKEN = {
     "insufficient_system_resource",
     "malformed_function_call",
 }
+_PRINTED = re.compile(
+    r"(?:<tool_call>|\[TOOL_CALLS\])\s*"
+    r"(?:<function=(?P<name>[\w-]{1,128})>.*|(?P<call>[\[{][^<]*)(?:</tool_call>)?)\Z",
+    re.DOTALL,
+)
+_BEGINNINGS = ('{"name"', '[{"name"', "<tool_call>", "[TOOL_CALLS]", '```json\n{"name"')
 _MOST_ENCODINGS = 3
 _MOST_MODELS = 1000
 
@@ -98,6 +113,7 @@ class AnswerReader:
         self.splitter = ThoughtSplitter(holds=may_open)
         self._halves = HalfJoiner()
         self._raw: list[str] = []
+        self._waiting = ""
 
     def read(self, event: Any) -> tuple[str, str] | None:
         """Return what an event of the stream adds to the answer and to the thoughts; None if it has
@@ -118,7 +134,8 @@ class AnswerReader:
     def end(self, response: ModelResponse) -> str:
         """Return what the end of the text adds to the answer."""
         text, _ = self._feed(self._halves.end())
-        return text + self.splitter.end(is_cut=bool(cut_of(response)))
+        waiting, self._waiting = self._waiting, ""
+        return text + waiting + self.splitter.end(is_cut=bool(cut_of(response)))
 
     def settle(self, response: ModelResponse, real: Callable[[str], str | None]) -> None:
         """Correct the response. ``real`` returns the name of a tool for a name that is not quite it."""
@@ -129,7 +146,12 @@ class AnswerReader:
 
     def _feed(self, text: str) -> tuple[str, str]:
         self._raw.append(text)
-        return self.splitter.feed(text) if text else ("", "")
+        news, thought = self.splitter.feed(text) if text else ("", "")
+        self._waiting += news
+        if self.splitter.answer == self._waiting and self._waiting.startswith(_BEGINNINGS):
+            return "", thought  # perhaps a call that is written as text
+        news, self._waiting = self._waiting, ""
+        return news, thought
 
 
 def is_blank(part: ModelResponsePart) -> bool:
@@ -205,6 +227,24 @@ def arguments(given: Any) -> Any:
     if isinstance(value, dict):
         return clean_value(value)
     return clean(given) if isinstance(given, str) else given
+
+
+def printed_call(text: str, is_tool: Callable[[str], bool]) -> str:
+    """Return the name of the tool whose call a model wrote as text at the end of its answer, or
+    the empty text. It is not made: the text may be quoted from anywhere."""
+    found = _PRINTED.search(text.rstrip())
+    if found is not None and is_tool(found["name"] or ""):
+        return found["name"]
+    try:
+        value = json.loads(_unfenced(found["call"] if found is not None else text), strict=False)
+    except (ValueError, RecursionError, TypeError):
+        return ""
+    call = value[0] if isinstance(value, list) and value else value
+    call = call.get("function", call) if isinstance(call, dict) else {}
+    if not isinstance(call, dict) or not call.keys() & {"arguments", "parameters", "args"}:
+        return ""
+    name = call.get("name")
+    return name if isinstance(name, str) and is_tool(name) else ""
 
 
 def _unfenced(text: str) -> str:

@@ -34,11 +34,23 @@ def replayable(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         parts: list[Any] = []
         for part in message.parts:
             parts += _sound_parts(part, paired)
+        if not parts and _was_rejected(message) and sound and not _has_calls(sound[-1]):
+            del sound[-1]  # the answer that was asked for again
         if parts:
             # A history is read and saved in each turn; what is sound is passed on as it is.
             same = len(parts) == len(message.parts) and all(map(_is, parts, message.parts))
             sound.append(message if same else replace(message, parts=parts))
     return sound
+
+
+def _was_rejected(message: ModelMessage) -> bool:
+    """Whether a message is no more than the word that an answer could not be used."""
+    return any(isinstance(part, RetryFeedbackPart) for part in message.parts)
+
+
+def _has_calls(message: ModelMessage) -> bool:
+    is_answer = isinstance(message, ModelResponse)
+    return not is_answer or any(isinstance(part, ToolCallPart) for part in message.parts)
 
 
 def _is(one: object, other: object) -> bool:

@@ -8,7 +8,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai import Agent, AgentRun, DeferredToolRequests, DeferredToolResults, ModelSettings
+from pydantic_ai import (
+    Agent,
+    AgentRun,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    ModelSettings,
+    RunContext,
+)
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
@@ -24,10 +32,12 @@ from agentsup.engines.failures import BadModelOutput, RequestRejected, TurnLimit
 from agentsup.engines.llm import history
 from agentsup.engines.llm.answers import (
     CUT,
+    WRITTEN_CALL,
     AnswerReader,
     Cut,
     KnownModels,
     cut_of,
+    printed_call,
     raise_if_broken,
 )
 from agentsup.engines.llm.errors import translate
@@ -132,6 +142,7 @@ class LlmSession:
             model_settings=wanted,
             retries={"tools": _TOOL_RETRIES, "output": _EMPTY_RETRIES},
         )
+        self._agent.output_validator(self._no_written_call)
         self._limits = UsageLimits(
             request_limit=max_steps or options.request_limit,
             tool_calls_limit=options.tool_calls_limit,
@@ -231,6 +242,9 @@ class LlmSession:
         reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
+                was_written = said.cut == "printed"
+                if was_written:
+                    said.correct_step("")
                 said.begin_step()
                 yield ModelRequest()
                 reader = self._reader()
@@ -241,7 +255,8 @@ class LlmSession:
                             # Also without a text it is a sign of life.
                             yield said.add(news[0]) or ThinkingDelta(news[1])
                     rest = said.add(reader.end(stream.response))
-                if rest is not None:
+                is_call = printed_call(reader.splitter.answer, self._toolset.is_tool)
+                if rest is not None and (was_written or not is_call):
                     yield rest
                 yield ModelRequest(has_ended=True)
                 if (notice := self._left_out()) is not None:
@@ -256,6 +271,13 @@ class LlmSession:
                         reported = _from_tool(call, said, self._toolset.real_name)
                         if reported is not None:
                             yield reported
+
+    def _no_written_call(self, ctx: RunContext[None], output: Output) -> Output:
+        """Ask once more if the answer is a call that the model wrote as text."""
+        is_tool = self._toolset.is_tool
+        if ctx.retry == 0 and isinstance(output, str) and printed_call(output, is_tool):
+            raise ModelRetry(WRITTEN_CALL)
+        return output
 
     def _left_out(self) -> EngineNotice | None:
         """Return the notice about tools for which there was no room, once."""
@@ -279,6 +301,10 @@ class LlmSession:
         reader.settle(response, self._toolset.nearest)
         said.correct_step(reader.splitter.answer)
         said.cut = cut_of(response)
+        has_calls = any(isinstance(part, ToolCallPart) for part in response.parts)
+        is_call = printed_call(reader.splitter.answer, self._toolset.is_tool)
+        if is_call and not has_calls and not said.cut:
+            said.cut = "printed"
         if reader.splitter.answer and not said.cut:
             self._known.learn(self._settings.model_key, reader.splitter)
 

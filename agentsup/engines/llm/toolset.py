@@ -82,6 +82,10 @@ class HostToolset(AbstractToolset[None]):
         """Return our name of a tool, by the model's name."""
         return self._names.get(name, name)
 
+    def is_tool(self, name: str) -> bool:
+        """Whether a tool of that name is offered to the model."""
+        return name in self._names or name in self._names.values() or name == ASK_USER
+
     def nearest(self, name: str) -> str | None:
         """Return the offered tool that a name with more around it means; None if none or itself."""
         if name in self._names or name == ASK_USER:

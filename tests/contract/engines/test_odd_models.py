@@ -392,3 +392,37 @@ def test_a_schema_that_goes_in_circles_is_bounded(schema: dict[str, Any]) -> Non
     found = accepted(schema)
     assert found["type"] == "object"
     assert isinstance(found.get("properties", {}), dict)
+
+
+WRITTEN = (
+    '{"name": "fs_list", "arguments": {"path": "a"}}',
+    '```json\n{"name": "fs_list", "arguments": {"path": "a"}}\n```',
+    '<tool_call>\n{"name": "fs_list", "arguments": {"path": "a"}}\n</tool_call>',
+    'I will look.\n<tool_call>{"name": "fs_list", "arguments": {}}</tool_call>',
+    "<tool_call>\n<function=fs_list>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
+    '[TOOL_CALLS] [{"name": "fs_list", "arguments": {"path": "a"}}]',
+    '[{"type": "function", "function": {"name": "fs_list", "arguments": "{}"}}]',
+)
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+async def test_a_call_that_is_written_as_text_is_not_the_answer(llm: LlmRig, text: str) -> None:
+    host = MemoryHost({"fs_list": _path})
+    call = Reply(calls=(Call("fs_list", {"path": "a"}),))
+    events = await turn(llm, Reply(tuple(text)), call, Reply("Done."), host=host)
+    assert done(events).text == "Done."
+    if not text.startswith("I will"):
+        assert spoken(events) == "Done."
+    assert "arguments" not in state_of(events)
+    assert host.executed == [("fs_list", {"path": "a"})]
+    stubborn = MemoryHost({"fs_list": _path})
+    end = done(await turn(llm, Reply(text), Reply(text), host=stubborn))
+    assert (end.outcome, stubborn.executed) == ("ok", [])
+    assert "tool parser" in end.text
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": "Ada", "arguments": []}', '{"a": 1}', "<tool_call> is a tag."]
+)
+async def test_other_json_is_an_answer(llm: LlmRig, text: str) -> None:
+    assert done(await turn(llm, Reply(text), host=MemoryHost({"fs_list": _path}))).text == text
