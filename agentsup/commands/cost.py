@@ -52,7 +52,11 @@ def _spent(sums: Mapping[str, Any], say: LocalizedTexts) -> str:
         return say("cost.none")
     paid = f", {money(usd)}" if usd else ""
     about = "≈ " if sums["estimated_tokens"] else ""
-    return about + say("cost.tokens", input=tokens_in, output=tokens_out) + paid
+    tokens = say("cost.tokens", input=tokens_in, output=tokens_out)
+    read, written = sums["cache_read_tokens"], sums["cache_write_tokens"]
+    if read or written:
+        tokens = say("cost.cached", tokens=tokens, read=read, written=written)
+    return about + tokens + paid
 
 
 def _budget(one: Mapping[str, Any], name: str, say: LocalizedTexts) -> str:

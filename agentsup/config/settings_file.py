@@ -108,6 +108,12 @@ class PriceSettings(Section):
 
     input: Money = Field(description="US dollars per million tokens that the model reads.")
     output: Money = Field(description="US dollars per million tokens that the model writes.")
+    cache_read: Money | None = setting(
+        None, "US dollars per million tokens from the provider's cache; null: as `input`."
+    )
+    cache_write: Money | None = setting(
+        None, "US dollars per million tokens into the provider's cache; null: as `input`."
+    )
 
 
 class LogSettings(Section):

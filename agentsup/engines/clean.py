@@ -29,6 +29,29 @@ def clean(text: str) -> str:
     return text
 
 
+class HalfJoiner:
+    """Joins characters whose halves came in two deltas."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, delta: str) -> str:
+        """Return the text up to a first half at its end, which waits for the next delta."""
+        text = self._half + delta
+        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        if self._half:
+            text = text[:-1]
+        return text if text.isascii() else clean(_joined(text))
+
+    def end(self) -> str:
+        """Return what still waits."""
+        return clean(self._half)
+
+
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def clean_value(value: Any, depth: int = 0) -> Any:
     """A JSON value with every text in it cleaned, keys too; what is not JSON stays as it is."""
     if isinstance(value, str):
@@ -87,6 +110,8 @@ def _usage(used: Usage) -> Usage:
         used,
         input_tokens=_count(used.input_tokens),
         output_tokens=_count(used.output_tokens),
+        cache_read_tokens=_count(used.cache_read_tokens),
+        cache_write_tokens=_count(used.cache_write_tokens),
         usd=usd,
     )
 

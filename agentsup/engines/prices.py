@@ -17,14 +17,34 @@ _KNOWN_MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens, in and out."""
+    """US dollars for a million tokens, in and out.
+
+    Those of the provider's cache cost as much as other input where no price of their own is known.
+    """
 
     input: float
     output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
 
-    def of(self, input_tokens: int, output_tokens: int) -> float:
-        """Return the price of so many tokens, in US dollars."""
-        return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
+    def of(
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        *,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+    ) -> float:
+        """Return the price of so many tokens, in US dollars. Those of the cache are among the
+        input tokens."""
+        usd = input_tokens * self.input + output_tokens * self.output
+        for tokens, price in (
+            (cache_read_tokens, self.cache_read),
+            (cache_write_tokens, self.cache_write),
+        ):
+            if price is not None:
+                usd += min(tokens, input_tokens) * (price - self.input)
+        return max(0.0, usd) / 1_000_000
 
 
 class Prices:
@@ -36,7 +56,7 @@ class Prices:
         self._known: dict[tuple[str, str], Price | None] = {}
 
     async def of(self, provider: str, model: str) -> Price | None:
-        """Return the price of a model, without discounts for caching; None if it is not known."""
+        """Return the price of a model; None if it is not known."""
         if not model:
             return None
         prefix, colon, rest = model.partition(":")
@@ -60,14 +80,16 @@ def _look_up(provider: str, model: str) -> Price | None:
     except ImportError:
         return None
 
-    def usd(tokens_in: int, tokens_out: int) -> float:
-        used = library.Usage(input_tokens=tokens_in, output_tokens=tokens_out)
+    def usd(tokens_in: int, tokens_out: int, **cached: int) -> float:
+        used = library.Usage(input_tokens=tokens_in, output_tokens=tokens_out, **cached)
         price = library.calc_price(used, model_ref=model, provider_id=provider or None)
         return float(price.total_price)
 
     try:
         # Prices of some models rise with the length of a request; this is an ordinary one.
         in_, out = usd(1000, 0), usd(0, 1000)
+        read = usd(1000, 0, cache_read_tokens=1000)
+        write = usd(1000, 0, cache_write_tokens=1000)
     except (LookupError, ValueError):
         return None
-    return Price(in_ * 1000, out * 1000)
+    return Price(in_ * 1000, out * 1000, read * 1000, write * 1000)

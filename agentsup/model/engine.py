@@ -229,6 +229,10 @@ class Usage:
     usd: float | None = None
     is_estimated: bool = False
     """Whether it is estimated from the length of texts, because the engine reports no tokens."""
+    cache_read_tokens: int = 0
+    """Of the input tokens, those that the provider had in its cache."""
+    cache_write_tokens: int = 0
+    """Of the input tokens, those that it put into its cache."""
 
 
 @dataclass(frozen=True, slots=True)

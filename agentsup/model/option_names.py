@@ -28,6 +28,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
                 "total_tokens_limit",
                 "ask_user",
                 "pictures",
+                "template_opens_thought",
                 "script",
             ]
         ),

@@ -37,7 +37,11 @@ async def server() -> AsyncIterator[ModelServer]:
 
 @pytest.fixture
 async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonProcess]:
-    options = {"base_url": server.base_url, "api_key": SECRET}
+    options = {
+        "base_url": server.base_url,
+        "api_key": SECRET,
+        "template_opens_thought": False,
+    }
     entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
     home = write_home(tmp_path / "home", [{"name": name, **entry} for name in ("main", "bob")])
     async with DaemonProcess(home) as running:

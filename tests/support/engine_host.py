@@ -33,6 +33,8 @@ class MemoryHost:
         self._permit = permit or _denied
         self.permission_requests: list[PermissionRequest] = []
         self._functions = dict(tools or {})
+        self.schemas: dict[str, dict[str, Any]] = {}
+        """Schemas of tools that have another than the usual one."""
         self._fatal = fatal
         self._ordinal = 0
         self.journal: dict[int, tuple[str, ToolResult]] = {}
@@ -45,7 +47,7 @@ class MemoryHost:
         self._ordinal = 0
 
     def tools(self) -> tuple[Tool, ...]:
-        return tuple(_tool(name) for name in self._functions)
+        return tuple(_tool(name, self.schemas.get(name)) for name in self._functions)
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
         async def run() -> str:
@@ -103,14 +105,14 @@ async def _denied(request: PermissionRequest) -> Permission:
     return Permission(False, f"{request.tool} was denied")
 
 
-def _tool(name: str) -> Tool:
+def _tool(name: str, schema: dict[str, Any] | None = None) -> Tool:
     async def unused(context: ToolContext, args: dict[str, Any]) -> str:
         raise NotImplementedError("MemoryHost runs its own functions")
 
     return Tool(
         name=name,
         description=f"the tool {name}",
-        parameters={"type": "object", "properties": {}, "additionalProperties": True},
+        parameters=schema or {"type": "object", "properties": {}, "additionalProperties": True},
         run=unused,
         effect=Effect.BLIND,
         safety=Safety.SAFE,

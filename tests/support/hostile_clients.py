@@ -210,6 +210,7 @@ DOORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "agentsup.engines.llm.client": ("openai", "anthropic"),
         "agentsup.engines.providers.client": ("model list",),
         "agentsup.engines.llm.anthropic_client": ("anthropic",),
+        "agentsup.engines.llm.openai_client": ("openai",),
         "agentsup.observe.traces.otel": ("traces",),
         # Asks nobody but the daemon of the person who runs it.
         "agentsup.cli.chat.link": (),

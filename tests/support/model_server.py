@@ -52,6 +52,17 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
     hang_after: int | None = None
     cut_after: int | None = None
+    finish: str | None = ""
+    """The provider's word for the end, instead of the usual one; None: it says none."""
+    has_usage: bool = True
+    """Whether the usage of the whole comes after the answer."""
+    cache_read: int = 0
+    cache_write: int = 0
+    """Of ``input_tokens``, those of the provider's cache."""
+    same_index: bool = False
+    """Whether all calls of the message have the index 0, as some servers send them."""
+    call_pieces: int = 1
+    """In how many deltas the arguments of a call come."""
 
     @property
     def deltas(self) -> tuple[str, ...]:
@@ -261,6 +272,14 @@ def _faults(asked: Asked) -> Iterable[str]:
     names = [_tool_name(tool) for tool in body.get("tools", [])]
     if len(names) != len(set(names)):
         yield f"tools have the same name: {names}"
+    if asked.dialect == "openai" and len(names) > 128:
+        yield "Invalid 'tools': array too long, maximum 128"
+    for tool in body.get("tools", []):
+        schema = tool.get("function", tool).get("parameters", tool.get("input_schema", {}))
+        if {"oneOf", "anyOf", "allOf", "enum", "not"} & set(schema) or schema.get(
+            "type"
+        ) != "object":
+            yield f"Invalid schema for function '{_tool_name(tool)}'"
     yield from (_openai_order if asked.dialect == "openai" else _anthropic_order)(asked.messages)
 
 
@@ -283,6 +302,8 @@ def _openai_order(messages: list[dict[str, Any]]) -> Iterable[str]:
         if waiting:
             yield f"tool calls {waiting} have no result"
         waiting = [call["id"] for call in message.get("tool_calls") or ()]
+        if role == "assistant" and not waiting and not str(message.get("content") or "").strip():
+            yield "text content must be non-empty"
         if role not in {"system", "developer", "user", "assistant"}:
             yield f"unknown role {role!r}"
     if waiting:
@@ -299,6 +320,9 @@ def _anthropic_order(messages: list[dict[str, Any]]) -> Iterable[str]:
         if results != waiting:
             yield f"tool results {sorted(results)} do not answer the calls {sorted(waiting)}"
         waiting = {b["id"] for b in blocks if b.get("type") == "tool_use"}
+        texts = [b["text"] for b in blocks if b.get("type") == "text"] or [content or ""]
+        if any(isinstance(text, str) and not text.strip() for text in texts) and not waiting:
+            yield "text content blocks must be non-empty"
         if message.get("role") not in {"user", "assistant"}:
             yield f"unknown role {message.get('role')!r}"
 
@@ -338,12 +362,13 @@ def _openai_calls(asked: Asked, reply: Reply) -> list[dict[str, Any]]:
     ]
 
 
-def _openai_usage(reply: Reply) -> dict[str, int]:
+def _openai_usage(reply: Reply) -> dict[str, Any]:
     total = reply.input_tokens + reply.output_tokens
     return {
         "prompt_tokens": reply.input_tokens,
         "completion_tokens": reply.output_tokens,
         "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": reply.cache_read},
     }
 
 
@@ -354,7 +379,7 @@ def _openai_document(asked: Asked, reply: Reply) -> dict[str, Any]:
     choice = {
         "index": 0,
         "message": message,
-        "finish_reason": "tool_calls" if reply.calls else "stop",
+        "finish_reason": reply.finish or ("tool_calls" if reply.calls else "stop"),
         "logprobs": None,
     }
     return {
@@ -376,13 +401,28 @@ async def _openai_events(asked: Asked, reply: Reply) -> AsyncIterator[tuple[byte
     for text in reply.deltas:
         yield chunk({"content": text}), True
     for call in _openai_calls(asked, reply):
-        yield chunk({"tool_calls": [call]}), True
+        for piece in _openai_pieces(call, reply):
+            yield chunk({"tool_calls": [piece]}), True
     if not reply.deltas and not reply.calls and (reply.cut_after, reply.hang_after) != (None, None):
         yield b"", True
-    yield chunk({}, "tool_calls" if reply.calls else "stop"), False
-    if (asked.body.get("stream_options") or {}).get("include_usage"):
+    if reply.finish is not None:
+        yield chunk({}, reply.finish or ("tool_calls" if reply.calls else "stop")), False
+    if reply.has_usage and (asked.body.get("stream_options") or {}).get("include_usage"):
         yield _openai_sse(asked, {"choices": [], "usage": _openai_usage(reply)}), False
     yield b"data: [DONE]\n\n", False
+
+
+def _openai_pieces(call: dict[str, Any], reply: Reply) -> Iterable[dict[str, Any]]:
+    """The deltas of one call: id and name come with the first."""
+    index = 0 if reply.same_index else call["index"]
+    arguments = call["function"]["arguments"]
+    size = max(1, -(-len(arguments) // reply.call_pieces))
+    for at in range(0, max(1, len(arguments)), size):
+        if not at:
+            function = {**call["function"], "arguments": arguments[:size]}
+            yield {**call, "index": index, "function": function}
+        else:
+            yield {"index": index, "function": {"arguments": arguments[at : at + size]}}
 
 
 def _openai_sse(asked: Asked, more: dict[str, Any]) -> bytes:
@@ -433,7 +473,12 @@ async def _anthropic_events(asked: Asked, reply: Reply) -> AsyncIterator[tuple[b
         return f"event: {kind}\ndata: {body}\n\n".encode()
 
     start = _anthropic_document(asked, reply) | {"content": [], "stop_reason": None}
-    start["usage"] = {"input_tokens": reply.input_tokens, "output_tokens": 1}
+    cached = {
+        "cache_read_input_tokens": reply.cache_read,
+        "cache_creation_input_tokens": reply.cache_write,
+    }
+    fresh = reply.input_tokens - reply.cache_read - reply.cache_write
+    start["usage"] = {"input_tokens": fresh, "output_tokens": 1, **cached}
     yield event("message_start", message=start), False
     index = 0
     if reply.deltas:
@@ -451,7 +496,9 @@ async def _anthropic_events(asked: Asked, reply: Reply) -> AsyncIterator[tuple[b
         yield event("content_block_delta", index=index, delta=delta), True
         yield event("content_block_stop", index=index), False
         index += 1
-    reason = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
+    reason = reply.finish or ("tool_use" if reply.calls else "end_turn")
     usage = {"output_tokens": reply.output_tokens}
-    yield event("message_delta", delta=reason, usage=usage), False
+    if reply.finish is not None:
+        end = {"stop_reason": reason, "stop_sequence": None}
+        yield event("message_delta", delta=end, usage=usage), False
     yield event("message_stop"), False

@@ -34,7 +34,11 @@ _TELEGRAM: Final = (
     "agentsup.channels.telegram.library",
     "agentsup.channels.telegram.life",
 )
-_MODEL: Final = ("agentsup.engines.llm.client", "agentsup.engines.llm.session")
+_MODEL: Final = (
+    "agentsup.engines.llm.client",
+    "agentsup.engines.llm.openai_client",
+    "agentsup.engines.llm.session",
+)
 WITH_TELEGRAM: Final = (*DAEMON, *_TELEGRAM)
 """The same of a daemon with a bot; the library behind it is loaded by the channel's own door."""
 WITH_MODEL: Final = (*DAEMON, *_MODEL)

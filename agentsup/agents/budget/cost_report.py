@@ -77,6 +77,8 @@ def _sums(reader: Reader, agent_id: str, since: int, until: int | None) -> dict[
         "usd": found.usd,
         "unpriced": found.unpriced,
         "estimated_tokens": found.estimated,
+        "cache_read_tokens": found.cache_read,
+        "cache_write_tokens": found.cache_write,
     }
 
 

@@ -176,7 +176,13 @@ class BudgetReservations:
         price = await self._price(around.spec, model)
         if price is None:
             return usage
-        return replace(usage, usd=price.of(usage.input_tokens, usage.output_tokens))
+        usd = price.of(
+            usage.input_tokens,
+            usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        )
+        return replace(usage, usd=usd)
 
     def charge_tx(self, tx: Tx, message: Message, fresh: Sequence[Usage]) -> LimitExceededBy | None:
         """Take newly recorded reports from the turn's reservation. Returns the limit that is used

@@ -9,6 +9,7 @@ of the engine's program is unknown, so the estimate is rather too low than too h
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from agentsup.agents.memory.tokens import tokens_of_bytes
 from agentsup.model.engine import (
@@ -73,10 +74,11 @@ class TokenEstimate:
         """The engine's own report, less the estimates that were recorded before."""
         self.has_report = self.has_report or bool(usage.input_tokens or usage.output_tokens)
         before, usd = self._counted, usage.usd
-        left = Usage(
-            max(0, usage.input_tokens - before.input_tokens),
-            max(0, usage.output_tokens - before.output_tokens),
-            None if usd is None else max(0.0, usd - (before.usd or 0.0)),
+        left = replace(
+            usage,
+            input_tokens=max(0, usage.input_tokens - before.input_tokens),
+            output_tokens=max(0, usage.output_tokens - before.output_tokens),
+            usd=None if usd is None else max(0.0, usd - (before.usd or 0.0)),
         )
         self._counted = Usage(
             before.input_tokens - (usage.input_tokens - left.input_tokens),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 from agentsup.agents.persona.profile import filled
 from agentsup.model.agent import AgentSpec
 from agentsup.model.message import Message, MessageKind
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def system_prompt(
@@ -40,6 +45,15 @@ def system_prompt(
 def joined(*parts: str) -> str:
     """The parts that are not empty, as one text."""
     return "\n\n".join(part for part in parts if part)
+
+
+def now(at: int, zone: str) -> str:
+    """The time ``at`` (wall-clock ms) as the model reads it, in the time zone of that name.
+
+    It stands after the message, so that the system prompt stays the same and can be cached.
+    """
+    here = datetime.fromtimestamp(at / 1000, ZoneInfo(zone))
+    return f"[Now: {_WEEKDAYS[here.weekday()]} {here:%Y-%m-%d %H:%M} {zone}]"
 
 
 def envelope(message: Message) -> str:

@@ -235,7 +235,7 @@ class TurnHandler:
             message_id=message.message_id,
             session_id=message.session_id,
             text=message.text,
-            prompt=prompt.joined(prompt.envelope(message), seen.text),
+            prompt=prompt.joined(prompt.envelope(message), seen.text, self._now(message)),
             system=prompt.joined(
                 around.system_prompt(),
                 self._handing_on(host, bounds),
@@ -300,6 +300,11 @@ class TurnHandler:
         offered = host.offered_of(handing_on.TOOLS)
         known = self._services.roles.for_others(bounds) if offered else ()
         return handing_on.delegation_notes(offered, known)
+
+    def _now(self, message: Message) -> str:
+        services = self._services
+        zone = services.zone_of(message.agent_id, message.person)
+        return prompt.now(services.clock.now_ms(), zone)
 
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState

@@ -52,6 +52,8 @@ class TurnServices:
     """Finds the limits of a turn's role."""
     spending: BudgetReservations
     """Reserves what turns will use and ends turns that use too much."""
+    zone_of: Callable[[str, str], str] = lambda agent_id, person: "UTC"
+    """The name of the time zone of a person, as an agent is to see it."""
     senses: Senses = field(default_factory=Senses)
     """Reads the files that come with messages."""
     served: ServedTurns = field(default_factory=ServedTurns)

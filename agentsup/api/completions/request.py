@@ -23,6 +23,7 @@ from agentsup.model.errors import BadRequest
 
 PREFIX = "v1:"
 _FREE_CHOICE = (None, "auto", "none")
+_KINDS = {"image_url": "a picture", "input_audio": "a recording", "file": "a file"}
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -138,11 +139,17 @@ class CompletionPrompt:
 
 
 def asked(messages: Sequence[ChatMessage]) -> CompletionPrompt:
-    """Take the last texts of the person as the question. Raises ``BadRequest``."""
-    said = [_prompt_message(message, number) for number, message in enumerate(messages)]
-    first = len(said)
-    while first and said[first - 1].role == "user":
+    """Take the last texts of the person as the question. Raises ``BadRequest``.
+
+    What can't be taken is refused in these alone: clients send all that was said before again.
+    """
+    first = len(messages)
+    while first and messages[first - 1].role == "user":
         first -= 1
+    said = [
+        _prompt_message(message, number, is_earlier=number < first)
+        for number, message in enumerate(messages)
+    ]
     if first == len(said):
         raise BadRequest("the last message must be the user's", field="messages")
     files = tuple(each for message in messages[first:] for each in _files_of(message))
@@ -199,39 +206,49 @@ def reply_digest(message_id: str, text: str) -> str:
     return _digest([message_id, text.strip()])
 
 
-def _prompt_message(message: ChatMessage, number: int) -> PromptMessage:
+def _prompt_message(message: ChatMessage, number: int, *, is_earlier: bool) -> PromptMessage:
     where = f"messages[{number}]"
     if message.role in ("tool", "function") or message.tool_calls or message.function_call:
         raise BadRequest(
             f"{where} is a tool's call or result; an agent calls its own tools and hands none out",
             field="messages",
         )
-    text = _text_of(message, where)
+    text = _text_of(message, where, is_earlier=is_earlier)
     if message.name and message.role == "user":
         text = f"{_clean(message.name, where)}: {text}" if text.strip() else ""
     return PromptMessage(message.role, text)
 
 
-def _text_of(message: ChatMessage, where: str) -> str:
-    """The text of a message. Raises ``BadRequest`` for other content."""
+def _text_of(message: ChatMessage, where: str, *, is_earlier: bool = False) -> str:
+    """The text of a message. Raises ``BadRequest`` for other content, unless it ``is_earlier``: then
+    a word stands for it."""
     content = message.content or ""
     if isinstance(content, str):
-        return _clean(content, where)
+        return _clean(content, "" if is_earlier else where)
     texts = []
     for number, part in enumerate(content):
-        if message.role == "user" and (given := file_of(part, f"{where}.content[{number}]")):
-            texts.append(given.mark)
-            continue
-        if part.get("type") not in ("text", "refusal") or not isinstance(
-            part.get(part["type"]), str
-        ):
-            raise BadRequest(
-                f"{where} has a part of type {str(part.get('type'))[:40]!r}; text and a user's files "
-                "(image_url, file, input_audio) are taken",
-                field="messages",
-            )
-        texts.append(part[part["type"]])
-    return _clean("\n".join(texts), where)
+        try:
+            texts.append(_part_text(message.role, part, where, number))
+        except BadRequest:
+            if not is_earlier:
+                raise
+            texts.append(f"[{_KINDS.get(str(part.get('type')), 'something that is no text')}]")
+    text = "\n".join(texts)
+    return _clean(text, "" if is_earlier else where)
+
+
+def _part_text(role: str, part: dict[str, Any], where: str, number: int) -> str:
+    """The text of a part; a mark for a user's file. Raises ``BadRequest``."""
+    if role == "user" and (given := file_of(part, f"{where}.content[{number}]")):
+        return given.mark
+    text = part.get(part["type"]) if part.get("type") in ("text", "refusal") else None
+    if not isinstance(text, str):
+        raise BadRequest(
+            f"{where} has a part of type {str(part.get('type'))[:40]!r}; text and a user's files "
+            "(image_url, file, input_audio) are taken",
+            field="messages",
+        )
+    return text
 
 
 def _files_of(message: ChatMessage) -> list[GivenFile]:
@@ -240,8 +257,10 @@ def _files_of(message: ChatMessage) -> list[GivenFile]:
 
 
 def _clean(text: str, where: str) -> str:
-    if text.isascii() or text.encode("utf-8", "replace").decode() == text:
-        return text
+    """The text if it is one; without ``where``, halves of characters are replaced."""
+    sound = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if sound == text or not where:
+        return sound
     raise BadRequest(
         f"{where} holds half of a character (a lone surrogate), which is no text", field="messages"
     )

@@ -30,6 +30,12 @@ class SumsDocument(Document):
     estimated_tokens: int = Field(
         description="of the tokens, those that no engine reported: estimated by the length of texts"
     )
+    cache_read_tokens: int = Field(
+        description="of the input tokens, those that the provider had in its cache"
+    )
+    cache_write_tokens: int = Field(
+        description="of the input tokens, those that the provider put into its cache"
+    )
 
 
 class BudgetDocument(Document):

@@ -240,6 +240,7 @@ def _turns(
         redactor=boot.redactor,
         before_turn=memory.before_turn(boot),
         brief=tasks.brief,
+        zone_of=tasks.zone_of,
         roles=roles.turns,
         senses=Senses(boot.files, hear=hearing_of(boot, mail.current).text_of),
         spending=spending.turns,

@@ -162,4 +162,7 @@ class DaemonSpending:
 
 
 def _own_prices(now: ConfigSnapshot) -> Mapping[str, Price]:
-    return {model: Price(price.input, price.output) for model, price in now.settings.prices.items()}
+    return {
+        model: Price(price.input, price.output, price.cache_read, price.cache_write)
+        for model, price in now.settings.prices.items()
+    }

@@ -72,11 +72,18 @@ class DaemonTasks:
                 runs=self.runs,
                 folders=folders,
                 abort=abort,
-                zone_of=lambda agent_id, person: _zone_of(
-                    current(), boot_context.roster.name_of(agent_id), person
-                ),
+                zone_of=self.zone_of,
                 offer=partial(offered_in, boot_context.entropy),
             )
+
+    def zone_of(self, agent_id: str, person: str) -> str:
+        """The zone of a person of ``[people]``, else that of the agent, else the machine's."""
+        snapshot = self._current()
+        listed = snapshot.settings.people.get(person)
+        if listed is not None and listed.timezone:
+            return listed.timezone
+        spec = snapshot.find(self._boot_context.roster.name_of(agent_id))
+        return (spec.user_timezone if spec is not None else None) or machine_zone()
 
     async def purge(self, now_ms: int) -> None:
         """Remove folders of tasks that were deleted ``tasks.keep_days`` days before ``now_ms``."""
@@ -116,12 +123,3 @@ class DaemonTasks:
             self._boot_context.database, self._boot_context.clock, self.hub.starter, self._paused
         )
         return (running("schedules", scheduler.run),)
-
-
-def _zone_of(snapshot: ConfigSnapshot, name: str, person: str) -> str:
-    """The zone of a person of ``[people]``, else that of the agent of that name."""
-    listed = snapshot.settings.people.get(person)
-    if listed is not None and listed.timezone:
-        return listed.timezone
-    spec = snapshot.find(name)
-    return (spec.user_timezone if spec is not None else None) or machine_zone()

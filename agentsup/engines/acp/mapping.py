@@ -273,7 +273,10 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
         taken, given = ("input_tokens", "", ""), "output_tokens"
     tokens_in = sum(_count(used.get(name)) for name in taken)
     tokens_out = _count(used.get(given))
-    return Usage(tokens_in, tokens_out) if tokens_in or tokens_out else None
+    if not (tokens_in or tokens_out):
+        return None
+    read, written = _count(used.get(taken[1])), _count(used.get(taken[2]))
+    return Usage(tokens_in, tokens_out, cache_read_tokens=read, cache_write_tokens=written)
 
 
 def _count(value: Any) -> int:

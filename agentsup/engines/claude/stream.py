@@ -106,7 +106,8 @@ class ClaudeTurnState:
                 started = as_dict(event.get("message"))
                 self._message_id = str(started.get("id") or "")
                 # Reported at once, so that the tokens of a killed turn are counted too.
-                return [self._use(_input(as_dict(started.get("usage"))), 0)]
+                used = as_dict(started.get("usage"))
+                return [self._use(_input(used), 0, cached=_cached(used, Usage()))]
             case "message_delta":
                 used = as_dict(event.get("usage"))
                 return [self._use(0, _count(used, "output_tokens"))]
@@ -167,6 +168,7 @@ class ClaudeTurnState:
             max(0, _input(used) - self._reported.input_tokens),
             max(0, _count(used, "output_tokens") - self._reported.output_tokens),
             float(usd) if isinstance(usd, int | float) else None,
+            cached=_cached(used, self._reported),
         )
         found: list[EngineEvent] = [rest]
         denied = [
@@ -181,11 +183,25 @@ class ClaudeTurnState:
             )
         return found
 
-    def _use(self, read: int, written: int, usd: float | None = None) -> Usage:
+    def _use(
+        self,
+        read: int,
+        written: int,
+        usd: float | None = None,
+        *,
+        cached: tuple[int, int] = (0, 0),
+    ) -> Usage:
+        """Note and return a report; ``cached`` are tokens read from and written to the cache."""
+        before, (cache_read, cache_write) = self._reported, cached
         self._reported = Usage(
-            self._reported.input_tokens + read, self._reported.output_tokens + written
+            before.input_tokens + read,
+            before.output_tokens + written,
+            cache_read_tokens=before.cache_read_tokens + cache_read,
+            cache_write_tokens=before.cache_write_tokens + cache_write,
         )
-        return Usage(read, written, usd)
+        return Usage(
+            read, written, usd, cache_read_tokens=cache_read, cache_write_tokens=cache_write
+        )
 
     def _say(self, text: str) -> TextDelta:
         if self._needs_break and text:
@@ -204,6 +220,14 @@ def _input(used: dict[str, Any]) -> int:
     """Return all tokens that were read, whether from a cache or not."""
     cached = _count(used, "cache_creation_input_tokens") + _count(used, "cache_read_input_tokens")
     return _count(used, "input_tokens") + cached
+
+
+def _cached(used: dict[str, Any], before: Usage) -> tuple[int, int]:
+    """Return the tokens read from and written to the provider's cache since ``before``."""
+    return (
+        max(0, _count(used, "cache_read_input_tokens") - before.cache_read_tokens),
+        max(0, _count(used, "cache_creation_input_tokens") - before.cache_write_tokens),
+    )
 
 
 def _plain(content: Any) -> str:

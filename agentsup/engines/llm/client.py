@@ -10,18 +10,13 @@ import importlib
 import ssl
 from typing import Any
 
-import openai
 from pydantic_ai.models import Model
-from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from agentsup.engines.llm.settings import Endpoint, LlmSettings
+from agentsup.engines.llm.settings import Dialect, Endpoint, LlmSettings
 from agentsup.kit.outbound.httpx_client import BoundedClient
 from agentsup.kit.outbound.limits import MIB, AnswerLimits
 
-_OPENAI_HOST = "api.openai.com"
 _TURN_S = 3600.0
 """The time limit of one answer; the limits of turns are meant to come first."""
 
@@ -53,12 +48,10 @@ class Clients:
         """A model object on a shared client; makes no request."""
         endpoint = settings.endpoint
         if endpoint not in self._open:
-            make = _openai if endpoint.dialect == "openai" else _anthropic_module().make_client
-            self._open[endpoint] = make(endpoint, http_client(endpoint, self._tls))
+            http = http_client(endpoint, self._tls)
+            self._open[endpoint] = _module(endpoint.dialect).make_client(endpoint, http)
         provider, _ = self._open[endpoint]
-        if endpoint.dialect == "openai":
-            return OpenAIChatModel(settings.model, provider=provider)
-        model: Model = _anthropic_module().make_model(settings.model, provider)
+        model: Model = _module(endpoint.dialect).make_model(settings.model, provider)
         return model
 
     async def close(self) -> None:
@@ -69,19 +62,6 @@ class Clients:
             await client.close()
 
 
-def _openai(endpoint: Endpoint, http: BoundedClient) -> tuple[Provider[Any], Any]:
-    client = openai.AsyncOpenAI(
-        api_key=endpoint.api_key,
-        base_url=endpoint.base_url or f"https://{_OPENAI_HOST}/v1",
-        timeout=endpoint.timeout_s,
-        max_retries=0,
-        http_client=http,
-    )
-    if client.base_url.host == _OPENAI_HOST:
-        return OpenAIProvider(openai_client=client), client
-    return OpenAICompatibleProvider("openai-compatible", openai_client=client), client
-
-
-def _anthropic_module() -> Any:
-    """Imported only where Anthropic is configured: it costs another second and 20 MB."""
-    return importlib.import_module("agentsup.engines.llm.anthropic_client")
+def _module(dialect: Dialect) -> Any:
+    """Anthropic's is imported only where it is configured: it costs another second and 20 MB."""
+    return importlib.import_module(f"agentsup.engines.llm.{dialect}_client")

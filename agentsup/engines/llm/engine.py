@@ -15,6 +15,7 @@ from agentsup.kit.outbound.tls import context
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
 
 if TYPE_CHECKING:
+    from agentsup.engines.llm.answers import KnownModels
     from agentsup.engines.llm.client import Clients
 
 _EXTRAS: Mapping[Dialect, str] = {"openai": "llm", "anthropic": "anthropic"}
@@ -39,6 +40,7 @@ class LlmEngine:
         self._env = env
         self._importing = asyncio.Lock()
         self._clients: Clients | None = None
+        self._known: KnownModels | None = None
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
         """Open a session for one turn.
@@ -51,9 +53,9 @@ class LlmEngine:
         client = importlib.import_module("agentsup.engines.llm.client")
         session = importlib.import_module("agentsup.engines.llm.session")
         if self._clients is None:
-            self._clients = client.Clients(tls)
+            self._clients, self._known = client.Clients(tls), session.KnownModels()
         opened: EngineSession = session.LlmSession(
-            self._clients.model(settings), settings, host, max_steps=spec.max_steps
+            self._clients.model(settings), settings, host, self._known, max_steps=spec.max_steps
         )
         return opened
 
@@ -74,6 +76,6 @@ class LlmEngine:
 
 def _import(dialect: Dialect) -> ssl.SSLContext:
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
-    for module in ("client", "session", *(["anthropic_client"] if dialect == "anthropic" else [])):
+    for module in ("client", "session", f"{dialect}_client"):
         importlib.import_module(f"agentsup.engines.llm.{module}")
     return context()

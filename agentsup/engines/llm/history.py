@@ -2,7 +2,7 @@
 
 After a turn the messages are given to the stack as opaque state. With them a later turn also sees
 tool calls and results, which the transcript does not have. State that can't be read is no error:
-the transcript is used instead.
+the transcript is used instead. What a provider may refuse is left out of both.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pydantic_ai.messages import (
 )
 
 from agentsup.engines.failures import CheckpointUnusable
+from agentsup.engines.llm.replayable import replayable
 from agentsup.kit.log import get_logger
 from agentsup.model.engine import HistoryItem, Segment
 
@@ -42,6 +43,7 @@ BLIND = (
 MAY_BE_BLIND = (
     "The message had pictures: if this model can't see, set engine_options.pictures to false"
 )
+MAY_BE_HISTORY = "If it is about what was said before, begin a new conversation with /new"
 _VERSION = 1
 Prompt = str | Sequence[UserContent]
 
@@ -60,19 +62,25 @@ def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
     return content
 
 
+def has_own_state(segment: Segment) -> bool:
+    """Whether the messages before this one come from a state that the transcript can replace."""
+    continues = segment.resume is not None and segment.resume.checkpoint is not None
+    return segment.engine_state is not None and not continues
+
+
 def messages_before(segment: Segment) -> list[ModelMessage]:
     """Return the messages before this one."""
     if segment.engine_state is not None:
         try:
             data = json.loads(segment.engine_state)
             if data["engine"] == "llm" and data["v"] == _VERSION:
-                return ModelMessagesTypeAdapter.validate_python(data["messages"])
+                return replayable(ModelMessagesTypeAdapter.validate_python(data["messages"]))
         except (ValueError, KeyError, TypeError):
             _log.warning(
                 f"the model's own state of session {segment.session_id} can't be read; its "
                 "transcript is used"
             )
-    return [_message(item) for item in segment.history]
+    return replayable([_message(item) for item in segment.history])
 
 
 def _message(item: HistoryItem) -> ModelMessage:
@@ -88,7 +96,7 @@ def dump(messages: Sequence[ModelMessage]) -> bytes | None:
     None if the last turn alone is over it: then the transcript is used.
     """
     turns: list[list[ModelMessage]] = []
-    for message in _with_few_pictures(messages):
+    for message in _with_few_pictures(replayable(messages)):
         if _begins_turn(message) or not turns:
             turns.append([])
         turns[-1].append(_bare(message))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai import Agent, AgentRun, DeferredToolRequests, DeferredToolResults, ModelSettings
+from pydantic_ai import (
+    Agent,
+    AgentRun,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    ModelSettings,
+    RunContext,
+)
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     FunctionToolResultEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
+    ModelResponse,
     ToolCallPart,
     ToolReturnPart,
 )
@@ -26,6 +30,16 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from agentsup.engines.failures import BadModelOutput, RequestRejected, TurnLimitReached
 from agentsup.engines.llm import history
+from agentsup.engines.llm.answers import (
+    CUT,
+    WRITTEN_CALL,
+    AnswerReader,
+    Cut,
+    KnownModels,
+    cut_of,
+    printed_call,
+    raise_if_broken,
+)
 from agentsup.engines.llm.errors import translate
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.engines.llm.toolset import ASK_USER, HostToolset
@@ -50,6 +64,13 @@ _TOOL_RETRIES = 2
 _EMPTY_RETRIES = 1
 """How often the model is asked again after an empty answer."""
 _LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
+_MOST_TOOLS = 128
+"""OpenAI takes no more, and models choose badly among more."""
+_REFUSALS = 8
+"""How often a refused request is made again without the tool, or the history, that was refused."""
+_REFUSED_TOOL = "The tool {name} is left out, because the provider refuses it: {why}"
+_NO_ROOM = "{n} tools are left out, because the provider takes {most} at most: {names}"
+_NAMED_MOST = 20
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
 
 Output = str | DeferredToolRequests
@@ -63,6 +84,12 @@ class _Said:
     text: list[str] = field(default_factory=list)
     is_new_step: bool = False
     used_tools: bool = False
+    cut: Cut = ""
+    """Why the last answer is not whole."""
+    _step_at: int = 0
+
+    def begin_step(self) -> None:
+        self.is_new_step, self._step_at = True, len(self.text)
 
     def add(self, piece: str) -> TextDelta | None:
         if not piece:
@@ -73,22 +100,41 @@ class _Said:
         self.text.append(piece)
         return TextDelta(piece)
 
+    def correct_step(self, answer: str) -> None:
+        """Take ``answer`` for the text of this step: a thought may have been told apart late."""
+        del self.text[self._step_at :]
+        self.is_new_step = True
+        self.add(answer)
+
 
 class LlmSession:
     """One turn with a model. It holds only values: the client belongs to the engine."""
 
     def __init__(
-        self, model: Model, settings: LlmSettings, host: EngineHost, *, max_steps: int | None = None
+        self,
+        model: Model,
+        settings: LlmSettings,
+        host: EngineHost,
+        known: KnownModels,
+        *,
+        max_steps: int | None = None,
     ) -> None:
         """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
         self._settings = settings
+        self._known = known
         options = settings.options
-        wanted = ModelSettings()
+        # Anthropic caches only what it is asked to; others ignore it.
+        wanted = ModelSettings(cache=True)
         if options.temperature is not None:
             wanted["temperature"] = options.temperature
         if options.max_tokens is not None:
             wanted["max_tokens"] = options.max_tokens
-        self._toolset = HostToolset(host, ask_user=options.ask_user)
+        self._toolset = HostToolset(
+            host,
+            ask_user=options.ask_user,
+            most=_MOST_TOOLS,
+            refused=known.refused_of(settings.model_key),
+        )
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
@@ -96,6 +142,7 @@ class LlmSession:
             model_settings=wanted,
             retries={"tools": _TOOL_RETRIES, "output": _EMPTY_RETRIES},
         )
+        self._agent.output_validator(self._no_written_call)
         self._limits = UsageLimits(
             request_limit=max_steps or options.request_limit,
             tool_calls_limit=options.tool_calls_limit,
@@ -107,12 +154,36 @@ class LlmSession:
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``; the usage of finished requests comes before."""
+        if segment.pictures and not self._settings.options.pictures:
+            yield EngineNotice(history.BLIND)
+        given = segment
+        for left in range(_REFUSALS, -1, -1):
+            is_new = True
+            try:
+                async with aclosing(self._run(given)) as events:
+                    async for event in events:
+                        is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
+                        yield event
+            except RequestRejected as refused:
+                tool = self._toolset.refused_in(str(refused.__cause__))
+                if is_new and left and tool is not None:
+                    self._toolset.exclude(tool)
+                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=refused.message))
+                elif is_new and left and history.has_own_state(given):
+                    # A provider that refuses a history would refuse it at every further turn.
+                    given = replace(given, engine_state=None)
+                else:
+                    raise self._with_remedy(refused, segment) from refused
+            else:
+                return
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         said = _Said()
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
-        if segment.pictures and not self._settings.options.pictures:
-            yield EngineNotice(history.BLIND)
         resumed: DeferredToolResults | None = None
         if segment.resume is not None and segment.resume.checkpoint is not None:
             thawed = history.thaw(segment.resume.checkpoint, segment.resume.answer)
@@ -151,31 +222,91 @@ class LlmSession:
                 )
                 if known is None:
                     raise
-                if segment.pictures and isinstance(known, RequestRejected):
-                    known = RequestRejected(f"{known.message}. {history.MAY_BE_BLIND}")
                 raise known from error
-            yield self._end(run, said)
+            end = self._end(run, said)
+            if said.cut and isinstance(end, EngineDone):
+                note = "\n\n" + CUT[said.cut]
+                yield TextDelta(note)
+                end = replace(end, text=end.text + note)
+            yield end
 
-    # -- inside ------------------------------------------------------------------------------------
+    def _with_remedy(self, refused: RequestRejected, segment: Segment) -> RequestRejected:
+        message = refused.message
+        if segment.pictures:
+            message = f"{message}. {history.MAY_BE_BLIND}"
+        if segment.history or segment.engine_state:
+            message = f"{message}. {history.MAY_BE_HISTORY}"
+        return RequestRejected(message)
 
     async def _steps(self, run: Run, said: _Said) -> AsyncIterator[EngineEvent | RunUsage]:
+        reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
-                said.is_new_step = True
+                was_written = said.cut == "printed"
+                if was_written:
+                    said.correct_step("")
+                said.begin_step()
                 yield ModelRequest()
+                reader = self._reader()
                 async with node.stream(run.ctx) as stream:
                     async for event in stream:
-                        reported = _from_model(event, said)
-                        if reported is not None:
-                            yield reported
+                        news = reader.read(event)
+                        if news is not None:
+                            # Also without a text it is a sign of life.
+                            yield said.add(news[0]) or ThinkingDelta(news[1])
+                    rest = said.add(reader.end(stream.response))
+                is_call = printed_call(reader.splitter.answer, self._toolset.is_tool)
+                if rest is not None and (was_written or not is_call):
+                    yield rest
                 yield ModelRequest(has_ended=True)
+                if (notice := self._left_out()) is not None:
+                    yield notice
                 yield copy.copy(run.usage)  # the library goes on counting in the same object
             elif Agent.is_call_tools_node(node):
+                if reader is not None:
+                    self._settle(reader, node.model_response, said)
+                reader = None  # a run that is continued begins with calls of its history
                 async with node.stream(run.ctx) as calls:
                     async for call in calls:
                         reported = _from_tool(call, said, self._toolset.real_name)
                         if reported is not None:
                             yield reported
+
+    def _no_written_call(self, ctx: RunContext[None], output: Output) -> Output:
+        """Ask once more if the answer is a call that the model wrote as text."""
+        is_tool = self._toolset.is_tool
+        if ctx.retry == 0 and isinstance(output, str) and printed_call(output, is_tool):
+            raise ModelRetry(WRITTEN_CALL)
+        return output
+
+    def _left_out(self) -> EngineNotice | None:
+        """Return the notice about tools for which there was no room, once."""
+        names = self._toolset.left_out
+        if not names:
+            return None
+        shown = ", ".join(names[:_NAMED_MOST]) + (", …" if len(names) > _NAMED_MOST else "")
+        text = _NO_ROOM.format(n=len(names), most=_MOST_TOOLS, names=shown)
+        return EngineNotice(text) if self._known.tells(text) else None
+
+    def _reader(self) -> AnswerReader:
+        known = self._settings.template_opens_thought
+        if known is None:
+            known = self._known.may_open(self._settings.model_key)
+        return AnswerReader(may_open=known)
+
+    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _Said) -> None:
+        """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
+        not come to its end."""
+        raise_if_broken(response)
+        reader.settle(response, self._toolset.nearest)
+        said.correct_step(reader.splitter.answer)
+        said.cut = cut_of(response)
+        has_calls = any(isinstance(part, ToolCallPart) for part in response.parts)
+        is_call = printed_call(reader.splitter.answer, self._toolset.is_tool)
+        if is_call and not has_calls and not said.cut:
+            said.cut = "printed"
+        if reader.splitter.answer and not said.cut:
+            self._known.learn(self._settings.model_key, reader.splitter)
 
     def _limit_of(self, error: Exception, run: Run) -> TurnLimitReached | None:
         """Return the failure of a run that is out of steps, with the state for a summary."""
@@ -222,22 +353,6 @@ class LlmSession:
         )
 
 
-def _from_model(event: Any, said: _Said) -> EngineEvent | None:
-    """Return what the person sees of a model's stream event."""
-    match event:
-        case (
-            PartStartEvent(part=TextPart(content=text))
-            | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-        ):
-            return said.add(text)
-        case (
-            PartStartEvent(part=ThinkingPart(content=text))
-            | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text))
-        ) if text:
-            return ThinkingDelta(text)
-    return None
-
-
 def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:
     """Return what the person sees of a call; the question tool is shown as a question."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
@@ -261,5 +376,9 @@ def _usage(now: RunUsage, before: RunUsage) -> Usage:
     """Return the usage between the two."""
     usd = float(now.cost - (before.cost or 0)) if now.cost is not None else None
     return Usage(
-        now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens, usd
+        now.input_tokens - before.input_tokens,
+        now.output_tokens - before.output_tokens,
+        usd,
+        cache_read_tokens=now.cache_read_tokens - before.cache_read_tokens,
+        cache_write_tokens=now.cache_write_tokens - before.cache_write_tokens,
     )

@@ -18,6 +18,12 @@ KEY_NAMES: Mapping[Dialect, str] = {"openai": "OPENAI_API_KEY", "anthropic": "AN
 URL_NAMES: Mapping[Dialect, str] = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
 NO_KEY = "no-key-needed"
 """Sent to an endpoint for which no key is configured, such as a local server."""
+OPENAI_HOST = "api.openai.com"
+_SEPARATING_HOSTS = {
+    *(OPENAI_HOST, "api.anthropic.com", "generativelanguage.googleapis.com", "openrouter.ai"),
+    *("api.mistral.ai", "api.deepseek.com", "api.x.ai"),
+}
+OLLAMA_PORT = 11434
 ANY_MODEL = "default"
 """Model name sent when only an endpoint is configured; local servers have one model anyway."""
 
@@ -40,6 +46,9 @@ class LlmOptions(BaseModel):
     ask_user: bool = True
     pictures: bool = True
     """Whether the model is shown pictures; not all models can see."""
+    template_opens_thought: bool | None = None
+    """Whether the model's chat template opens a thought that the model only closes. Null: its first
+    answer shows it, so that this one is not shown before it is whole."""
     script: str = ""
     """For the scripted engine, which ``auto`` selects without a model; it has no effect here."""
 
@@ -58,6 +67,12 @@ class Endpoint:
         """Whether the endpoint is on this machine: then no proxy is used."""
         return urlsplit(self.base_url).hostname in {"127.0.0.1", "localhost", "::1"}
 
+    @property
+    def separates_thoughts(self) -> bool:
+        """Whether no template of a model can have opened a thought in the text of its answers."""
+        where = urlsplit(self.base_url)
+        return not self.base_url or where.hostname in _SEPARATING_HOSTS or where.port == OLLAMA_PORT
+
     def __repr__(self) -> str:
         return f"Endpoint({self.dialect}, {self.base_url or 'default'})"
 
@@ -71,6 +86,18 @@ class LlmSettings:
     options: LlmOptions
     key_source: str
     """Where the key came from, for messages: an environment variable's or an option's name."""
+
+    @property
+    def template_opens_thought(self) -> bool | None:
+        """Whether the model answers within a thought; None if that is not known before."""
+        if self.options.template_opens_thought is None and self.endpoint.separates_thoughts:
+            return False
+        return self.options.template_opens_thought
+
+    @property
+    def model_key(self) -> tuple[str, str]:
+        """The model as one of its endpoint."""
+        return self.endpoint.base_url, self.model
 
 
 def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:

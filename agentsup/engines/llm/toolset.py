@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +15,11 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
+from agentsup.engines.llm.tool_schemas import accepted
 from agentsup.model.engine import EngineHost
 from agentsup.model.hook import CallSuspended
 from agentsup.model.question import ASKED_BY_MODELS
+from agentsup.model.tool import Tool
 from agentsup.model.wire_names import by_wire_name, wire_name
 
 ASK_USER = "ask_user"
@@ -30,15 +35,32 @@ _ASK_USER = ToolDefinition(
 # The host checks arguments against the tool's own schema; here anything that is JSON passes.
 _ANYTHING = SchemaValidator(schema=core_schema.dict_schema(core_schema.str_schema()))
 _ARGUMENT_RETRIES = 2
+_OF_SERVERS = "mcp:"
+_MOST_REFUSED = 1000
+_WORD = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_POSITION = re.compile(r"\btools[.\[](\d{1,4})\b", re.ASCII)
+
+
+def _digest(tool: Tool) -> str:
+    """Return what tells a tool from another one, or from itself with another schema."""
+    text = json.dumps([tool.name, tool.schema], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class HostToolset(AbstractToolset[None]):
     """Offers ``host.tools()``. Tools that change something are called one at a time, in the model's
     order; tools that only read or wait for others are called in parallel."""
 
-    def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
+    def __init__(self, host: EngineHost, *, ask_user: bool, most: int, refused: set[str]) -> None:
+        """``most``: how many tools a request may have; ``refused``: digests of tools that are
+        left out."""
         self._host = host
         self._ask_user = ask_user
+        self._most = most
+        self._refused = refused
+        self._sent: list[Tool] = []
+        self.left_out: tuple[str, ...] = ()
+        """The tools for which the last request had no room."""
         self.is_closed = False
         """Whether no tool is offered any more."""
         self.waiting: dict[str, CallSuspended] = {}
@@ -60,16 +82,48 @@ class HostToolset(AbstractToolset[None]):
         """Return our name of a tool, by the model's name."""
         return self._names.get(name, name)
 
+    def is_tool(self, name: str) -> bool:
+        """Whether a tool of that name is offered to the model."""
+        return name in self._names or name in self._names.values() or name == ASK_USER
+
+    def nearest(self, name: str) -> str | None:
+        """Return the offered tool that a name with more around it means; None if none or itself."""
+        if name in self._names or name == ASK_USER:
+            return None
+        bare = name.partition("<|")[0].strip().strip("\"'`")
+        for each in (bare, bare.rpartition(".")[2], bare.rpartition(":")[2]):
+            if each in self._names or each == ASK_USER:
+                return each
+        return None
+
+    def exclude(self, tool: Tool) -> None:
+        """Offer a tool no more, until it is another one."""
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused.add(_digest(tool))
+
+    def refused_in(self, text: str) -> Tool | None:
+        """Return the tool that a provider's refusal is about, if it names one or its place."""
+        names = {wire_name(tool.name): tool for tool in self._sent}
+        for word in _WORD.findall(text):
+            if word in names:
+                return names[word]
+        position = _POSITION.search(text)
+        at = int(position[1]) if position else -1
+        return self._sent[at] if 0 <= at < len(self._sent) else None
+
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
         if self.is_closed:
             return {}
-        offered = self._host.tools()
+        offered = self._offered()
         self._names |= by_wire_name(tool.name for tool in offered)
         definitions = [
             ToolDefinition(
                 name=wire_name(tool.name),
                 description=tool.description,
-                parameters_json_schema=tool.schema,
+                parameters_json_schema=(
+                    accepted(tool.schema) if tool.name.startswith(_OF_SERVERS) else tool.schema
+                ),
                 # The others are barriers: calls before one have ended, and calls after it wait.
                 sequential=not tool.may_overlap,
             )
@@ -91,6 +145,20 @@ class HostToolset(AbstractToolset[None]):
             )
             for definition in definitions
         }
+
+    def _offered(self) -> list[Tool]:
+        """The tools of the next request: our own first, in an order that does not change, so that
+        the provider can cache them."""
+        room = self._most - len(self._expected) - self._ask_user
+        tools = self._host.tools()
+        own = [tool for tool in tools if not tool.name.startswith(_OF_SERVERS)]
+        of_servers = [tool for tool in tools if tool.name.startswith(_OF_SERVERS)]
+        found = [*own, *sorted(of_servers, key=lambda tool: tool.name)]
+        if self._refused:
+            found = [tool for tool in found if _digest(tool) not in self._refused]
+        self.left_out = tuple(tool.name for tool in found[room:])
+        self._sent = found[:room]
+        return self._sent
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]

@@ -29,6 +29,8 @@ class UsageSum:
     usd: float | None = None
     unpriced: int = 0
     estimated: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
 
 
 def record_tx(
@@ -51,7 +53,8 @@ def record_tx(
     usage = _sound(usage)
     cursor = tx.execute(
         "INSERT INTO usage (message_id, agent_id, session_id, engine, model, input_tokens,"
-        " output_tokens, usd, at, report_id, is_estimated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " output_tokens, usd, at, report_id, is_estimated, cache_read_tokens, cache_write_tokens)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             message_id,
@@ -65,6 +68,8 @@ def record_tx(
             at,
             report_id,
             usage.is_estimated,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
         ),
     )
     return usage if cursor.rowcount else None
@@ -80,6 +85,8 @@ def _sound(usage: Usage) -> Usage:
         min(max(0, usage.output_tokens), MOST_TOKENS),
         usd,
         usage.is_estimated,
+        min(max(0, usage.cache_read_tokens), MOST_TOKENS),
+        min(max(0, usage.cache_write_tokens), MOST_TOKENS),
     )
 
 
@@ -94,14 +101,17 @@ _SUMS = (
     "count(*) AS rows, coalesce(sum(u.input_tokens), 0) AS input_tokens,"
     " coalesce(sum(u.output_tokens), 0) AS output_tokens, sum(u.usd) AS usd,"
     " count(*) - count(u.usd) AS unpriced,"
-    " coalesce(sum(u.is_estimated * (u.input_tokens + u.output_tokens)), 0) AS estimated"
+    " coalesce(sum(u.is_estimated * (u.input_tokens + u.output_tokens)), 0) AS estimated,"
+    " coalesce(sum(u.cache_read_tokens), 0) AS cache_read,"
+    " coalesce(sum(u.cache_write_tokens), 0) AS cache_write"
 )
 
 _BY_TURN = (
     "SELECT coalesce(sum(rows), 0) AS rows, coalesce(sum(input_tokens), 0) AS input_tokens,"  # noqa: S608 - constants
     " coalesce(sum(output_tokens), 0) AS output_tokens, sum(usd) AS usd,"
     " coalesce(sum(usd IS NULL AND input_tokens + output_tokens > 0), 0) AS unpriced,"
-    " coalesce(sum(estimated), 0) AS estimated"
+    " coalesce(sum(estimated), 0) AS estimated, coalesce(sum(cache_read), 0) AS cache_read,"
+    " coalesce(sum(cache_write), 0) AS cache_write"
     f" FROM (SELECT {_SUMS} FROM usage u WHERE u.at >= :since AND u.at < :until"
     " AND (:agent IS NULL OR u.agent_id = :agent) GROUP BY u.message_id)"
 )

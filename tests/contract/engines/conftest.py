@@ -130,6 +130,7 @@ class LlmRig:
         self._dialect = dialect
         self.server = server
         self._engine = LlmEngine(env={})
+        self.options: dict[str, Any] = {"template_opens_thought": False}
         self._replies: list[Reply] = []
 
     def play(self, *scenes: Scene) -> None:
@@ -157,6 +158,7 @@ class LlmRig:
     async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
         url = self.server.base_url if self._dialect == "openai" else self.server.anthropic_url
         options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
+        options |= self.options
         spec = EngineSpec("llm", model="test-model", options=options)
         return await open_guarded(self._engine, spec, host, limits=limits)
 

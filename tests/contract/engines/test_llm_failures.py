@@ -192,7 +192,8 @@ async def test_twenty_streams_share_one_client_and_all_are_cancelled(
         return Reply(("a", "b"), every_s=3 * BOUND_S)
 
     async with ModelServer(slow) as server:
-        sessions = [await opened(engine, server.base_url) for _ in range(20)]
+        known: dict[str, Any] = {"template_opens_thought": False}
+        sessions = [await opened(engine, server.base_url, **known) for _ in range(20)]
 
         async def first(session: GuardedSession) -> None:
             async for event in session.run(segment()):

@@ -111,3 +111,34 @@ def test_a_fresh_session_is_told_the_instructions_and_the_latest() -> None:
 )
 def test_a_reader_has_the_whole_answer_at_the_end(sent: str, answer: str, rest: str) -> None:
     assert missing(sent, answer) == rest
+
+
+@pytest.mark.parametrize(
+    "role, part, word",
+    [
+        ("user", {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "a picture"),
+        (
+            "user",
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,%"}},
+            "a picture",
+        ),
+        ("assistant", {"type": "image_url", "image_url": {"url": "x"}}, "a picture"),
+        ("user", {"type": "input_audio", "input_audio": {}}, "a recording"),
+        ("user", {"type": "video_url", "video_url": {}}, "no text"),
+        ("user", {"type": "text", "text": None}, "no text"),
+        ("user", {"type": "text", "text": "half \ud83d"}, "half"),
+    ],
+)
+def test_what_was_said_before_never_refuses_a_turn(
+    role: str, part: dict[str, object], word: str
+) -> None:
+    before = ChatMessage.model_validate({"role": role, "content": [part]})
+    answer = ChatMessage(role="assistant", content="b")
+    last = ChatMessage(role="user", content="c")
+    one = asked([before, answer, last])
+    assert (one.text, one.files) == ("c", ())
+    assert word in one.earlier[0].text
+    one.earlier[0].text.encode()
+    if role == "user":
+        with pytest.raises(BadRequest):
+            asked([before])

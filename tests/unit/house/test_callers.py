@@ -31,6 +31,7 @@ ALLOWED: dict[str, str] = {
     "agentsup.cli.output.help:ReadableGroup.collect_usage_pieces": "typer calls it",
     "agentsup.cli.output.help:_Readable.collect_usage_pieces": "typer calls it",
     "agentsup.config.merging:_Merged.settings_customise_sources": "pydantic-settings calls it",
+    "agentsup.engines.llm.openai_client:_ChatModel._streamed_response_cls": "pydantic-ai reads it",
     "agentsup.engines.llm.toolset:HostToolset.call_tool": "pydantic-ai calls it",
     "agentsup.engines.llm.toolset:HostToolset.get_tools": "pydantic-ai calls it",
     "agentsup.observe.metrics_page:_Families.collect": "prometheus_client calls it",
