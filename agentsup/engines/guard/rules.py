@@ -10,8 +10,10 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from agentsup.engines import failures, used_up
 from agentsup.engines.clean import clean
 from agentsup.engines.failures import Continuable, LoopOfCalls
 from agentsup.model.engine import (
@@ -100,6 +102,35 @@ def failure(error: EngineFailed, text: str) -> EngineDone:
         retry_after_s=retry_after_s if isinstance(retry_after_s, (int, float)) else None,
         engine_state=error.state if isinstance(error, Continuable) else None,
     )
+
+
+_MAY_HIDE_A_LIMIT = (
+    failures.Permanent,
+    failures.RequestRejected,
+    failures.ProgramEnded,
+    failures.ServerFailed,
+    failures.ConnectionFailed,
+    failures.ProviderRateLimited,
+)
+"""Types that an engine raises for errors of which it knows only the text."""
+
+
+def used_up_failure(error: EngineFailed, now: Callable[[], datetime]) -> EngineFailed:
+    """``error``, or a rate limit with its end if the text says that a plan is used up."""
+    if type(error) not in _MAY_HIDE_A_LIMIT or error.facts.get("retry_after_s") is not None:
+        return error
+    wait_s = used_up.wait_s(error.message, now())
+    if wait_s is None:
+        return error
+    return failures.ProviderRateLimited(error.message, retry_after_s=wait_s)
+
+
+def used_up_answer(end: EngineDone, now: Callable[[], datetime]) -> EngineDone:
+    """``end``, or the failure of an engine whose answer is nothing but that its plan is used up."""
+    wait_s = used_up.wait_of_answer_s(end.text, now()) if end.outcome == "ok" else None
+    if wait_s is None:
+        return end
+    return failure(failures.ProviderRateLimited(end.text.strip(), retry_after_s=wait_s), "")
 
 
 def crash(error: BaseException, text: str) -> EngineDone:

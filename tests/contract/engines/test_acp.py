@@ -540,6 +540,26 @@ async def test_a_refused_prompt_has_a_type(
     assert error["message"] in end.error
 
 
+_USED_UP = "You have exhausted your capacity on this model. Your quota will reset after 12h30m15s."
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"error": {"message": _USED_UP}}],
+        [{"error": {"message": "Internal error", "data": {"details": _USED_UP}}}],
+        [{"say": [_USED_UP]}],
+        [{"stderr": 1, "text": f"\n{_USED_UP}"}, {"exit": 1}],
+    ],
+)
+async def test_a_plan_that_is_used_up_is_a_wait_however_the_agent_says_it(
+    rig: Rig, steps: list[dict[str, Any]]
+) -> None:
+    rig.plays(steps)
+    end = done(await rig.run())
+    assert (end.code, end.retry_after_s) == ("rate_limited", 45_015.0)
+
+
 async def test_after_a_call_a_failure_is_not_tried_again(rig: Rig) -> None:
     rig.plays([*asking(rig), {"error": {"message": "boom"}}])
     assert done(await rig.run(host=MemoryHost(permit=allow))).permanent
