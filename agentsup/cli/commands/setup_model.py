@@ -81,9 +81,7 @@ def _offered(home: Home) -> list[tuple[str, str]]:
     for name, preset in PROGRAMS.items():
         if shutil.which(preset.program, path=environ.get("PATH", "")):
             by = sign_in_of(preset, environ, os.path.isfile)
-            programs.append(
-                (_offered_as(name), f"{preset.title} ({by or 'installed, not signed in'})")
-            )
+            programs.append((_offered_as(name), f"{preset.title} (installed, {by})"))
     own = [(each.name, each.title) for each in PROVIDERS.values()]
     return [*own, *programs, (NOTHING, "nothing for now: they answer by rules")]
 
@@ -176,8 +174,10 @@ def _use_program(home: Home, name: str, questions: Questions) -> None:
     environ = environment_of(home)
     if shutil.which(preset.program, path=environ.get("PATH", "")) is None:
         raise CommandFailed(f"{preset.title} is not installed: {preset.remedy}")
-    if not sign_in_of(preset, environ, os.path.isfile):
-        questions.say(f"{preset.title} is not signed in, as far as can be seen: {preset.sign_in}.")
+    by = sign_in_of(preset, environ, os.path.isfile)
+    if not by:
+        seen = by if by.ended else "not signed in, as far as can be seen"
+        questions.say(f"{preset.title} is {seen}: {preset.sign_in}.")
     # An entry that names an engine does not follow the default.
     fields = {"engine": name}
 

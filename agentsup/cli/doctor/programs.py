@@ -46,7 +46,7 @@ class Program:
         if self.path is None:
             return f"not installed ({self.preset.install})"
         known = self.version or "version not told"
-        return f"{known}, {self.sign_in or 'no sign-in seen'} ({self.path})"
+        return f"{known}, {self.sign_in} ({self.path})"
 
     @property
     def advice(self) -> str:

@@ -140,19 +140,36 @@ def best_available(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
 
     This is ``llm`` if an endpoint, or a model and a key, are configured in ``spec`` or ``env``;
     else the first coding agent found on the PATH of ``env`` and signed in; else ``scripted``, which
-    works offline.
+    works offline. An endpoint in ``env`` that is Claude Code's, too, is left to it if it is signed
+    in and no model is named that the endpoint could know.
     """
     name, why = _model_or_nothing(env, spec)
+    model = str(spec.options.get("model") or spec.model)
+    if name == "llm" and _is_claudes(env, spec, model):
+        claude = PROGRAMS["claude"]
+        by = sign_in_of(claude, env, os.path.isfile)
+        if by and _which(claude.program, env):
+            url = URL_NAMES["anthropic"]
+            return claude.name, f"{claude.title} is installed and {by}, and gets {url}"
     if name == "scripted":
-        model = str(spec.options.get("model") or spec.model)
         found = found_signed_in(
             env, lambda each: _which(each, env) if _may_know(each, model) else None, os.path.isfile
         )
+        if found is not None and not found[0]:
+            return name, f"{why} ({found[1]})"
         if found is not None:
             if model:
                 return found[0], f"{found[1]}, and the engine llm can't use model {model}"
             return found[0], f"{found[1]}, and no model is configured for the engine llm"
     return name, why
+
+
+def _is_claudes(env: Mapping[str, str], spec: EngineSpec, model: str) -> bool:
+    """Whether the endpoint is Anthropic's from ``env``, and no model of it is named."""
+    is_named = model and model not in CLAUDE_CODE_NAMES
+    dialect, _ = dialect_of(str(spec.options.get("provider") or spec.provider), model, env)
+    own = spec.options.get("base_url") or spec.options.get("api_key")
+    return dialect == "anthropic" and not is_named and not own
 
 
 def _may_know(program: str, model: str) -> bool:

@@ -651,13 +651,32 @@ async def test_a_sign_in_of_the_user_is_used_where_it_lies(rig: Rig, tmp_path: P
     home = tmp_path / "person"
     (home / ".gemini").mkdir(parents=True)
     (home / ".gemini" / "oauth_creds.json").write_text("{}")
-    rig.env = {"HOME": str(home)}
+    rig.env = {"HOME": str(home), "GOOGLE_CLOUD_PROJECT": "company"}
     rig.plays([{"say": "x"}])
     await rig.run()
     await rig.run(home="private")
     first, second = rig.journal("started")
     assert first["env"]["HOME"] != second["env"]["HOME"]
     assert second["env"]["HOME"] == str(rig.workspace.parent / "engine-home" / "gemini")
+
+
+_ENDED = "IneligibleTierError: This client is no longer supported for Gemini Code Assist"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"error": {"code": -32603, "message": "Internal error", "data": {"details": _ENDED}}}],
+        [{"stderr": 1, "text": f"\n{_ENDED}"}, {"exit": 1}],
+    ],
+)
+async def test_a_sign_in_that_has_ended_is_told_with_the_key_that_helps(
+    rig: Rig, steps: list[dict[str, Any]]
+) -> None:
+    rig.preset = PRESETS["gemini"]
+    rig.plays(steps)
+    end = done(await rig.run())
+    assert (end.code, end.permanent, "GEMINI_API_KEY" in end.error) == ("auth_failed", True, True)
 
 
 async def test_what_is_missing_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

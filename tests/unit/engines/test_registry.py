@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -126,16 +127,46 @@ def test_auto_takes_an_agent_that_is_installed_and_signed_in(tmp_path: Path) -> 
     assert best_available(env, EngineSpec("auto"))[0] == "scripted"
     name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
     assert (name, "signed in by OPENAI_API_KEY" in why) == ("codex", True)
-    (tmp_path / ".gemini").mkdir()
-    (tmp_path / ".gemini" / "oauth_creds.json").write_text("{}")
-    name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
-    assert (name, "oauth_creds.json" in why) == ("gemini", True)
-    assert needs_users_home("gemini", env)
-    assert not needs_users_home("gemini", env | {"GEMINI_API_KEY": "k"})
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "auth.json").write_text("{}")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, "auth.json" in why) == ("codex", True)
+    assert needs_users_home("codex", env)
+    assert not needs_users_home("codex", env | {"OPENAI_API_KEY": "k"})
     assert not needs_users_home("scripted", env)
     model = EngineSpec("auto", model="m")
     name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model)
     assert name == "llm", "a configured model comes first"
+
+
+@pytest.mark.parametrize("model", ["", "default", "sonnet"])
+def test_auto_asks_no_endpoint_of_claude_for_a_model_that_nobody_named(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "has_llm_extra", lambda: True)
+    env = _programs(tmp_path, "claude") | {"ANTHROPIC_BASE_URL": "http://x"}
+    spec = EngineSpec("auto", model=model)
+    assert best_available(env, spec)[0] == "llm", "there is nothing else to ask it"
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / ".credentials.json").write_text("{}")
+    name, why = best_available(env, spec)
+    assert (name, "ANTHROPIC_BASE_URL" in why) == ("claude", True)
+    assert best_available(env, replace(spec, model="claude-x"))[0] == "llm"
+    assert best_available(env, replace(spec, options={"base_url": "http://y"}))[0] == "llm"
+
+
+def test_a_sign_in_that_its_maker_has_ended_counts_as_none(tmp_path: Path) -> None:
+    env = _programs(tmp_path, "gemini", "qwen")
+    for folder in (".gemini", ".qwen"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "oauth_creds.json").write_text("{}")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, "GEMINI_API_KEY" in why) == ("scripted", True)
+    assert not needs_users_home("gemini", env)
+    assert not needs_users_home("qwen", env)
+    for key in ("GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
+        assert best_available(env | {key: "k"}, EngineSpec("auto"))[0] == "gemini"
+    assert needs_users_home("gemini", env | {"GOOGLE_CLOUD_PROJECT": "k"})
 
 
 def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -> None:
