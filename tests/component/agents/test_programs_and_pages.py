@@ -377,13 +377,15 @@ async def test_one_hidden_address_among_public_ones_is_enough(town: Web) -> None
         await town.fetch(town.at("/"))
 
 
-async def test_a_proxy_of_the_environment_is_not_used(
+async def test_behind_a_proxy_hidden_names_stay_hidden(
     town: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    town.answers["/"] = page("direct")
-    assert "direct" in await town.fetch(town.at("/"))
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{town.port}")
+    town.names["intra.example"] = [["10.0.0.1"]]
+    with pytest.raises(AgentsupError, match="not on the public network"):
+        await town.fetch(town.at("/", "intra.example"))
+    town.answers["/"] = page("by the proxy")
+    assert "by the proxy" in await town.fetch(town.at("/"))
 
 
 async def test_what_is_fetched_is_bounded(town: Web) -> None:

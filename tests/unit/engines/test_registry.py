@@ -222,7 +222,6 @@ def test_a_key_of_the_environment_never_goes_to_an_endpoint_that_an_entry_names(
 def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
     settings = read_settings(EngineSpec("llm"), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
     assert settings.model == ANY_MODEL
-    assert settings.endpoint.is_local
     spec = EngineSpec("llm", model="m", options={"api_key": "sk-secret"})
     assert "sk-secret" not in repr(read_settings(spec, {}))
     with pytest.raises(AuthFailed):
