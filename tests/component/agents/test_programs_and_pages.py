@@ -82,6 +82,11 @@ async def test_a_program_runs_in_the_workspace_without_a_shell(tmp_path: Path) -
         await run(tmp_path, "no-such-program")
 
 
+async def test_what_it_leaves_in_the_background_is_ended_and_told(tmp_path: Path) -> None:
+    said = await run(tmp_path, "sh", "-c", "nohup sleep 300 >/dev/null 2>&1 &")
+    assert said.startswith("exit code 0, no output\n[1 left running in the background (")
+
+
 async def test_no_secret_is_in_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
