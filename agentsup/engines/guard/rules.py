@@ -16,6 +16,7 @@ from typing import Any
 from agentsup.engines import failures, used_up
 from agentsup.engines.clean import clean
 from agentsup.engines.failures import Continuable, LoopOfCalls
+from agentsup.kit import installation
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -135,11 +136,13 @@ def used_up_answer(end: EngineDone, now: Callable[[], datetime]) -> EngineDone:
 
 def crash(error: BaseException, text: str) -> EngineDone:
     """The end of a run whose engine raised something that is not an engine failure."""
+    changed = installation.change()
     return EngineDone(
         "failed",
         text=text,
         error=clean(
             f"the engine broke ({type(error).__name__}: {str(error)[:500]}); the log has more"
+            + (f"; {changed}" if changed else "")
         ),
         code="engine_error",
     )
