@@ -25,6 +25,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, environment_of
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
+from agentsup.kit.searching import not_found
 
 NOTHING: Final = "none"
 _TRIES: Final = 3
@@ -173,7 +174,7 @@ def _use_program(home: Home, name: str, questions: Questions) -> None:
     preset = PROGRAMS[name]
     environ = environment_of(home)
     if shutil.which(preset.program, path=environ.get("PATH", "")) is None:
-        raise CommandFailed(f"{preset.title} is not installed: {preset.remedy}")
+        raise CommandFailed(not_found(preset.program, environ, preset.remedy))
     by = sign_in_of(preset, environ, os.path.isfile)
     if not by:
         seen = by if by.ended else "not signed in, as far as can be seen"

@@ -14,12 +14,14 @@ from agentsup.engines.failures import ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import KEY_NAMES, URL_NAMES, dialect_of
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.programs.presets import (
+    AUTO_ORDER,
     PRESETS,
     PROGRAMS,
     found_signed_in,
     sign_in_of,
 )
 from agentsup.kit.clock import Clock
+from agentsup.kit.searching import folder_of
 from agentsup.model.engine import Engine, EngineSpec
 
 AUTO = "auto"
@@ -155,6 +157,8 @@ def best_available(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
         found = found_signed_in(
             env, lambda each: _which(each, env) if _may_know(each, model) else None, os.path.isfile
         )
+        if found is None and (near := _near(env)):
+            return name, f"{why} ({near})"
         if found is not None and not found[0]:
             return name, f"{why} ({found[1]})"
         if found is not None:
@@ -182,6 +186,16 @@ def needs_users_home(name: str, env: Mapping[str, str]) -> bool:
     """Whether the engine's program is signed in only by a file in the home of the daemon's user."""
     preset = PROGRAMS.get(name)
     return preset is not None and bool(sign_in_of(preset, env, os.path.isfile).login)
+
+
+def _near(env: Mapping[str, str]) -> str:
+    """Tell of a coding agent that is signed in, but in a folder that is not on the PATH."""
+    for preset in map(PROGRAMS.__getitem__, AUTO_ORDER):
+        if not _which(preset.program, env) and sign_in_of(preset, env, os.path.isfile):
+            folder = folder_of(preset.program)
+            if folder:
+                return f"{preset.title} is in {folder}, which is not on the PATH; see `agentsup doctor`"
+    return ""
 
 
 def _which(program: str, env: Mapping[str, str]) -> str | None:

@@ -112,13 +112,17 @@ def test_auto_takes_the_best_engine_and_says_why(
         read_settings(EngineSpec("llm", **spec), env)  # it can work with what there is
 
 
+def put(program: Path) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+
 def _programs(root: Path, *names: str) -> dict[str, str]:
     """A PATH with those programs and a home, as an environment."""
     (root / "bin").mkdir(exist_ok=True)
     for name in names:
-        program = root / "bin" / name
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+        put(root / "bin" / name)
     return {"PATH": str(root / "bin"), "HOME": str(root)}
 
 
@@ -167,6 +171,16 @@ def test_a_sign_in_that_its_maker_has_ended_counts_as_none(tmp_path: Path) -> No
     for key in ("GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
         assert best_available(env | {key: "k"}, EngineSpec("auto"))[0] == "gemini"
     assert needs_users_home("gemini", env | {"GOOGLE_CLOUD_PROJECT": "k"})
+
+
+def test_auto_tells_of_an_agent_that_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    env = {"PATH": "/usr/bin", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k"}
+    put(tmp_path / ".local" / "bin" / "claude")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, str(tmp_path / ".local" / "bin") in why) == ("scripted", True)
 
 
 def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -> None:
