@@ -38,13 +38,14 @@ from agentsup.daemon.runtime.roster import Roster
 from agentsup.daemon.runtime.scripts import ScriptCheck
 from agentsup.daemon.runtime.supervisor import AgentSupervisor, DaemonExit
 from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
-from agentsup.kit import descriptors, prctl
+from agentsup.kit import descriptors, installation, prctl
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
 from agentsup.kit.keeping import has_keeper
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
+from agentsup.kit.outbound import proxy
 from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import in_time
 from agentsup.kit.reaper import OrphansStuck, Reaper
@@ -244,6 +245,8 @@ async def _environ(home: Home, files: ConfigFiles, redactor: Redactor) -> dict[s
         declared = HomeEnvironment({})
     redactor.add_all(declared.secrets)
     environ = declared.beside(os.environ)
+    proxy.use(declared.values)
+    await files.run(installation.remember, key="installation")
     try:
         return await files.run(partial(without_folders_of, environ, home.root), key="PATH")
     except OSError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from agentsup.kit import installation
 from agentsup.model.errors import PROVIDER_TIMED_OUT, TURN_TIMED_OUT, EngineFailed
 
 
@@ -50,9 +51,11 @@ class ExtraMissing(Permanent):
     @classmethod
     def of(cls, engine: str, extra: str, error: ImportError) -> ExtraMissing:
         """The failure to import the library of ``engine``, which ``extra`` installs."""
+        changed = installation.change()
         return cls(
             f"the engine {engine} needs an optional part that is not installed "
             f"({error.name or error}): run pip install 'agentsup[{extra}]' and restart"
+            + (f" ({changed})" if changed else "")
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from agentsup.kit.outbound import proxy
+
 BASE_ENV_NAMES: tuple[str, ...] = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "TERM"),
     *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -18,6 +20,8 @@ def child_env(
     *,
     source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment for a child: ``names`` of ours (or of ``source``), plus ``extra``."""
+    """The environment for a child: ``names`` and the proxies of ours (or of ``source``), plus
+    ``extra``."""
     ours = os.environ if source is None else source
-    return {name: ours[name] for name in names if name in ours} | dict(extra or {})
+    found = {name: ours[name] for name in names if name in ours}
+    return found | proxy.for_programs(ours) | dict(extra or {})

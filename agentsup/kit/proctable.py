@@ -7,6 +7,7 @@ ticks since boot) distinguish a process from a later one with the same number. O
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,6 +85,15 @@ def table() -> list[ProcessRow]:
 def members(pgid: int) -> list[int]:
     """The live processes of the group or session ``pgid``, without zombies."""
     return [row.pid for row in table() if row.is_alive and pgid in {row.pgid, row.session}]
+
+
+def programs_of(pgid: int) -> list[str]:
+    """The names of the programs that run in the group or session ``pgid``. Blocks."""
+    found = []
+    for pid in members(pgid):
+        with contextlib.suppress(OSError):  # else it has just ended
+            found.append(_read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip())
+    return sorted(found)
 
 
 def private_bytes(pid: int) -> int:

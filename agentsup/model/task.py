@@ -21,6 +21,10 @@ MAX_DELEGATIONS = 10
 """The most runs that one request of a person may cause, all levels together."""
 MAX_SCHEDULES = 100
 """The most active schedules of tasks that the turns of one agent have created."""
+MAX_TODOS = 500
+"""The most tasks of one agent that are written down and not begun."""
+MAX_TODOS_OF_TURN = 50
+"""The most of them that one turn may leave."""
 MAX_REMINDERS = 200
 """The most reminders that one person may have ahead."""
 MAX_REMINDER_CHARS = 2_000

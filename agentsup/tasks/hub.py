@@ -118,6 +118,8 @@ class TaskHub:
             if new.schedule is not None:  # after the key: its time may be past when it is repeated
                 schedule = slot_times.parse(new.schedule, task.task_id, now_ms=at, zone=zone)
                 self.starter.check_schedule_tx(tx, task, asker)
+            elif not new.start:
+                self.starter.check_todo_tx(tx, task)
             if new.parent_task_id:
                 permissions.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             made = task

@@ -256,6 +256,16 @@ def count_schedules(reader: Reader, owner: Principal) -> int:
     return int(found or 0)
 
 
+def count_todos(reader: Reader, owner: Principal, message_id: str) -> tuple[int, int]:
+    """How many tasks of an owner wait to be begun: those of the turn on a message, and all."""
+    found = reader.one(
+        "SELECT total(parent_message_id = ?), count(*) FROM tasks"
+        " WHERE owner_kind = ? AND owner_id = ? AND state = 'todo'",
+        (message_id, owner.kind.value, owner.subject),
+    )
+    return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
 # -- keys ------------------------------------------------------------------------------------------
 
 

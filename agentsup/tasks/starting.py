@@ -11,10 +11,12 @@ from agentsup.mailbox.mail import AgentDirectory, Asker
 from agentsup.mailbox.messages import current_rights
 from agentsup.model.errors import NotFound, Overloaded
 from agentsup.model.ids import AgentId
-from agentsup.model.principal import Principal
+from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.task import (
     MAX_REMINDERS,
     MAX_SCHEDULES,
+    MAX_TODOS,
+    MAX_TODOS_OF_TURN,
     Run,
     RunKind,
     SkippedSlot,
@@ -141,6 +143,24 @@ class Starter:
                 size=count,
                 limit=limit,
             )
+
+    def check_todo_tx(self, tx: Tx, task: Task) -> None:
+        """Check how many tasks an agent writes down without beginning them. Raises ``Overloaded``."""
+        if task.owner.kind is not PrincipalKind.AGENT:
+            return
+        of_turn, count = rows.count_todos(tx, task.owner, task.parent_message_id)
+        is_turns = bool(task.parent_message_id) and of_turn >= MAX_TODOS_OF_TURN
+        if not is_turns and count < MAX_TODOS:
+            return
+        size, limit = (of_turn, MAX_TODOS_OF_TURN) if is_turns else (count, MAX_TODOS)
+        whose = "this turn" if is_turns else task.owner.label
+        raise Overloaded(
+            f"{whose} has written down {size} tasks that are not begun, the most allowed are "
+            f"{limit}: begin or cancel some, or put several into one",
+            queue="todos",
+            size=size,
+            limit=limit,
+        )
 
     def acting(self, task: Task) -> Principal:
         """The principal as which the task is done now. Raises ``RightsLost``.

@@ -360,7 +360,8 @@ class TurnHandler:
             if (state.usd_left, brief.env, brief.folders) != (spec.max_usd, {}, spec.folders):
                 env = {**spec.env, **brief.env}
                 spec = replace(spec, max_usd=state.usd_left, env=env, folders=brief.folders)
-            session = await open_guarded(tier.engine, spec, host, limits=limits)
+            clock = self._services.clock
+            session = await open_guarded(tier.engine, spec, host, limits=limits, clock=clock)
         except EngineFailed as error:
             return rules.failure(error, "")
         try:

@@ -14,6 +14,9 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.message import Message, MessageState
 from agentsup.store import Tx
 
+_TIME, _DAY = "%H:%M %Z", "%Y-%m-%d %H:%M %Z"
+_DAY_MS = 20 * 3_600_000
+"""If the wait is longer, the time of its end is told with the day."""
 LEAST_MS = 20_000
 """No notice is sent for a shorter wait."""
 _SAID = frozenset({FailureKind.PROVIDER, FailureKind.RATE_LIMIT, FailureKind.BUSY})
@@ -70,7 +73,7 @@ def sentence(
         agent=spec.name,
         why=why,
         pause=_length(pause_ms / 1000),
-        when=f"{here:%H:%M %Z}".strip(),
+        when=f"{here:{_DAY if pause_ms > _DAY_MS else _TIME}}".strip(),
     )
 
 
@@ -80,4 +83,4 @@ def _length(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

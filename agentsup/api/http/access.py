@@ -206,9 +206,14 @@ def shown_token(path: str, headers: Mapping[str, str]) -> str | None:
     return offered[1] if offered else None
 
 
+_SHOWN_CHARS = 200
+
+
 def loggable(path: str) -> str:
-    """The path without a token, as it may be logged and answered."""
-    return f"{_MCP}..." if path.startswith(_MCP) else path
+    """The beginning of the path without a token, as it may be logged and answered."""
+    if path.startswith(_MCP):
+        return f"{_MCP}..."
+    return path if len(path) <= _SHOWN_CHARS else f"{path[:_SHOWN_CHARS]}…"
 
 
 def may(identity: TokenIdentity, access: Access) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import hdrs, web
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 from agentsup.api.documents.bodies import Body
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import BROWSER, Access, loggable, may, shown_token
+from agentsup.api.http.access_log import AccessLog
 from agentsup.api.http.elsewhere import NotOurHost, elsewhere, is_for_people
 from agentsup.api.http.problems import (
     PROBLEM_TYPE,
@@ -67,6 +67,7 @@ _NO_MEDIA: Final = "application/octet-stream"
 """The content type that some clients send without a body."""
 _IDENTITY = web.RequestKey("identity", TokenIdentity)
 _SESSION = web.RequestKey("session", WebSession)
+_SHOWN_CHARS = 100
 _REQUEST_ID = web.RequestKey("request_id", str)
 _PREPARED = web.RequestKey("prepared", web.StreamResponse)
 
@@ -98,6 +99,7 @@ def gate(api: Api, routes: Mapping[Any, ApiRoute]) -> Middleware:
     listener_id = api.deps.entropy.new_id("req")
     number = itertools.count(1)
     clock = api.deps.clock
+    refusals = AccessLog()
 
     @web.middleware
     async def check_and_serve(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -118,7 +120,8 @@ def gate(api: Api, routes: Mapping[Any, ApiRoute]) -> Middleware:
         except Exception as error:  # noqa: BLE001
             # supervision boundary: a defect in one request must not end the connection in silence
             response = _unexpected(error, request, request_id)
-        _note(request, response, request_id, (clock.monotonic() - began) * 1000)
+        now = clock.monotonic()
+        refusals.note(request, response, request_id, (now - began) * 1000, now)
         return response
 
     return check_and_serve
@@ -190,16 +193,26 @@ def _check_host_and_origin(request: web.Request, api: Api) -> None:
     hosts = headers.getall(hdrs.HOST, ())
     if len(hosts) != 1 or not api.rules.host_allowed(hosts[0]):
         raise NotOurHost(
-            "this Host is not one of ours; call 127.0.0.1 or localhost with the listener's port, "
-            "or list the name in api.allowed_hosts",
+            f"the Host {_quoted(hosts)} is not one of ours; call 127.0.0.1 or localhost with the "
+            "listener's port, or list the name in api.allowed_hosts",
             reason="host",
         )
     if _SESSION in request and not request[_SESSION].is_at(hosts[0]):
         raise Forbidden(
             "this sign-in belongs to another address of the page; sign in anew", reason="host"
         )
-    if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN), hosts[0]):
-        raise Forbidden("requests from pages of another origin are not served", reason="origin")
+    origin = headers.get(hdrs.ORIGIN)
+    if not api.rules.origin_allowed(origin, hosts[0]):
+        raise Forbidden(
+            f"requests from pages of another origin are not served: the Origin is "
+            f"{_quoted([origin or ''])}, the Host {_quoted(hosts)}; if that page is yours, list its "
+            "name with its port in api.allowed_hosts (such as agents.home.example:8443)",
+            reason="origin",
+        )
+
+
+def _quoted(values: Sequence[str]) -> str:
+    return ", ".join(repr(each[:_SHOWN_CHARS]) for each in values[:3]) or "(none)"
 
 
 def _identify(request: web.Request, api: Api, route: ApiRoute | None) -> TokenIdentity | None:
@@ -358,19 +371,3 @@ def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.
     else:
         refused = AgentsupError(f"an unexpected error; the log has the details under {request_id}")
     return _refusal(refused, request, request_id)
-
-
-def _note(
-    request: web.Request, response: web.StreamResponse, request_id: str, elapsed_ms: float
-) -> None:
-    """Write the access log: defects as WARNING, refusals as INFO, the rest as DEBUG.
-
-    Query strings and headers are never logged: they may hold secrets.
-    """
-    status = response.status
-    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 else logging.DEBUG
-    if _log.is_enabled(level):
-        path = loggable(request.path)
-        _log.log(
-            level, f"{request.method} {path} -> {status} in {elapsed_ms:.1f} ms ({request_id})"
-        )

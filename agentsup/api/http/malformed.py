@@ -7,9 +7,11 @@ secret, and aiohttp's own answer and traceback show the faulty line.
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 
+from agentsup.api.http.access_log import Refusals
 from agentsup.api.http.gate import SECURITY_HEADERS
 from agentsup.api.http.problems import PROBLEM_TYPE, problem
 from agentsup.api.http.route import reply
@@ -22,7 +24,12 @@ _log = get_logger(__name__)
 class HttpProtocol(web.RequestHandler):
     """One connection as aiohttp serves it, except for the answer to what can't be served."""
 
-    __slots__ = ()
+    __slots__ = ("_refusals",)
+
+    def __init__(self, manager: web.Server, *, refusals: Refusals, **options: Any) -> None:
+        """``refusals`` decides which refusals are logged."""
+        super().__init__(manager, **options)
+        self._refusals = refusals
 
     def handle_error(
         self,
@@ -42,7 +49,9 @@ class HttpProtocol(web.RequestHandler):
             error: AgentsupError = BadRequest(
                 "this is no request that HTTP knows; nothing was done"
             )
-            _log.info(f"a malformed request of {request.remote} was refused ({kind})")
+            more = self._refusals.line_of(request.remote or "", self._loop.time())
+            if more is not None:
+                _log.info(f"a malformed request of {request.remote} was refused ({kind}){more}")
         else:
             error = AgentsupError("an unexpected error; the log has the details")
             _log.error(f"a request of {request.remote} failed unexpectedly", exc_info=exc)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from agentsup.api.http.accepting import AcceptLoop
 from agentsup.api.http.access import HostRules
+from agentsup.api.http.access_log import Refusals
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.malformed import HttpProtocol
 from agentsup.api.server.app import API, build_app
@@ -77,8 +78,9 @@ class ApiServer:
         serve = partial(
             HttpProtocol,
             served,
+            refusals=Refusals(),
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # as its runner passes it: none
+            access_log=None,  # as its runner passes it: none
             keepalive_timeout=limits.idle_s,
             lingering_time=_LINGER_S,
             read_bufsize=_READ_BYTES,

@@ -126,23 +126,28 @@ def logs(
 
     location = location_of(ctx)
     path = location.home.logs / "agentsup.log"
-    if not path.exists():
-        raise CommandFailed(f"there is no log at {path}; has a daemon run for this home?")
     screen = CommandOutput()
 
     def show(line: str) -> None:
         screen.say(line if as_json else text_of(line, plain=screen.plain))
 
-    found = tail_log(path, lines, agent)
-    if agent is not None and not found:
-        refuse_unknown(location.home, agent)
-    for line in found:
-        show(line)
-    if follow:
-        try:
+    try:
+        if not path.exists():
+            raise CommandFailed(f"there is no log at {path}; has a daemon run for this home?")
+        found = tail_log(path, lines, agent)
+        if agent is not None and not found:
+            refuse_unknown(location.home, agent)
+        for line in found:
+            show(line)
+        if follow:
             follow_log(path, agent, show)
-        except KeyboardInterrupt:
-            return
+    except KeyboardInterrupt:
+        return
+    except OSError as error:
+        raise CommandFailed(
+            f"the log {error.filename or path} can't be read ({error.strerror}); run this as the user "
+            "of the daemon"
+        ) from None
 
 
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:

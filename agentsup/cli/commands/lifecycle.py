@@ -139,10 +139,12 @@ def _tell_engines(
         screen.prose(f"{mark}: {clean(lost)}")
     for note in engine_notes(agents):
         screen.prose(clean(note))
+    if main["engine_problem"]:
+        return  # told above
     if not is_offline(main):
         model = f" with {main['model']}" if main["model"] else ""
         screen.say(f"The engine {main['engine']} answers{model}.")
-    elif not main["engine_problem"]:
+    else:
         screen.say("The offline engine answers, as the entry of main says.")
 
 

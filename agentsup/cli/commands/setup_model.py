@@ -25,6 +25,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, environment_of
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
+from agentsup.kit.searching import not_found
 
 NOTHING: Final = "none"
 _TRIES: Final = 3
@@ -81,9 +82,7 @@ def _offered(home: Home) -> list[tuple[str, str]]:
     for name, preset in PROGRAMS.items():
         if shutil.which(preset.program, path=environ.get("PATH", "")):
             by = sign_in_of(preset, environ, os.path.isfile)
-            programs.append(
-                (_offered_as(name), f"{preset.title} ({by or 'installed, not signed in'})")
-            )
+            programs.append((_offered_as(name), f"{preset.title} (installed, {by})"))
     own = [(each.name, each.title) for each in PROVIDERS.values()]
     return [*own, *programs, (NOTHING, "nothing for now: they answer by rules")]
 
@@ -175,9 +174,11 @@ def _use_program(home: Home, name: str, questions: Questions) -> None:
     preset = PROGRAMS[name]
     environ = environment_of(home)
     if shutil.which(preset.program, path=environ.get("PATH", "")) is None:
-        raise CommandFailed(f"{preset.title} is not installed: {preset.remedy}")
-    if not sign_in_of(preset, environ, os.path.isfile):
-        questions.say(f"{preset.title} is not signed in, as far as can be seen: {preset.sign_in}.")
+        raise CommandFailed(not_found(preset.program, environ, preset.remedy))
+    by = sign_in_of(preset, environ, os.path.isfile)
+    if not by:
+        seen = by if by.ended else "not signed in, as far as can be seen"
+        questions.say(f"{preset.title} is {seen}: {preset.sign_in}.")
     # An entry that names an engine does not follow the default.
     fields = {"engine": name}
 

@@ -21,6 +21,7 @@ from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
 from agentsup.cli.doctor.engines import check_engines
 from agentsup.cli.doctor.fence import check_fence
 from agentsup.cli.doctor.programs import check_programs
+from agentsup.cli.doctor.proxies import check_proxies
 from agentsup.cli.doctor.store import check_store
 from agentsup.cli.doctor.tool_servers import check_servers
 from agentsup.cli.doctor.work import check_work
@@ -62,6 +63,7 @@ def examine(location: DaemonLocation) -> list[Check]:
         lambda: _config(location.home),
         lambda: _daemon(location),
         _extras,
+        lambda: check_proxies(environ),
         lambda: check_engines(location, environ),
         lambda: check_programs(location.home, environ),
         lambda: _fence(location.home),

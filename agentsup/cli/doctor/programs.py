@@ -18,6 +18,7 @@ from agentsup.engines.programs import PROGRAMS, Preset, SignInState, sign_in_of
 from agentsup.kit.childenv import child_env
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
+from agentsup.kit.searching import folder_of, not_found
 from agentsup.model.errors import AgentsupError, EngineFailed
 
 _LIMIT_S = 10.0
@@ -30,10 +31,14 @@ class Program:
 
     preset: Preset
     path: str | None
+    folder: str
+    """Where it is, if that is not on the PATH."""
     version: str
     sign_in: SignInState
     is_used: bool
     """An entry names it as its engine."""
+    absence: str
+    """Why it is not found, and what to do."""
 
     @property
     def is_well(self) -> bool:
@@ -43,17 +48,19 @@ class Program:
     @property
     def text(self) -> str:
         """One line about the program."""
+        if self.path is None and self.folder:
+            return f"in {self.folder}, which is not on the PATH"
         if self.path is None:
             return f"not installed ({self.preset.install})"
         known = self.version or "version not told"
-        return f"{known}, {self.sign_in or 'no sign-in seen'} ({self.path})"
+        return f"{known}, {self.sign_in} ({self.path})"
 
     @property
     def advice(self) -> str:
         """What to do if something is missing, else empty."""
         if self.is_well and (self.path is None or self.sign_in):
             return ""
-        return self.preset.remedy if self.path is None else self.preset.sign_in
+        return self.absence if self.path is None else self.preset.sign_in
 
 
 def check_programs(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
@@ -66,7 +73,7 @@ def check_programs(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
     fencing = fencing_by(home.root, environ, fence, specs)
     missing = []
     for each in _programs(environ, {spec.engine for spec in specs}, fencing):
-        if each.path is not None or each.is_used:
+        if each.path is not None or each.is_used or each.folder:
             result = OK if each.is_well else FAIL if each.path is None else WARN
             yield Check(f"engine {each.preset.name}", result, each.text, each.advice)
         else:
@@ -89,9 +96,11 @@ def _programs(env: Mapping[str, str], used: Collection[str], fencing: Fencing) -
         Program(
             preset,
             paths[name],
+            "" if paths[name] else folder_of(preset.program),
             versions.get(name, ""),
             sign_in_of(preset, env, os.path.isfile),
             is_used=name in used,
+            absence=not_found(preset.program, env, preset.remedy),
         )
         for name, preset in PROGRAMS.items()
     ]

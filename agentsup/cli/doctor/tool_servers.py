@@ -45,11 +45,13 @@ def check_servers(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
             continue
         try:
             path = find_program(
-                server.command, _path_of(server.env, environ), cwd=str(home.workspace(agent))
+                server.command,
+                _path_of(server.env, environ),
+                cwd=str(home.workspace(agent)),
+                remedy="install it, or name its full path as command",
             )
-        except NotInstalled:
+        except NotInstalled as error:
             text = f"{server.name} of {agent}: the program {server.command} is not found"
-            advice = "install it, or name its full path as command"
-            yield Check("tool server", FAIL, text, advice)
+            yield Check("tool server", FAIL, text, error.message)
         else:
             yield Check("tool server", OK, f"{server.name} of {agent}: {path}")

@@ -100,6 +100,7 @@ class AcpEngine:
             options=options,
             remedy=preset.remedy,
             sign_in=preset.sign_in,
+            ended=preset.ended,
             auth_method=preset.auth_method if by.key else "",
             our_title=preset.our_title,
             has_model=_gets_model(preset, options.command),

@@ -14,8 +14,9 @@ from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.clean import as_dict
 from agentsup.engines.event_queue import EventQueue
-from agentsup.engines.failures import NotConfigured, ProviderTimedOut
+from agentsup.engines.failures import AuthFailed, NotConfigured, ProgramEnded, ProviderTimedOut
 from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
+from agentsup.engines.programs.presets import EndedSignIn
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import (
@@ -60,6 +61,7 @@ class Launch:
     options: AcpOptions
     remedy: str = ""
     sign_in: str = "sign in with its own command"
+    ended: EndedSignIn | None = None
     auth_method: str = ""
     our_title: str = ""
     has_model: bool = False
@@ -107,13 +109,21 @@ class AcpSession:
                 if used := await turn.break_off():
                     yield used
                 raise
-            except AgentRefused as refused:
+            except (AgentRefused, ProgramEnded) as failed:
+                said = said_by(failed) if isinstance(failed, AgentRefused) else failed.message
+                if launch.ended is not None and launch.ended.is_said_in(said):
+                    raise AuthFailed(
+                        f"{launch.title} is not signed in, as {launch.ended.why}: {launch.sign_in} "
+                        f"({said})"
+                    ) from failed
+                if isinstance(failed, ProgramEnded):
+                    raise
                 raise failure_of(
-                    refused,
+                    failed,
                     title=launch.title,
                     sign_in=launch.sign_in,
                     has_acted=turn.turn_state.has_acted,
-                ) from refused
+                ) from failed
             finally:
                 await turn.close()
         yield end

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from agentsup.engines.clean import clean, clean_event, clean_value
@@ -18,6 +19,7 @@ from agentsup.engines.event_queue import EventQueue
 from agentsup.engines.failures import EndedSilently, EngineCrash, EngineTimedOut
 from agentsup.engines.guard import rules
 from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits
+from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.model.engine import (
@@ -52,8 +54,9 @@ async def open_guarded(
     host: EngineHost,
     *,
     limits: RunLimits | None = None,
+    clock: Clock | None = None,
 ) -> GuardedSession:
-    """Open a session of ``engine`` under guard.
+    """Open a session of ``engine`` under guard. ``clock`` tells how far away a named time is.
 
     Raises ``EngineFailed`` if the engine can't be opened (any error of its own is turned into
     one); ``ESCAPING`` errors pass.
@@ -68,7 +71,7 @@ async def open_guarded(
         raise EngineFailed(
             f"the engine {engine.name} can't be opened ({type(error).__name__}: {error})"
         ) from error
-    return GuardedSession(engine.name, session, guarded_host)
+    return GuardedSession(engine.name, session, guarded_host, clock or SystemClock())
 
 
 Serve = Callable[
@@ -83,8 +86,9 @@ class GuardedSession:
     Made by ``open_guarded``; runs one segment at a time.
     """
 
-    def __init__(self, name: str, session: EngineSession, host: _GuardedHost) -> None:
+    def __init__(self, name: str, session: EngineSession, host: _GuardedHost, clock: Clock) -> None:
         self._name = name
+        self._clock = clock
         self._session = session
         self._host = host
         self._limits = host.limits
@@ -179,9 +183,10 @@ class GuardedSession:
         if isinstance(item, ESCAPING):
             raise item
         if isinstance(item, EngineDone | Suspended):
-            return None, account.end(item)
+            end = account.end(item)
+            return None, end if isinstance(end, Suspended) else rules.used_up_answer(end, self._now)
         if isinstance(item, EngineFailed):
-            return None, rules.failure(item, account.text)
+            return None, rules.failure(rules.used_up_failure(item, self._now), account.text)
         if isinstance(item, asyncio.CancelledError):
             return None, rules.cancelled(account.text)
         if isinstance(item, BaseException):
@@ -192,6 +197,10 @@ class GuardedSession:
         except EngineFailed as error:
             return None, rules.failure(error, account.text)
         return event, EngineDone("ok", text=account.text) if account.runaway else None
+
+    def _now(self) -> datetime:
+        """The time in the zone of this machine, which its programs use."""
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
 
     async def _stop(self, pump: asyncio.Task[None], segment: Segment, *, by_itself: bool) -> None:
         """End the pump within its limit, or leave it behind and report that."""

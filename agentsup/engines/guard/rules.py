@@ -10,10 +10,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from agentsup.engines import failures, used_up
 from agentsup.engines.clean import clean
 from agentsup.engines.failures import Continuable, LoopOfCalls
+from agentsup.kit import installation
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -102,13 +105,44 @@ def failure(error: EngineFailed, text: str) -> EngineDone:
     )
 
 
+_MAY_HIDE_A_LIMIT = (
+    failures.Permanent,
+    failures.RequestRejected,
+    failures.ProgramEnded,
+    failures.ServerFailed,
+    failures.ConnectionFailed,
+    failures.ProviderRateLimited,
+)
+"""Types that an engine raises for errors of which it knows only the text."""
+
+
+def used_up_failure(error: EngineFailed, now: Callable[[], datetime]) -> EngineFailed:
+    """``error``, or a rate limit with its end if the text says that a plan is used up."""
+    if type(error) not in _MAY_HIDE_A_LIMIT or error.facts.get("retry_after_s") is not None:
+        return error
+    wait_s = used_up.wait_s(error.message, now())
+    if wait_s is None:
+        return error
+    return failures.ProviderRateLimited(error.message, retry_after_s=wait_s)
+
+
+def used_up_answer(end: EngineDone, now: Callable[[], datetime]) -> EngineDone:
+    """``end``, or the failure of an engine whose answer is nothing but that its plan is used up."""
+    wait_s = used_up.wait_of_answer_s(end.text, now()) if end.outcome == "ok" else None
+    if wait_s is None:
+        return end
+    return failure(failures.ProviderRateLimited(end.text.strip(), retry_after_s=wait_s), "")
+
+
 def crash(error: BaseException, text: str) -> EngineDone:
     """The end of a run whose engine raised something that is not an engine failure."""
+    changed = installation.change()
     return EngineDone(
         "failed",
         text=text,
         error=clean(
             f"the engine broke ({type(error).__name__}: {str(error)[:500]}); the log has more"
+            + (f"; {changed}" if changed else "")
         ),
         code="engine_error",
     )

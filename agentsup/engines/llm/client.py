@@ -32,8 +32,7 @@ def http_client(endpoint: Endpoint, tls: ssl.SSLContext) -> BoundedClient:
         idle_s=endpoint.timeout_s,
         total_s=_TURN_S,
     )
-    # A proxy from the environment must not be used for a server on this machine.
-    return BoundedClient(limits, tls, trust_env=not endpoint.is_local, follow_redirects=True)
+    return BoundedClient(limits, tls, follow_redirects=True)
 
 
 class Clients:

@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from agentsup.engines import failures
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.kit.outbound.limits import exceeded
+from agentsup.kit.outbound.proxy import unusable_behind
 from agentsup.model.errors import EngineFailed
 
 _QUOTE_CHARS = 300
@@ -26,6 +27,8 @@ def translate(
     if over is not None:
         where = settings.endpoint.base_url or settings.endpoint.dialect
         return failures.BadModelOutput(f"{where} sent what can't be used: {over.text}")
+    if (unusable := unusable_behind(error)) is not None:
+        return failures.NotConfigured(f"the model can't be asked: {unusable}")
     if isinstance(error, library.ModelAPIError):
         return _from_provider(error, settings)
     if isinstance(error, library.UsageLimitExceeded):

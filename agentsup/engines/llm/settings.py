@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -61,11 +60,6 @@ class Endpoint:
     base_url: str
     api_key: str
     timeout_s: float
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the endpoint is on this machine: then no proxy is used."""
-        return urlsplit(self.base_url).hostname in {"127.0.0.1", "localhost", "::1"}
 
     @property
     def separates_thoughts(self) -> bool:

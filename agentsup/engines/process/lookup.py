@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentsup.engines.failures import NotInstalled, Permanent
+from agentsup.kit import searching
 
 
 def find_program(name: str, env: Mapping[str, str], *, cwd: str, remedy: str = "") -> str:
@@ -22,8 +23,8 @@ def find_program(name: str, env: Mapping[str, str], *, cwd: str, remedy: str = "
     else:
         found = shutil.which(name, path=env.get("PATH", os.defpath))
     if found is None:
-        hint = f": {remedy}" if remedy else "; install it, or name its full path in engine_options"
-        raise NotInstalled(f"the program {name} is not found{hint}", program=name)
+        advice = remedy or "install it, or name its full path in engine_options"
+        raise NotInstalled(searching.not_found(name, env, advice), program=name)
     return found
 
 

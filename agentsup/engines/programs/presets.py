@@ -6,6 +6,7 @@ command of any of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -14,6 +15,27 @@ from types import MappingProxyType
 from agentsup.engines.programs import agent_settings
 from agentsup.engines.programs.agent_settings import AgentSettings
 from agentsup.model.tool import OUR_MCP_SERVER
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSignIn:
+    """A sign-in that its maker has ended: its files are still there, but nothing accepts them.
+
+    ``why`` says so; ``unless`` is a variable with which the sign-in goes on."""
+
+    why: str
+    unless: str = ""
+
+    def is_said_in(self, text: str) -> bool:
+        """Whether the agent's error ``text`` says that the sign-in has ended."""
+        return _ENDED.search(text) is not None
+
+
+_ENDED = re.compile(
+    r"IneligibleTier|UNSUPPORTED_CLIENT|client is no longer supported"
+    r"|(?:free tier|oauth)\b[^.\n]{0,60} (?:discontinued|ended|no longer (?:available|supported))",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +52,8 @@ class Preset:
     keys: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
     logins: tuple[str, ...] = ()
+    ended: EndedSignIn | None = None
+    """Why ``logins`` do not count any more."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that are always set, such as to keep it from updating itself."""
     version: tuple[str, ...] = ("--version",)
@@ -95,7 +119,8 @@ _ALL = (
         "Gemini CLI",
         ("gemini", "--acp"),
         _npm("@google/gemini-cli"),
-        _once("gemini", "GEMINI_API_KEY"),
+        "set GEMINI_API_KEY (a key is at https://aistudio.google.com/apikey); with a company's account "
+        "set GOOGLE_CLOUD_PROJECT, run gemini once and sign in",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         env_names=(
             "GOOGLE_GEMINI_BASE_URL",
@@ -104,6 +129,10 @@ _ALL = (
             "GOOGLE_GENAI_USE_VERTEXAI",
         ),
         logins=(".gemini/oauth_creds.json",),
+        ended=EndedSignIn(
+            "Google ended its sign-in for private accounts on 18 June 2026",
+            unless="GOOGLE_CLOUD_PROJECT",
+        ),
         model_args=_MODEL_FLAG,
         auth_method="gemini-api-key",
         our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
@@ -180,10 +209,11 @@ _ALL = (
         "Qwen Code",
         ("qwen", "--acp"),
         _npm("@qwen-code/qwen-code"),
-        _once("qwen", "OPENAI_API_KEY and OPENAI_BASE_URL"),
+        "set DASHSCOPE_API_KEY, or OPENAI_API_KEY and OPENAI_BASE_URL",
         keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
         env_names=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         logins=(".qwen/oauth_creds.json",),
+        ended=EndedSignIn("its free sign-in ended on 15 April 2026"),
         model_args=_MODEL_FLAG,
         settings=agent_settings.QWEN,
     ),
@@ -201,18 +231,24 @@ AUTO_ORDER = ("claude", "gemini", "codex", "opencode")
 
 @dataclass(frozen=True, slots=True)
 class SignInState:
-    """How an agent is signed in. Both empty: it is not, as far as can be seen from outside."""
+    """How an agent is signed in. ``key`` and ``login`` empty: it is not, as far as can be seen."""
 
     key: str = ""
     """The name of a variable that is set."""
     login: str = ""
     """A file below the home of the daemon's user."""
+    ended: str = ""
+    """Why a sign-in that is there does not count."""
 
     def __bool__(self) -> bool:
         return bool(self.key or self.login)
 
     def __str__(self) -> str:
-        return f"signed in by {self.key}" if self.key else f"signed in (~/{self.login})"
+        if self.key:
+            return f"signed in by {self.key}"
+        if self.login:
+            return f"signed in (~/{self.login})"
+        return f"not signed in: {self.ended}" if self.ended else "no sign-in seen"
 
 
 def sign_in_of(
@@ -225,6 +261,9 @@ def sign_in_of(
     home = env.get("HOME", "")
     for login in preset.logins if home else ():
         if is_file(str(PurePosixPath(home) / login)):
+            ended = preset.ended
+            if ended is not None and not (ended.unless and env.get(ended.unless)):
+                return SignInState(ended=f"{ended.why} (~/{login})")
             return SignInState(login=login)
     return SignInState()
 
@@ -234,12 +273,22 @@ def found_signed_in(
     which: Callable[[str], str | None],
     is_file: Callable[[str], bool],
 ) -> tuple[str, str] | None:
-    """Return the first installed and signed-in one of ``AUTO_ORDER`` with the reason, or None."""
+    """Return the first installed and signed-in one of ``AUTO_ORDER`` with the reason.
+
+    Without one the name is empty, and the reason tells of sign-ins that have ended; None: there are
+    none.
+    """
+    ended = []
     for name in AUTO_ORDER:
         preset = PROGRAMS[name]
-        if which(preset.program) and (by := sign_in_of(preset, env, is_file)):
+        if not which(preset.program):
+            continue
+        by = sign_in_of(preset, env, is_file)
+        if by:
             return name, f"{preset.title} is installed and {by}"
-    return None
+        if by.ended:
+            ended.append(f"{preset.title} is {by}; {preset.sign_in}")
+    return ("", "; ".join(ended)) if ended else None
 
 
 def variables(preset: Preset, env: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -28,6 +26,7 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.compute import compute
 from agentsup.kit.outbound import tls
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.kit.outbound.proxy import ProxyUnusable
 from agentsup.kit.terminal import clean
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import EngineFailed
@@ -177,7 +176,6 @@ class ProviderClient:
                     url,
                     json=body,
                     headers=self._headers(),
-                    proxy=None if self.endpoint.is_local else _proxy_of(url),
                     allow_redirects=False,
                 ) as response,
             ):
@@ -190,6 +188,8 @@ class ProviderClient:
             raise failures.BadModelOutput(
                 f"{self.address} sent what can't be used: {over.text}"
             ) from None
+        except ProxyUnusable as error:
+            raise failures.NotConfigured(f"{self.address} can't be asked: {error}") from None
         except (aiohttp.ClientError, OSError, ValueError):
             raise failures.ConnectionFailed(
                 f"{self.address} can't be reached; is the address right and the server up?{self._start}"
@@ -313,21 +313,6 @@ def _said(document: Mapping[str, Any]) -> str:
 
 def _count(usage: Mapping[str, Any], *keys: str) -> int:
     return next((n for key in keys if isinstance(n := usage.get(key), int)), 0)
-
-
-def _proxy_of(url: str) -> str | None:
-    """The proxy of the environment, which the engine's own client uses, too."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").casefold()
-
-    def variable(name: str) -> str:
-        return os.environ.get(name) or os.environ.get(name.upper(), "")
-
-    for each in variable("no_proxy").split(","):
-        excluded = each.strip().casefold().lstrip(".")
-        if excluded and (excluded == "*" or f".{host}".endswith(f".{excluded}")):
-            return None
-    return variable(f"{parts.scheme}_proxy") or variable("all_proxy") or None
 
 
 def _client() -> ModuleType:

@@ -14,12 +14,14 @@ from agentsup.engines.failures import ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import KEY_NAMES, URL_NAMES, dialect_of
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.programs.presets import (
+    AUTO_ORDER,
     PRESETS,
     PROGRAMS,
     found_signed_in,
     sign_in_of,
 )
 from agentsup.kit.clock import Clock
+from agentsup.kit.searching import folder_of
 from agentsup.model.engine import Engine, EngineSpec
 
 AUTO = "auto"
@@ -140,19 +142,38 @@ def best_available(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
 
     This is ``llm`` if an endpoint, or a model and a key, are configured in ``spec`` or ``env``;
     else the first coding agent found on the PATH of ``env`` and signed in; else ``scripted``, which
-    works offline.
+    works offline. An endpoint in ``env`` that is Claude Code's, too, is left to it if it is signed
+    in and no model is named that the endpoint could know.
     """
     name, why = _model_or_nothing(env, spec)
+    model = str(spec.options.get("model") or spec.model)
+    if name == "llm" and _is_claudes(env, spec, model):
+        claude = PROGRAMS["claude"]
+        by = sign_in_of(claude, env, os.path.isfile)
+        if by and _which(claude.program, env):
+            url = URL_NAMES["anthropic"]
+            return claude.name, f"{claude.title} is installed and {by}, and gets {url}"
     if name == "scripted":
-        model = str(spec.options.get("model") or spec.model)
         found = found_signed_in(
             env, lambda each: _which(each, env) if _may_know(each, model) else None, os.path.isfile
         )
+        if found is None and (near := _near(env)):
+            return name, f"{why} ({near})"
+        if found is not None and not found[0]:
+            return name, f"{why} ({found[1]})"
         if found is not None:
             if model:
                 return found[0], f"{found[1]}, and the engine llm can't use model {model}"
             return found[0], f"{found[1]}, and no model is configured for the engine llm"
     return name, why
+
+
+def _is_claudes(env: Mapping[str, str], spec: EngineSpec, model: str) -> bool:
+    """Whether the endpoint is Anthropic's from ``env``, and no model of it is named."""
+    is_named = model and model not in CLAUDE_CODE_NAMES
+    dialect, _ = dialect_of(str(spec.options.get("provider") or spec.provider), model, env)
+    own = spec.options.get("base_url") or spec.options.get("api_key")
+    return dialect == "anthropic" and not is_named and not own
 
 
 def _may_know(program: str, model: str) -> bool:
@@ -165,6 +186,16 @@ def needs_users_home(name: str, env: Mapping[str, str]) -> bool:
     """Whether the engine's program is signed in only by a file in the home of the daemon's user."""
     preset = PROGRAMS.get(name)
     return preset is not None and bool(sign_in_of(preset, env, os.path.isfile).login)
+
+
+def _near(env: Mapping[str, str]) -> str:
+    """Tell of a coding agent that is signed in, but in a folder that is not on the PATH."""
+    for preset in map(PROGRAMS.__getitem__, AUTO_ORDER):
+        if not _which(preset.program, env) and sign_in_of(preset, env, os.path.isfile):
+            folder = folder_of(preset.program)
+            if folder:
+                return f"{preset.title} is in {folder}, which is not on the PATH; see `agentsup doctor`"
+    return ""
 
 
 def _which(program: str, env: Mapping[str, str]) -> str | None:

@@ -15,6 +15,7 @@ from agentsup.engines.llm.settings import read_settings
 from agentsup.engines.process import read_options
 from agentsup.engines.programs.presets import PRESETS, PROGRAMS
 from agentsup.engines.registry.registry import has_llm_extra
+from agentsup.kit.searching import not_found
 from agentsup.model.agent import OFFLINE
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import EngineFailed
@@ -79,7 +80,7 @@ def unable(
     program = str(command[0]) if command else preset.program if preset else ""
     if shutil.which(program, path=env.get("PATH", "")) is None:
         remedy = preset.remedy if preset else "name another one in engine_options.command"
-        return f"the program {program} of the engine {engine} was not found: {remedy}"
+        return f"the engine {engine} can't start: {not_found(program, env, remedy)}"
     return ""
 
 

@@ -7,13 +7,24 @@ from typing import Any
 
 import aiohttp
 from aiohttp import hdrs
+from yarl import URL
 
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, check_body
 from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
+from agentsup.kit.outbound.proxy import proxy_of
 
 Session = aiohttp.ClientSession
 
 _CHUNK_BYTES = 64 * 1024
+
+
+class Request(aiohttp.ClientRequest):
+    """A request that goes through the proxy of its address, if there is one."""
+
+    def __init__(self, method: str, url: URL, **options: Any) -> None:
+        """Raises ``ProxyUnusable``."""
+        proxy = proxy_of(str(url))
+        super().__init__(method, url, **{**options, "proxy": URL(proxy) if proxy else None})
 
 
 def new_session(
@@ -22,9 +33,9 @@ def new_session(
     connector: aiohttp.BaseConnector | None = None,
     headers: Mapping[str, str] | None = None,
     response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
-    request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest,
+    request_class: type[Request] = Request,
 ) -> Session:
-    """A session that asks for plain bodies, keeps no cookies and uses no proxies.
+    """A session that asks for plain bodies and keeps no cookies.
 
     Bodies must be read with ``pieces`` or ``whole``, since nothing else unpacks and counts them. A
     request must pass ``allow_redirects=False``, or ``max_redirects=limits.redirects``.

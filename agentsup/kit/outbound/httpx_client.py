@@ -17,10 +17,12 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.fairness import Turns
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, EventCutter, check_body
 from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
+from agentsup.kit.outbound.proxy import proxy_of
 
 _EVENTS = "text/event-stream"
 _AHEAD_S = 0.05
 _CLOCK = SystemClock()
+_CONNECTIONS = httpx2.Limits(max_connections=1000, max_keepalive_connections=20)
 
 
 class HttpxAnswerRefused(LimitExceeded, httpx2.ReadError):
@@ -41,20 +43,18 @@ class BoundedClient(httpx2.AsyncClient):
         tls: ssl.SSLContext,
         *,
         headers: Mapping[str, str] | None = None,
-        trust_env: bool = False,
         follow_redirects: bool = False,
     ) -> None:
         """``tls`` comes from ``outbound.tls``: the library would read all roots for each client, on
-        the loop. With ``trust_env`` the proxies of the environment are used."""
+        the loop."""
         self._bounds = limits
         self._asked_until = 0.0
         super().__init__(
             headers={**(headers or {}), "Accept-Encoding": ENCODING},
             timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s),
-            limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=20),
             event_hooks={"response": [self._bound]},
-            verify=tls,
-            trust_env=trust_env,
+            transport=_ByProxy(tls),
+            trust_env=False,
             follow_redirects=follow_redirects,
             max_redirects=limits.redirects,
         )
@@ -101,6 +101,28 @@ class BoundedClient(httpx2.AsyncClient):
         assert isinstance(stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         response.stream = _Body(stream, kind, decoder, limits, request)
+
+
+class _ByProxy(httpx2.AsyncBaseTransport):
+    """Connections to servers, and to the proxies of those that have one."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        self._open: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request. Raises ``ProxyUnusable``."""
+        proxy = proxy_of(str(request.url))
+        if proxy not in self._open:
+            self._open[proxy] = httpx2.AsyncHTTPTransport(
+                verify=self._tls, limits=_CONNECTIONS, proxy=proxy, trust_env=False
+            )
+        return await self._open[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for each in self._open.values():
+            await each.aclose()
 
 
 class _Body(httpx2.AsyncByteStream):

@@ -12,6 +12,7 @@ from urllib3.response import BaseHTTPResponse, HTTPResponse
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.outbound.decoding import ENCODING, Decoder
 from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
+from agentsup.kit.outbound.proxy import proxy_of
 
 _STEP_BYTES = 16 * 1024
 _CLOCK = SystemClock()
@@ -39,6 +40,13 @@ class _Adapter(HTTPAdapter):
     def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits
         super().__init__()
+
+    def send(self, request: requests.PreparedRequest, *given: Any, **options: Any) -> Any:
+        """Send the request through the proxy of its address. Raises ``ProxyUnusable``."""
+        url = request.url or ""
+        proxy = proxy_of(url)
+        options["proxies"] = {url.partition(":")[0]: proxy} if proxy else {}
+        return super().send(request, *given, **options)
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
         response = super().build_response(req, resp)

@@ -25,7 +25,8 @@ from agentsup.model.watch import FAILED, FINISHED
 from agentsup.store import Tx
 
 _RETRY_CAP_S = 300.0
-_RETRY_MOST_S = 24 * 3600.0
+_RETRY_MOST_S = 8 * 24 * 3600.0
+"""Longer than the week after which a plan's limit ends."""
 """A provider that asks for a longer pause is asked again after a day."""
 
 

@@ -308,7 +308,7 @@ async def test_sick_servers_delay_nobody_and_are_told_apart(
         return words in town.document(name)["error"]
 
     await until(lambda: told("silent", "was not ready within 1 s"))
-    await until(lambda: told("missing", "no-such-program is not found"))
+    await until(lambda: told("missing", "no-such-program is not on the PATH ("))
     await until(lambda: told("away", "can't be kept open"))
     await until(lambda: told("dying", "no database; key ***"))
     await until(lambda: told("huge", "a line of more than"))

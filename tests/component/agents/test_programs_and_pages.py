@@ -83,6 +83,11 @@ async def test_a_program_runs_in_the_workspace_without_a_shell(tmp_path: Path) -
         await run(tmp_path, "no-such-program")
 
 
+async def test_what_it_leaves_in_the_background_is_ended_and_told(tmp_path: Path) -> None:
+    said = await run(tmp_path, "sh", "-c", "nohup sleep 300 >/dev/null 2>&1 &")
+    assert said.startswith("exit code 0, no output\n[1 left running in the background (")
+
+
 async def test_no_secret_is_in_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,13 +383,15 @@ async def test_one_hidden_address_among_public_ones_is_enough(town: Web) -> None
         await town.fetch(town.at("/"))
 
 
-async def test_a_proxy_of_the_environment_is_not_used(
+async def test_behind_a_proxy_hidden_names_stay_hidden(
     town: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    town.answers["/"] = page("direct")
-    assert "direct" in await town.fetch(town.at("/"))
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{town.port}")
+    town.names["intra.example"] = [["10.0.0.1"]]
+    with pytest.raises(AgentsupError, match="not on the public network"):
+        await town.fetch(town.at("/", "intra.example"))
+    town.answers["/"] = page("by the proxy")
+    assert "by the proxy" in await town.fetch(town.at("/"))
 
 
 async def test_what_is_fetched_is_bounded(town: Web) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -30,6 +31,19 @@ def told(house: VirtualDaemon, conversation: str = "local") -> list[str]:
 
 async def is_queued(house: VirtualDaemon, message_id: str) -> bool:
     return await house.state_of(message_id) == "queued"
+
+
+async def test_an_answer_that_only_says_that_a_plan_is_used_up_is_a_wait_until_then(
+    household: Open,
+) -> None:
+    used_up = "You've hit your weekly limit · resets in 3 days 4 hours"
+    house = await household(agent("ann", rule("go", {"say": used_up}), user_timezone="UTC"))
+    message = await house.said("ann", "go")
+    await house.until(lambda: bool(told(house)))
+    (text,) = told(house)
+    assert "in about 3 d (" in text
+    assert re.search(r"\(\d{4}-\d\d-\d\d \d\d:\d\d UTC\)", text)
+    assert await is_queued(house, message)
 
 
 async def test_a_long_pause_that_a_provider_wants_is_told_with_what_may_be_done(

@@ -14,6 +14,7 @@ import pytest
 from multidict import CIMultiDict
 
 from agentsup.api.http.access import Access
+from agentsup.api.http.access_log import Refusals
 from agentsup.api.http.gate import SECURITY_HEADERS
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.server.app import ROUTES
@@ -80,6 +81,39 @@ async def test_foreign_pages_and_rebound_names_get_nothing(rig: ApiFixture) -> N
         for headers in foreign:
             got = await status(rig, route, "operator-token-of-the-test", **headers)
             assert got == 403, (route.method, route.path, headers)
+
+
+async def test_a_refused_name_is_told_with_the_setting_that_mends_it(rig: ApiFixture) -> None:
+    for header, value in (("Host", "host.docker.internal:8780"), ("Origin", "http://my.page:81")):
+        headers = {header: value, "Authorization": f"Bearer {OPERATOR_TOKEN}"}
+        async with rig.client.get(f"{rig.url}/agents", headers=headers) as response:
+            said = (await response.json())["detail"]
+        assert value in said
+        assert "api.allowed_hosts" in said
+
+
+async def test_refused_requests_take_one_line_a_minute_with_the_beginning_of_their_path(
+    rig: ApiFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(20):
+        url = f"{rig.url}/{number}{'x' * 4000}"
+        async with rig.client.get(url, headers={"Authorization": "Bearer no"}) as response:
+            assert response.status in (401, 404)
+    lines = [each for each in caplog.messages if "xxx" in each]
+    assert len(lines) == 1
+    assert len(lines[0]) < 400
+
+
+def test_the_refusals_of_a_caller_are_counted_in_its_next_line() -> None:
+    refusals = Refusals()
+    assert refusals.line_of("a", 0.0) == ""
+    assert [refusals.line_of("a", at) for at in (1.0, 30.0, 59.0)] == [None] * 3
+    assert refusals.line_of("b", 2.0) == ""
+    assert "3 more of a" in str(refusals.line_of("a", 60.0))
+    for number in range(1000):
+        refusals.line_of(f"c{number}", 61.0)
+    assert len(refusals._callers) <= 256
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from agentsup.model.principal import OPERATOR, Principal
 from agentsup.model.task import (
     MAX_RUN_DEPTH,
     MAX_SCHEDULES,
+    MAX_TODOS_OF_TURN,
     NewSchedule,
     Overlap,
     Run,
@@ -34,6 +35,7 @@ from agentsup.model.task import (
 )
 from agentsup.store.retention import prune
 from agentsup.store.transaction import Tx
+from agentsup.tasks import starting
 from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.reports import RunReport
@@ -321,6 +323,24 @@ async def test_the_turns_of_an_agent_keep_so_many_schedules_going(rig: TaskFixtu
         await rig.create(caller=ANN, asker=asker, schedule=schedule)
     await rig.hub.cancel(made[0].task_id, caller=ANN)
     await rig.create(caller=ANN, asker=asker, schedule=schedule)
+
+
+async def test_a_turn_and_an_agent_write_down_so_many_tasks(
+    rig: TaskFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.mail.put("please plan")
+    asker = rig.asker(await rig.mail.one())
+    made = [
+        await rig.create(caller=ANN, asker=asker, start=False) for _ in range(MAX_TODOS_OF_TURN)
+    ]
+    with pytest.raises(Overloaded, match="this turn has written down"):
+        await rig.create(caller=ANN, asker=asker, start=False)
+    await rig.create(caller=OPERATOR, start=False)
+    await rig.hub.cancel(made[0].task_id, caller=ANN)
+    await rig.create(caller=ANN, asker=asker, start=False)
+    monkeypatch.setattr(starting, "MAX_TODOS", MAX_TODOS_OF_TURN)
+    with pytest.raises(Overloaded, match=f"{ANN.label} has written down"):
+        await rig.create(caller=ANN, start=False)
 
 
 async def test_the_times_of_a_schedule_count_for_the_bound_of_the_run_that_made_it(

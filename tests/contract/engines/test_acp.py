@@ -540,6 +540,26 @@ async def test_a_refused_prompt_has_a_type(
     assert error["message"] in end.error
 
 
+_USED_UP = "You have exhausted your capacity on this model. Your quota will reset after 12h30m15s."
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"error": {"message": _USED_UP}}],
+        [{"error": {"message": "Internal error", "data": {"details": _USED_UP}}}],
+        [{"say": [_USED_UP]}],
+        [{"stderr": 1, "text": f"\n{_USED_UP}"}, {"exit": 1}],
+    ],
+)
+async def test_a_plan_that_is_used_up_is_a_wait_however_the_agent_says_it(
+    rig: Rig, steps: list[dict[str, Any]]
+) -> None:
+    rig.plays(steps)
+    end = done(await rig.run())
+    assert (end.code, end.retry_after_s) == ("rate_limited", 45_015.0)
+
+
 async def test_after_a_call_a_failure_is_not_tried_again(rig: Rig) -> None:
     rig.plays([*asking(rig), {"error": {"message": "boom"}}])
     assert done(await rig.run(host=MemoryHost(permit=allow))).permanent
@@ -631,13 +651,32 @@ async def test_a_sign_in_of_the_user_is_used_where_it_lies(rig: Rig, tmp_path: P
     home = tmp_path / "person"
     (home / ".gemini").mkdir(parents=True)
     (home / ".gemini" / "oauth_creds.json").write_text("{}")
-    rig.env = {"HOME": str(home)}
+    rig.env = {"HOME": str(home), "GOOGLE_CLOUD_PROJECT": "company"}
     rig.plays([{"say": "x"}])
     await rig.run()
     await rig.run(home="private")
     first, second = rig.journal("started")
     assert first["env"]["HOME"] != second["env"]["HOME"]
     assert second["env"]["HOME"] == str(rig.workspace.parent / "engine-home" / "gemini")
+
+
+_ENDED = "IneligibleTierError: This client is no longer supported for Gemini Code Assist"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"error": {"code": -32603, "message": "Internal error", "data": {"details": _ENDED}}}],
+        [{"stderr": 1, "text": f"\n{_ENDED}"}, {"exit": 1}],
+    ],
+)
+async def test_a_sign_in_that_has_ended_is_told_with_the_key_that_helps(
+    rig: Rig, steps: list[dict[str, Any]]
+) -> None:
+    rig.preset = PRESETS["gemini"]
+    rig.plays(steps)
+    end = done(await rig.run())
+    assert (end.code, end.permanent, "GEMINI_API_KEY" in end.error) == ("auth_failed", True, True)
 
 
 async def test_what_is_missing_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

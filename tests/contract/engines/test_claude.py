@@ -346,6 +346,33 @@ async def test_the_time_at_which_a_limit_ends_is_the_time_of_the_next_try(
     assert end.retry_after_s > 1_000_000
 
 
+_USED_UP = "You've hit your session limit · resets 6:40pm (UTC)"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"do": "fail", "text": _USED_UP, "status": None, "word": ""},
+        {"do": "fail", "text": "Claude AI usage limit reached|4000000000", "word": ""},
+        Say((_USED_UP,)),
+    ],
+)
+async def test_a_plan_that_is_used_up_is_a_wait_however_claude_says_it(
+    claude: ProgramRig, step: Any
+) -> None:
+    claude.play(step)
+    end = await answered(claude, MemoryHost())
+    assert (end.code, end.permanent) == ("rate_limited", False)
+    assert end.retry_after_s is not None
+    assert end.retry_after_s >= 60
+
+
+async def test_an_answer_about_limits_is_an_answer(claude: ProgramRig) -> None:
+    said = f"The file says: {_USED_UP}"
+    claude.play(Say((said,)))
+    assert (await answered(claude, MemoryHost())).text == said
+
+
 def retry(attempt: int, status: int | None) -> dict[str, Any]:
     return message(
         type="system",

@@ -9,10 +9,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from agentsup.cli.app import app
 from agentsup.cli.commands import log_lines
 from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.commands.log_lines import follow_log, tail_log, text_of
+from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
 from agentsup.cli.doctor import fence as doctor_fence
@@ -37,6 +40,15 @@ def test_the_tail_reaches_into_rotated_pieces(tmp_path: Path) -> None:
     assert tail_log(log, 4, None) == [line(n) for n in (2, 3, 4, 5)]
     assert len(tail_log(log, 99, None)) == 5
     assert tail_log(log, 0, None) == []
+
+
+def test_a_log_that_can_not_be_read_is_told_in_one_sentence(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    create_home(home)
+    (home.logs / "agentsup.log").mkdir(parents=True)  # refuses a reader, also for root
+    done = CliRunner().invoke(app, ["--home", str(home.root), "logs"])
+    assert isinstance(done.exception, CommandFailed), done.exception
+    assert str(home.logs / "agentsup.log") in str(done.exception)
 
 
 def test_a_line_that_is_half_written_at_a_rotation_is_followed_whole(

@@ -8,9 +8,11 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
-from agentsup.engines.failures import EngineCrash, ProviderRateLimited
+from agentsup.engines.failures import EngineCrash, ExtraMissing, ProviderRateLimited
+from agentsup.engines.guard import rules
 from agentsup.engines.guard.guard import open_guarded
 from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits, cut
+from agentsup.kit import installation
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -408,3 +410,13 @@ def test_deltas_beyond_the_limit_are_dropped_once_it_was_said() -> None:
     end = account.end(EngineDone("ok"))
     assert isinstance(end, EngineDone)
     assert end.text == first.text
+
+
+def test_an_installation_that_changed_is_named_where_it_breaks_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = "the installation changed"
+    monkeypatch.setattr(installation, "change", lambda: told)
+    missing = ExtraMissing.of("llm", "llm", ImportError("gone", name="pydantic_ai"))
+    assert told in missing.message
+    assert told in rules.crash(AttributeError("odd"), "").error

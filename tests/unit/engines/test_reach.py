@@ -46,7 +46,7 @@ def test_an_engine_that_could_not_work_says_why(tmp_path: Path) -> None:
             EngineSpec(engine=engine, options=options), env, is_installed=lambda name: installed
         )
 
-    assert "was not found" in said("claude")
+    assert "is not on the PATH (" in said("claude")
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert said("claude") == ""

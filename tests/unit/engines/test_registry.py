@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -111,13 +112,17 @@ def test_auto_takes_the_best_engine_and_says_why(
         read_settings(EngineSpec("llm", **spec), env)  # it can work with what there is
 
 
+def put(program: Path) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+
 def _programs(root: Path, *names: str) -> dict[str, str]:
     """A PATH with those programs and a home, as an environment."""
     (root / "bin").mkdir(exist_ok=True)
     for name in names:
-        program = root / "bin" / name
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+        put(root / "bin" / name)
     return {"PATH": str(root / "bin"), "HOME": str(root)}
 
 
@@ -126,16 +131,56 @@ def test_auto_takes_an_agent_that_is_installed_and_signed_in(tmp_path: Path) -> 
     assert best_available(env, EngineSpec("auto"))[0] == "scripted"
     name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
     assert (name, "signed in by OPENAI_API_KEY" in why) == ("codex", True)
-    (tmp_path / ".gemini").mkdir()
-    (tmp_path / ".gemini" / "oauth_creds.json").write_text("{}")
-    name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
-    assert (name, "oauth_creds.json" in why) == ("gemini", True)
-    assert needs_users_home("gemini", env)
-    assert not needs_users_home("gemini", env | {"GEMINI_API_KEY": "k"})
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "auth.json").write_text("{}")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, "auth.json" in why) == ("codex", True)
+    assert needs_users_home("codex", env)
+    assert not needs_users_home("codex", env | {"OPENAI_API_KEY": "k"})
     assert not needs_users_home("scripted", env)
     model = EngineSpec("auto", model="m")
     name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model)
     assert name == "llm", "a configured model comes first"
+
+
+@pytest.mark.parametrize("model", ["", "default", "sonnet"])
+def test_auto_asks_no_endpoint_of_claude_for_a_model_that_nobody_named(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "has_llm_extra", lambda: True)
+    env = _programs(tmp_path, "claude") | {"ANTHROPIC_BASE_URL": "http://x"}
+    spec = EngineSpec("auto", model=model)
+    assert best_available(env, spec)[0] == "llm", "there is nothing else to ask it"
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / ".credentials.json").write_text("{}")
+    name, why = best_available(env, spec)
+    assert (name, "ANTHROPIC_BASE_URL" in why) == ("claude", True)
+    assert best_available(env, replace(spec, model="claude-x"))[0] == "llm"
+    assert best_available(env, replace(spec, options={"base_url": "http://y"}))[0] == "llm"
+
+
+def test_a_sign_in_that_its_maker_has_ended_counts_as_none(tmp_path: Path) -> None:
+    env = _programs(tmp_path, "gemini", "qwen")
+    for folder in (".gemini", ".qwen"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "oauth_creds.json").write_text("{}")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, "GEMINI_API_KEY" in why) == ("scripted", True)
+    assert not needs_users_home("gemini", env)
+    assert not needs_users_home("qwen", env)
+    for key in ("GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
+        assert best_available(env | {key: "k"}, EngineSpec("auto"))[0] == "gemini"
+    assert needs_users_home("gemini", env | {"GOOGLE_CLOUD_PROJECT": "k"})
+
+
+def test_auto_tells_of_an_agent_that_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    env = {"PATH": "/usr/bin", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k"}
+    put(tmp_path / ".local" / "bin" / "claude")
+    name, why = best_available(env, EngineSpec("auto"))
+    assert (name, str(tmp_path / ".local" / "bin") in why) == ("scripted", True)
 
 
 def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -> None:
@@ -191,7 +236,6 @@ def test_a_key_of_the_environment_never_goes_to_an_endpoint_that_an_entry_names(
 def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
     settings = read_settings(EngineSpec("llm"), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
     assert settings.model == ANY_MODEL
-    assert settings.endpoint.is_local
     spec = EngineSpec("llm", model="m", options={"api_key": "sk-secret"})
     assert "sk-secret" not in repr(read_settings(spec, {}))
     with pytest.raises(AuthFailed):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from agentsup.kit.leftovers import LEADER
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
+from agentsup.kit.proctable import programs_of
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
@@ -35,6 +37,7 @@ MAX_TIMEOUT_S = 1200.0
 OUTPUT_BYTES = 1024 * 1024
 TERM_GRACE_S = 0.5
 _WORDS = 1000
+_NAMED = 5
 _ARGV = {"type": "array", "items": {"type": "string"}}
 
 # The shell waits for a line, so that the program does not run before its process group is recorded.
@@ -176,6 +179,7 @@ async def _run(
         try:
             async with asyncio.timeout(limit_s):
                 output = await group.communicate(limit_bytes=OUTPUT_BYTES)
+            left = await _left_behind(group, files, context.agent_name)
         except TimeoutError:
             raise TimedOut(
                 f"{argv[0]} took over {limit_s:g} s and was ended; what it changed stays changed"
@@ -185,15 +189,32 @@ async def _run(
             await group.stop(term_grace_s=TERM_GRACE_S)
         finally:
             await children.reaped(group.pgid)
-    return result_text(output)
+    return result_text(output, left)
 
 
-def result_text(output: Output) -> str:
-    """The exit code and the output as the model reads them."""
+async def _left_behind(group: ProcessGroup, files: BoundedPool, agent: str) -> list[str]:
+    """The programs that still run. A look that fails hides no result."""
+    try:
+        return await files.run(partial(programs_of, group.pgid), key=agent)
+    except OSError:
+        return []
+
+
+def result_text(output: Output, left: Sequence[str] = ()) -> str:
+    """The exit code and the output as the model reads them, and what was ended: programs that were
+    ``left`` running."""
     text = output.stdout.decode("utf-8", "replace").rstrip("\n")
     head = f"exit code {output.code}" if output.code >= 0 else f"ended by signal {-output.code}"
     more = f"\n[the output was cut at {OUTPUT_BYTES} bytes]" if output.is_truncated else ""
-    return f"{head}\n{text}{more}" if text else f"{head}, no output"
+    said = f"{head}\n{text}{more}" if text else f"{head}, no output"
+    if not left:
+        return said
+    names = ", ".join(left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
+    return (
+        f"{said}\n[{len(left)} left running in the background ({names}), and ended with this call: "
+        "nothing outlives a call. Do what needs it in the same call, or ask the operator to keep it "
+        "running as a service]"
+    )
 
 
 def _fixed(path: str, workspace: str) -> str:
@@ -223,5 +244,5 @@ def _prepared(program: str, env: Mapping[str, str], workspace: str) -> str:
         return str(found)
     where = shutil.which(program, path=env["PATH"])
     if where is None:
-        raise NotFound(f"there is no program {program} on the path")
+        raise NotFound(f"there is no program {program} on the PATH ({env['PATH']})")
     return where

@@ -19,9 +19,14 @@ _HEADERS = {"User-Agent": "agentsup", "Accept": "text/*, application/json;q=0.9,
 async def asked(
     url: str, address: str, limits: AnswerLimits
 ) -> AsyncIterator[tuple[aiohttp.ClientResponse, AsyncGenerator[bytes]]]:
-    """The answer to a GET of ``url`` from ``address``, and its body; no redirection is followed."""
+    """The answer to a GET of ``url`` from ``address``, and its body; no redirection is followed.
+
+    Without an ``address`` the proxy of ``url`` is asked, which looks the name up."""
     connector = aiohttp.TCPConnector(
-        resolver=_Pinned(address), use_dns_cache=False, force_close=True, limit=1
+        resolver=_Pinned(address) if address else None,
+        use_dns_cache=False,
+        force_close=True,
+        limit=1,
     )
     async with (
         new_session(limits, connector=connector, headers=_HEADERS) as session,

@@ -26,6 +26,7 @@ from agentsup.agents.tools.declaring import tool, tool_of
 from agentsup.agents.tools.web import addresses
 from agentsup.kit.descriptors import is_shortage
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.kit.outbound.proxy import proxy_of
 from agentsup.kit.pool import BoundedPool, PoolFull
 from agentsup.model.errors import AgentsupError, BadRequest, Overloaded, Refused, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
@@ -161,7 +162,8 @@ async def _fetch(url: str, rules: WebRules) -> str:
 
 
 async def _address(url: str, rules: WebRules) -> str:
-    """The address to connect to. Raises ``Refused`` if the name has one that is not public."""
+    """The address to connect to; empty if a proxy connects. Raises ``Refused`` if the name has one
+    that is not public."""
     # Parsed as the client will parse it, so that both see the same host.
     read = URL(url)
     problem = addresses.url_problem(url, rules.ports) or addresses.url_problem(
@@ -170,7 +172,13 @@ async def _address(url: str, rules: WebRules) -> str:
     if problem is not None:
         raise Refused(problem)
     host, port = read.raw_host or "", read.port or 0
-    found = await rules.resolve(host, port)
+    proxy = proxy_of(str(read))
+    try:
+        found = await rules.resolve(host, port)
+    except OSError:
+        if proxy is None:
+            raise
+        return ""  # behind a proxy, names of the public web need not be known here
     if not found:
         raise Refused(f"{host} has no address")
     hidden = [each for each in found if not rules.is_public(each)]
@@ -179,7 +187,7 @@ async def _address(url: str, rules: WebRules) -> str:
     own = [each for each in found if rules.is_own(each)]
     if own:
         raise Refused(f"{host} is this machine ({own[0]})")
-    return found[0]
+    return found[0] if proxy is None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ import aiohttp
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown
 from agentsup.channels.core.files.inbox_files import Write
-from agentsup.kit.outbound.aiohttp_client import Session, new_session, pieces, whole
+from agentsup.kit.outbound.aiohttp_client import Request, Session, new_session, pieces, whole
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.kit.outbound.proxy import ProxyUnusable
 from agentsup.kit.outbound.tls import loaded
 from agentsup.model.errors import AgentsupError, TooLarge
 
@@ -77,7 +78,7 @@ class _RequestProgress:
 _progress: ContextVar[_RequestProgress | None] = ContextVar("http request", default=None)
 
 
-class _Request(aiohttp.ClientRequest):
+class _Request(Request):
     """A request that records when it is sent."""
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
@@ -301,6 +302,8 @@ async def _translated(progress: _RequestProgress) -> AsyncIterator[None]:
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, ProxyUnusable):
+        return str(error)
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, OSError) and error.strerror:
