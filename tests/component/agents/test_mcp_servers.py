@@ -27,9 +27,11 @@ from agentsup.config.merge import build_spec
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.leftovers import GroupRecord
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.ids import CallId
 from agentsup.model.tool import Effect, Safety, ToolContext
+from agentsup.observe.traces import examine
 from agentsup.store.database import Database
 from agentsup.store.options import StoreOptions
 from tests.support.daemon_process import group_members
@@ -59,8 +61,11 @@ HUGE_LINE = {
 class Town:
     """One agent's servers over a real store, and what their tools did."""
 
-    def __init__(self, root: Path, database: Database, servers: AgentServers) -> None:
-        self.root, self.database, self.servers = root, database, servers
+    def __init__(
+        self, root: Path, database: Database, processes: ProcessTable, servers: AgentServers
+    ) -> None:
+        self.root, self.database, self.processes = root, database, processes
+        self.servers = servers
         self.effects = root / "effects"
 
     def proof(self, *options: str, **more: Any) -> dict[str, Any]:
@@ -139,7 +144,7 @@ async def town_of(
     servers = AgentServers(ServerLocation("agt_1", "ada", workspace), services)
     servers.open({})
     try:
-        yield Town(root, database, servers)
+        yield Town(root, database, services.processes, servers)
     finally:
         await servers.close()
         await database.close()
@@ -239,6 +244,26 @@ async def test_a_large_answer_comes_whole_and_one_out_of_proportion_ends_the_ser
         await town.call("mcp:proof/big", chars=5_000_000)
     await until(lambda: "more than 4194304 bytes" in town.document("proof")["error"])
     assert await town.call("mcp:proof/echo", text="again") == "echo: again"
+
+
+async def test_doctor_takes_a_program_that_runs_for_no_leak_and_a_left_one_for_one(
+    town: Town,
+) -> None:
+    town.have(proof=town.proof())
+    await town.is_state("proof", "running")
+    (group,) = await town.groups()
+
+    async def leaks(boot_id: str) -> list[str]:
+        found = await town.database.read(lambda reader: examine(reader, 0, boot_id))
+        return [each.text for each in found if each.subject == "leaks"]
+
+    assert await leaks("boot-1") == []
+    (left,) = await leaks("boot-2")
+    assert f"(group {group})" in left
+    lost = GroupRecord(4711, 1, "/bin/cat")
+    await town.processes.record("agt_1", "msg_gone", lost)
+    (left,) = await leaks("boot-1")
+    assert "(group 4711)" in left
 
 
 # -- sick ones -------------------------------------------------------------------------------------
