@@ -148,6 +148,13 @@ class McpServer:
         host = parts.netloc.rpartition("@")[2]
         return f"{parts.scheme}://{host}{parts.path}"
 
+    @property
+    def remedy(self) -> str:
+        """What to do if its program is not found."""
+        if is_bare(self.command):
+            return f"a command is one program: {as_words(self.command)}"
+        return f"install it, or name its full path as the command of the server {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedServer:

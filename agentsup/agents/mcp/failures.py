@@ -46,3 +46,11 @@ class CallLost(AgentsupError):
 
     code = "mcp_lost"
     status = 502
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in the library's nested groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -13,7 +13,7 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from agentsup.agents.mcp.documents import idle
+from agentsup.agents.mcp.documents import error_line, idle
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
@@ -22,8 +22,9 @@ from agentsup.agents.mcp.failures import (
     NotSignedIn,
     ServerUnavailable,
     SessionGone,
+    first_of,
 )
-from agentsup.agents.mcp.listed import ListedTool, clean
+from agentsup.agents.mcp.listed import ListedTool
 from agentsup.agents.mcp.offered import AcceptedTools, classed, take, tool_name, version_of
 from agentsup.agents.mcp.programs import ServerProcessRecords
 from agentsup.agents.mcp.services import McpServices, ServerLocation
@@ -70,7 +71,6 @@ _COMING_S = 10.0
 """Seconds for which a call waits for a server that is being opened (again)."""
 _LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
-_ERROR_LINE_CHARS = 600
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)
 _USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
 NOT_SIGNED_IN = "not_signed_in"
@@ -154,6 +154,7 @@ class ToolServer:
         """Work in one session until it ends. True: the server no longer knows it."""
         name, allowed_s = self.declared.name, self.declared.start_timeout_s
         limit, has_begun = asyncio.timeout(allowed_s), False
+        link: McpConnection | None = None
         try:
             async with limit, self._opened(wire) as link:
                 await link.open()
@@ -165,15 +166,15 @@ class ToolServer:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ServerUnavailable(
-                f"{name} was not ready within {allowed_s:g} s (start_timeout_s)"
-            ) from None
+            said = link.said() if link is not None else ""
+            text = f"{name} was not ready within {allowed_s:g} s (start_timeout_s)"
+            raise ServerUnavailable(f"{text}; it said: {said}" if said else text) from None
         except SessionGone:
             if not has_begun:
                 raise
             return True
         except BaseExceptionGroup as group:
-            first = _first(group)
+            first = first_of(group)
             if isinstance(first, SessionGone) and has_begun:
                 return True
             if not isinstance(first, Exception) or isinstance(first, AgentsupError):
@@ -221,7 +222,7 @@ class ToolServer:
                 home=ProgramHome(home),
                 secrets=opened.secrets,
                 limits=_LIMITS,
-                remedy=f"install it, or name its full path as the command of the server {declared.name}",
+                remedy=declared.remedy,
             ) as child,
         ):
             try:
@@ -386,7 +387,7 @@ class ToolServer:
         state = NOT_SIGNED_IN if self._is_signed_out and is_away else status.state.value
         return idle(self.declared, state, status.changed_at) | {
             "tools": sorted(tool.name for tool in self.tools.values()),
-            "error": _one_line(self._s.redact(self._last_error)),
+            "error": error_line(self._s.redact(self._last_error)),
             "next_retry_at": status.next_retry_at,
             "restarts": max(0, status.life - 1),
             "notes": notes,
@@ -398,16 +399,3 @@ class ToolServer:
             self._last_error, self._why, self._is_signed_out = "", "", False
         elif end is not None and not end.wanted and status.state in _ENDED:
             self._last_error = self._why or status.reason
-
-
-def _one_line(text: str) -> str:
-    line, half = " ".join(clean(text).split()), _ERROR_LINE_CHARS // 2
-    return line if len(line) <= 2 * half else f"{line[:half]} … {line[-half:]}"
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in the library's nested groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

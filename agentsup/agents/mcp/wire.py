@@ -92,6 +92,8 @@ class McpConnection:
         self._server = server
         self.closed = asyncio.Event()
         self.garbage = 0
+        self.said: Callable[[], str] = str
+        """What the program wrote for people, such as a question at its start."""
         self.why = ""
         """Why the output was read no further, if the program did not just end."""
 
@@ -274,6 +276,7 @@ async def over_stdio(
     outgoing, take = anyio.create_memory_object_stream[SessionMessage](64)
     owner = TaskOwner(f"mcp {server}")
     session, link = _session(server, incoming, outgoing, on_changed)
+    link.said = child.said_text
 
     async def listen() -> None:
         try:

@@ -49,7 +49,6 @@ def check_servers(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
             )
         except NotInstalled:
             text = f"{server.name} of {agent}: the program {server.command} is not found"
-            advice = "install it, or name its full path as command"
-            yield Check("tool server", FAIL, text, advice)
+            yield Check("tool server", FAIL, text, server.remedy)
         else:
             yield Check("tool server", OK, f"{server.name} of {agent}: {path}")

@@ -24,10 +24,11 @@ from agentsup.agents.mcp.failures import (
 from agentsup.kit.childenv import child_env
 from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
-from tests.support.tool_servers import Town, town_of, until
+from tests.support.tool_servers import SECRET, Town, town_of, until
 
 pytestmark = pytest.mark.timeout(60)
 ODD = ["-m", "tests.support.odd_mcp_server"]
+ODD_ENV = {"PYTHONPATH": str(Path(__file__).parents[3])}
 LOST = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
 REFUSED = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no session"}}
 NO_ID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session ID"}}
@@ -79,7 +80,7 @@ class OddServer:
         if self.kind == "stdio":
             args = [*ODD, str(self.file), str(self.log)]
             entry: dict[str, Any] = {"command": sys.executable, "args": args}
-            entry["env"] = {"PYTHONPATH": str(Path(__file__).parents[3])}
+            entry["env"] = ODD_ENV
         else:
             entry = {"url": f"http://127.0.0.1:{self.port}/mcp"}
         self.town.have(odd=entry | more)
@@ -403,3 +404,19 @@ async def test_a_refusal_to_begin_is_quoted(odd: OddServer) -> None:
     odd.tell(answers={"initialize": {"error": {"code": -32000, "message": "no licence"}}})
     await odd.have()
     await until(lambda: "refused to begin: no licence" in odd.document["error"])
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending: str) -> None:
+    asked = f"Ok to proceed? [y] token {SECRET}{ending}"
+    async with odd_of(tmp_path, "stdio") as odd:
+        odd.tell(says=asked, answers={"initialize": {"hang": True}})
+        await odd.have(start_timeout_s=1.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
+        await until(lambda: "it said: Ok to proceed? [y] token ***" in odd.document["error"])
+        assert SECRET not in odd.document["error"]
+
+
+async def test_a_command_line_in_place_of_a_program_is_explained(tmp_path: Path) -> None:
+    async with town_of(tmp_path) as town:
+        town.have(odd={"command": "no-such-npx -y x"})
+        await until(lambda: '"args": ["-y", "x"]' in town.document("odd")["error"])
