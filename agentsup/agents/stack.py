@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from operator import is_not
 
-from agentsup.agents.mcp.server import McpServices, ServerLocation
 from agentsup.agents.mcp.servers import AgentServers
+from agentsup.agents.mcp.services import McpServices, ServerLocation
 from agentsup.agents.persona import profile, prompt
 from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.recovery.tiers import ModelTier

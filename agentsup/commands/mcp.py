@@ -37,7 +37,9 @@ def mcp_commands(document: Callable[[str], dict[str, Any]], clock: Clock) -> tup
 def _server(
     one: dict[str, Any], now: int, say: LocalizedTexts, *, tools: bool, errors: bool
 ) -> str:
-    head = say("mcp.server", name=one["name"], type=one["type"], state=one["state"])
+    head = say(
+        "mcp.server", name=one["name"], type=one["type"], state=one["state"].replace("_", " ")
+    )
     if one["since"] is not None:
         head += " " + say("mcp.since", seconds=max(0, (now - one["since"]) // 1000))
     lines = [f"{head}; {say.count('mcp.tools', len(one['tools']))}"]

@@ -31,9 +31,11 @@ from agentsup.config.findings import (
     raise_errors,
     refuse_file,
 )
+from agentsup.config.foreign_files import foreign_form
 from agentsup.config.positions import JsonPositions, LineIndex
 from agentsup.config.sygen import ENTRY_KEYS, translate
 from agentsup.model.agent import MAIN
+from agentsup.model.name import name_problem
 
 MAX_BYTES = 1024 * 1024
 """A larger file is refused without parsing."""
@@ -206,8 +208,13 @@ def _entries(document: Any, report: Report) -> tuple[list[Any], KeyPath]:
     if not isinstance(document, dict):
         report.error((), wrong_shape(document, "a list of agents, or an object with agents"))
         return [], ()
+    if not isinstance(document.get("agents"), list) and (form := foreign_form(document)):
+        report.error(("agents",) if "agents" in document else (), *form)
+        return [], ()
     for key in document:
-        if key not in _TOP_KEYS:
+        if key not in _TOP_KEYS and key.startswith(("_", "//")):
+            report.warning((key,), f"{key[:60]} has no effect here")
+        elif key not in _TOP_KEYS:
             hint = did_you_mean(key, _TOP_KEYS)
             if hint is None and key in AgentEntry.model_fields:
                 hint = "put a single agent in a list, too: [{...}]"
@@ -226,17 +233,34 @@ def _entries(document: Any, report: Report) -> tuple[list[Any], KeyPath]:
 def _declared(listed: list[Any], at: KeyPath, report: Report) -> Iterator[DeclaredAgent]:
     """The entries that are objects with a name; what is wrong with any of them is a finding."""
     names: dict[str, KeyPath] = {}
-    for index, value in enumerate(listed):
-        where = (*at, index)
+    for index, one in enumerate(listed):
+        value, where = one, (*at, index)
         if report.is_full:
             return
         if not isinstance(value, dict):
             report.error(where, wrong_shape(value, "an object"))
             continue
+        value = _without_id(value, where, report)
         entry = check_values(value, where, report, has_name=True)
         if isinstance(name := value.get("name"), str):
             _check_name(name, where, names, report)
             yield DeclaredAgent(entry.values, entry.locate, name)
+
+
+def _without_id(value: dict[str, Any], at: KeyPath, report: Report) -> dict[str, Any]:
+    """The entry without the ``id`` that others have beside a name for people; says which is which."""
+    theirs, name = value.get("id"), value.get("name")
+    if not isinstance(theirs, str):
+        return value
+    if isinstance(name, str) and name_problem(name) is None:
+        report.warning((*at, "id"), "id has no effect here, as an agent is known by its name")
+    elif name_problem(theirs) is None:
+        problem = "an agent is known by its name here, and has a nickname that people read"
+        hint = f'write "name": "{theirs}", and the other name as "nickname"'
+        report.error((*at, "id"), problem, hint)
+    else:
+        return value
+    return {key: each for key, each in value.items() if key != "id"}
 
 
 def _check_name(name: str, at: KeyPath, names: dict[str, KeyPath], report: Report) -> None:

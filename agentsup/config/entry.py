@@ -91,10 +91,6 @@ def _server_url(text: str) -> str:
 
 
 def _server_type(text: str) -> str:
-    if text == "sse":
-        raise ValueError(
-            "the transport sse is not spoken; most such servers have an address for streamable HTTP"
-        )
     if text not in ("stdio", "http"):
         raise ValueError("a server is of type stdio or http")
     return text

@@ -16,6 +16,13 @@ from urllib.parse import urlsplit
 
 from agentsup.config import secrets
 from agentsup.config.findings import KeyPath, Report, is_secret_name
+from agentsup.config.foreign_servers import (
+    as_words,
+    is_bare,
+    placeholder_in,
+    translate_server,
+    usable_name,
+)
 from agentsup.model.errors import ConfigError
 from agentsup.model.secret import Secret
 from agentsup.model.tool import OUR_MCP_SERVER
@@ -28,16 +35,6 @@ _SCHEMED = re.compile(
     r"(?P<scheme>Bearer|Basic|Token|ApiKey) (?P<secret>\S.*)", re.ASCII | re.IGNORECASE
 )
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?P<value>=.+)?", re.ASCII)
-_HTTP_TYPES = ("streamable-http", "streamablehttp", "streamable_http")
-_ALLOWING = ("autoApprove", "alwaysAllow")
-_ADDRESSES = ("httpUrl", "serverUrl")
-
-_START_TIMEOUT = "startup_timeout_seconds"
-_RESTARTS = ("auto_restart", "restart_delay_seconds")
-_UNSPOKEN = "sse"
-
-OTHERS_KEYS = ("disabled", "transport", _START_TIMEOUT, *_RESTARTS, *_ADDRESSES, *_ALLOWING)
-"""Keys of a server that other programs use."""
 
 
 def name_problem(name: str) -> str | None:
@@ -78,11 +75,19 @@ def translate_servers(
         values["mcp"] = given
         return
     written = moved.get(("mcp",), ("mcp",))
-    values["mcp"] = {
-        name: _server(server, (*at, *moved.get(("mcp", name), (*written, name))), report)
-        for name, server in given.items()
-        if server is not None
-    }
+    made: dict[str, Any] = {}
+    for name, server in given.items():
+        where = (*at, *moved.get(("mcp", name), (*written, name)))
+        if server is None:
+            continue
+        refusal = name_problem(name)
+        if refusal is not None:
+            proposed = usable_name(name, name_problem)
+            remedy = f"name it {proposed!r}" if proposed and proposed not in given else None
+            report.warning(where, f"{refusal}; this server is left out", remedy)
+            continue
+        made[name] = translate_server(server, where, report)
+    values["mcp"] = made
 
 
 def _is_server(value: object) -> bool:
@@ -102,48 +107,6 @@ def _by_name(listed: Any, path: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
         found[one["name"]] = {key: value for key, value in one.items() if key != "name"}
         moved["mcp", one["name"]] = (*path, index)
     return found
-
-
-def _server(server: Any, at: KeyPath, report: Report) -> Any:
-    if not isinstance(server, dict):
-        return server
-    made = {key: value for key, value in server.items() if value is not None}
-    for key in ("command", "url"):
-        if made.get(key) == "" and made.get("url" if key == "command" else "command"):
-            del made[key]  # Sygen saves the unused one of the two as ""
-    if _START_TIMEOUT in made and "start_timeout_s" not in made:
-        made["start_timeout_s"] = made.pop(_START_TIMEOUT)
-    made.pop("restart_delay_seconds", None)  # the pause grows automatically
-    if made.pop("auto_restart", True) is False:
-        report.warning(
-            (*at, "auto_restart"),
-            "auto_restart is not supported because a server that ends is always started again, "
-            "after growing pauses",
-        )
-    if isinstance(made.get("disabled"), bool) and "enabled" not in made:
-        made["enabled"] = not made.pop("disabled")
-    if made.get("transport") == _UNSPOKEN and "type" not in made:
-        made = {**made, "transport": "http", "enabled": False}
-        report.warning(
-            (*at, "transport"),
-            "the transport sse is not spoken, so this server is left out",
-            "most such servers have an address for streamable HTTP: name it as url, without "
-            "transport",
-        )
-    kind = made.get("type", made.pop("transport", None))
-    if isinstance(kind, str):
-        made["type"] = "http" if kind.casefold() in _HTTP_TYPES else kind
-    for other in _ADDRESSES:
-        if other in made and "url" not in made:
-            made["url"] = made.pop(other)
-    for key in _ALLOWING:
-        if made.pop(key, None):
-            report.warning(
-                (*at, key),
-                f"{key} is not supported because a server's word about its tools is not enough",
-                'name the tools that may be called unasked: "safety": {"NAME": "safe"}',
-            )
-    return made
 
 
 # -- declared servers ------------------------------------------------------------------------------
@@ -184,6 +147,13 @@ class McpServer:
         parts = urlsplit(str(self.url))
         host = parts.netloc.rpartition("@")[2]
         return f"{parts.scheme}://{host}{parts.path}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do if its program is not found."""
+        if is_bare(self.command):
+            return f"a command is one program: {as_words(self.command)}"
+        return f"install it, or name its full path as the command of the server {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +261,25 @@ def problems(
             if _holds_secret(argument, server.args[index + 1 : index + 2]):
                 problem = "every process of the machine can read a program's arguments"
                 yield ("mcp", name, "args", index), problem, "give secrets in env", False
-        for block in ("env", "headers"):
-            for key, text in getattr(server, block).items():
-                written = text.written if isinstance(text, Secret) else str(text)
-                if "${" in written:
-                    problem = "this is given to the server as it stands"
-                    yield ("mcp", name, block, key), problem, "write env:NAME for a variable", False
+        for where, value in _texts_of(server):
+            if placeholder_in(value.written if isinstance(value, Secret) else str(value)):
+                problem = "this is given to the server as it stands: no variable is put in"
+                hint = "write env:NAME for a variable, in env, headers or url"
+                yield ("mcp", name, *where), problem, hint, False
+        if is_bare(server.command):
+            problem = "a command is the name of one program, and this one has arguments"
+            yield ("mcp", name, "command"), problem, as_words(server.command), False
+
+
+def _texts_of(server: McpServer) -> Iterator[tuple[KeyPath, Any]]:
+    """The values that other programs fill with variables, by their place."""
+    for index, argument in enumerate(server.args):
+        yield ("args", index), argument
+    for block in ("env", "headers"):
+        for key, text in getattr(server, block).items():
+            yield (block, key), text
+    if server.url is not None:
+        yield ("url",), server.url
 
 
 def _server_problems(

@@ -18,6 +18,8 @@ RENAMED: Mapping[KeyPath, KeyPath] = {
     ("max_turns",): ("max_steps",),
     ("max_budget_usd",): ("budget", "per_turn_usd"),
     ("mcpServers",): ("mcp",),
+    ("mcp_servers",): ("mcp",),
+    ("context_servers",): ("mcp",),
     ("streaming", "edit_interval_seconds"): ("streaming", "edit_interval_s"),
     ("streaming", "enabled"): ("streaming", "mode"),
     ("can_call",): ("can_delegate_to",),
@@ -45,6 +47,15 @@ NOT_SUPPORTED: Mapping[KeyPath, str] = {
     ("cleanup",): "the store's own retention removes old rows",
     ("webhooks",): "one internal API serves all agents; see [api] in config.toml",
     ("api",): "one internal API serves all agents; see [api] in config.toml",
+    ("language",): "each person is answered in the language of their messages",
+    ("timeouts",): "an agent has turn_timeout_s and idle_timeout_s",
+    ("tasks",): "tasks are made in the chat or by `agentsup tasks`",
+    ("image",): "pictures are shown to the engine as they come",
+    ("transcription",): "voice messages are set in [voice] of config.toml",
+    ("scene",): "what is shown while an agent works is set by streaming",
+    ("update_check",): "nothing asks for new versions; see `agentsup upgrade`",
+    ("interagent_port",): "one internal API serves all agents; see [api] in config.toml",
+    ("memory", "enabled"): "an agent always has its memory",
     ("matrix", "store_path"): "keys and sync state lie in the agent's own directory",
     ("streaming", "max_chars"): "long answers are split at the platform's own limit",
     ("streaming", "max_edit_failures"): "a failed edit falls back to a new message by itself",
@@ -96,6 +107,9 @@ def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated
     ``values`` is changed and becomes part of the result.
     """
     entry = Translated(values)
+    for note in [each for each in values if each.startswith(("_", "//"))]:
+        del values[note]
+        report.warning((*at, note), f"{note[:60]} has no effect here")
     if not values.keys() & _TOUCHED:
         return entry
     _drop_saved_defaults(values, at, report)

@@ -80,6 +80,13 @@ class NotInstalled(Permanent):
     code = "program_not_installed"
 
 
+class NeverReady(Permanent):
+    """The program was started and never got ready: it waits for an answer, or does not speak the
+    protocol. Another start would wait as long."""
+
+    code = "never_ready"
+
+
 class VersionTooOld(Permanent):
     """The engine's program does not know an option that is needed."""
 

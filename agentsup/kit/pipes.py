@@ -126,6 +126,10 @@ class PipeReader(_Source):
         await self._more_than(0)
         return self._cut(len(self._unread))
 
+    def unread(self, most_bytes: int) -> bytes:
+        """The last bytes that nobody has taken yet, such as a line without its end."""
+        return bytes(self._unread[-most_bytes:])
+
     async def lines(self, limit_bytes: int) -> AsyncGenerator[bytes, None]:
         """Line after line without its newline; a last line without one counts too.
 

@@ -198,7 +198,7 @@ CLIENTS: Final[Mapping[str, Ask]] = MappingProxyType(
 )
 DOORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "agentsup.agents.mcp.wire": ("tool server",),
+        "agentsup.agents.mcp.exchange": ("tool server",),
         "agentsup.agents.tools.web.client": ("page",),
         "agentsup.channels.core.sending.http": (
             "telegram",

@@ -12,11 +12,26 @@ class ServerUnavailable(AgentsupError):
     status = 503
 
 
+class SessionGone(ServerUnavailable):
+    """The server no longer knows the session, or it was not reached. A new session may do."""
+
+
+class NotSignedIn(ServerUnavailable):
+    """The server wants a sign-in (401), or refuses the one it was shown (403)."""
+
+    code = "mcp_not_signed_in"
+
+
 class CallRefused(AgentsupError):
     """The server refused the call, or says that it failed. The message is the server's text."""
 
     code = "mcp_refused"
     status = 502
+
+
+class ErrorAnswered(CallRefused):
+    """The server answered with an error of the protocol, and not with a result. It may have lost
+    the session without saying so by a status."""
 
 
 class CallTimedOut(AgentsupError):
@@ -31,3 +46,11 @@ class CallLost(AgentsupError):
 
     code = "mcp_lost"
     status = 502
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in the library's nested groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,4 +1,4 @@
-"""The tools that a server lists, and those that an agent accepts, cleaned and classified. Pure.
+"""The tools of a server that an agent accepts, cleaned and classified. Pure.
 
 All of this was written by the server, which is not trusted. Its hints about its own tools count
 only if the operator says so.
@@ -10,10 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
+from agentsup.agents.mcp.listed import ListedTool, ToolListing, clean
 from agentsup.agents.pipeline.ceiling import matches
 from agentsup.config import McpServer
 from agentsup.model.tool import Effect, Safety
@@ -26,38 +26,6 @@ MAX_ANSWER_CHARS = 400_000
 _MAX_PROBLEMS = 20
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
-# Control characters, changes of writing direction, and invisible characters.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
-    "\U000e0000-\U000e007f]"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What a server says about the effect of a tool; None for what it does not say."""
-
-    read_only: bool | None = None
-    destructive: bool | None = None
-    idempotent: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """One tool as the server lists it."""
-
-    name: str
-    description: str = ""
-    schema: dict[str, Any] = field(default_factory=dict)
-    hints: Hints = field(default_factory=Hints)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolListing:
-    """The tools that a server lists. ``is_cut``: there were more than are read."""
-
-    tools: tuple[ListedTool, ...]
-    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +45,7 @@ def take(server: McpServer, listing: ToolListing) -> AcceptedTools:
     """The tools of ``listing`` that are within the limits and that the operator chose."""
     taken: dict[str, ListedTool] = {}
     problems: list[str] = []
+    surplus = 0
     for tool in listing.tools:
         if server.tools is not None and not matches(tool.name, server.tools):
             continue
@@ -84,17 +53,25 @@ def take(server: McpServer, listing: ToolListing) -> AcceptedTools:
         if problem is None and tool.name in taken:
             problem = f"{tool.name} is listed twice"
         if problem is None and len(taken) >= MAX_TOOLS:
-            problems.append(f"only {MAX_TOOLS} tools are taken; choose them by tools")
-            break
+            surplus += 1
+            continue
         if problem is not None:
             problems.append(problem)
             continue
         described = clean(tool.description)[:MAX_DESCRIPTION_CHARS]
         schema = {"type": "object", "properties": {}, **tool.schema}
         taken[tool.name] = ListedTool(tool.name, described, schema, tool.hints)
+    hidden = len(problems) - _MAX_PROBLEMS
+    del problems[_MAX_PROBLEMS:]
+    if hidden > 0:
+        problems.append(f"{hidden} more can't be used")
+    if surplus:
+        problems.append(
+            f"{surplus} tools are left out, since only {MAX_TOOLS} are taken; choose them by tools"
+        )
     if listing.is_cut:
         problems.append("the server lists more tools than are read")
-    return AcceptedTools(tuple(taken.values()), tuple(problems[:_MAX_PROBLEMS]))
+    return AcceptedTools(tuple(taken.values()), tuple(problems))
 
 
 def classed(server: McpServer, tool: ListedTool) -> tuple[Effect, Safety]:
@@ -131,11 +108,6 @@ def version_of(server: McpServer, tool: ListedTool) -> str:
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def clean(text: str) -> str:
-    """The text without characters that a reader does not see."""
-    return _HIDDEN.sub("", text.replace("\r\n", "\n")).strip()
-
-
 def joined(parts: Iterable[str]) -> str:
     """The parts of an answer as one text, cut to ``MAX_ANSWER_CHARS``."""
     text = "\n".join(part for part in parts if part)
@@ -147,6 +119,8 @@ def joined(parts: Iterable[str]) -> str:
 
 def _problem(tool: ListedTool) -> str | None:
     """Why a tool can't be accepted. The reason does not quote text that is unfit to be shown."""
+    if tool.problem:
+        return f"{tool.name or 'a tool without a name'} {tool.problem}"
     if not _NAME.fullmatch(tool.name):
         return f"{clean(tool.name)[:40]!r} is no name of a tool"
     if tool.schema.get("type", "object") != "object":

@@ -10,37 +10,32 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsup.agents.mcp.documents import idle
-from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
-from agentsup.agents.mcp.offered import (
-    AcceptedTools,
-    ListedTool,
-    classed,
-    clean,
-    take,
-    tool_name,
-    version_of,
+from agentsup.agents.mcp.documents import error_line, idle
+from agentsup.agents.mcp.failures import (
+    CallLost,
+    CallRefused,
+    CallTimedOut,
+    ErrorAnswered,
+    NotSignedIn,
+    ServerUnavailable,
+    SessionGone,
+    first_of,
 )
-from agentsup.agents.mcp.programs import ServerProcesses, ServerProcessRecords
+from agentsup.agents.mcp.listed import ListedTool
+from agentsup.agents.mcp.offered import AcceptedTools, classed, take, tool_name, version_of
+from agentsup.agents.mcp.programs import ServerProcessRecords
+from agentsup.agents.mcp.services import McpServices, ServerLocation
 from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.config import McpServer, resolved
 from agentsup.engines.process import (
-    Fencing,
     ProcessLauncher,
     ProcessLimits,
     ProgramHome,
     home_variables,
 )
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
-from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, call_after, is_set_within
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import AgentsupError
@@ -70,48 +65,16 @@ PROBE_S = 60.0
 _ANSWER_S = 15.0
 _LIST_S = 30.0
 _RELIST_S = 1.0
+_AFTER_S = 2.0
+"""Seconds after its limit in which a call must have ended by itself."""
 _COMING_S = 10.0
 """Seconds for which a call waits for a server that is being opened (again)."""
 _LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
-_ERROR_LINE_CHARS = 600
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class McpServices:
-    """What the servers of all agents share."""
-
-    clock: Clock
-    entropy: Entropy
-    processes: ProcessTable
-    home: Path
-    """The directory to which ``file:`` references are relative."""
-    environ: Mapping[str, str]
-    child_env: Callable[[], dict[str, str]]
-    redact: Callable[[str], str] = str
-    memory_mb: Callable[[], int] = lambda: 4096
-    after_imports: Callable[[], None] = lambda: None
-    fencing: Callable[[], Fencing] = Fencing
-    programs: ServerProcesses = field(default_factory=ServerProcesses)
-    """The count of server programs over all agents."""
-    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
-    """The pool in which homes of programs are prepared."""
-    in_use: dict[str, Callable[[], tuple[Tool, ...]]] = field(default_factory=dict)
-    """The tools of the agents that have servers, by agent id: few agents have any."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLocation:
-    """The agent that has a server, and the directory in which its program works."""
-
-    agent_id: str
-    agent: str
-    workspace: Path
-
-    def home_of(self, server: str) -> Path:
-        """The home directory of the server's program, beside the workspace."""
-        return self.workspace.parent / "mcp" / server
+_USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
+NOT_SIGNED_IN = "not_signed_in"
+"""The state of a server that wants a token: it is asked again, as in ``backoff``."""
 
 
 class ToolServer:
@@ -140,8 +103,11 @@ class ToolServer:
         self._has_changed = False
         self._is_suspect = False
         self._busy = 0
+        self._is_gone = False
+        """Whether the server has refused a call because it no longer knows the session."""
         self._why = ""
-        """Why the current life ended, in a sentence."""
+        """Why the last life ended, in a sentence."""
+        self._is_signed_out = False
         self._last_error = ""
         self._owner = TaskOwner(f"mcp {declared.name}", on_error=lambda task, error: None)
         self.child = SupervisedChild(
@@ -177,34 +143,48 @@ class ToolServer:
 
     async def _life(self, ctx: ChildContext) -> None:
         wire = await self._library()
-        self._why = ""
+        try:
+            while await self._in_session(ctx, wire):
+                pass  # the server has lost the session, and is asked for another one at once
+        except AgentsupError as error:
+            self._why, self._is_signed_out = error.message, isinstance(error, NotSignedIn)
+            raise
+
+    async def _in_session(self, ctx: ChildContext, wire: Any) -> bool:
+        """Work in one session until it ends. True: the server no longer knows it."""
         name, allowed_s = self.declared.name, self.declared.start_timeout_s
-        limit = asyncio.timeout(allowed_s)
+        limit, has_begun = asyncio.timeout(allowed_s), False
+        link: McpConnection | None = None
         try:
             async with limit, self._opened(wire) as link:
                 await link.open()
-                self._is_suspect = self._has_changed = False
+                self._is_suspect = self._has_changed = self._is_gone = False
                 await self._list(link)
                 limit.reschedule(None)
+                has_begun = True
                 await self._serve(ctx, link)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._why = f"{name} was not ready within {allowed_s:g} s"
-            raise ServerUnavailable(self._why) from None
-        except AgentsupError as error:
-            self._why = error.message
-            raise
+            said = link.said() if link is not None else ""
+            text = f"{name} was not ready within {allowed_s:g} s (start_timeout_s)"
+            raise ServerUnavailable(f"{text}; it said: {said}" if said else text) from None
+        except SessionGone:
+            if not has_begun:
+                raise
+            return True
         except BaseExceptionGroup as group:
-            first = _first(group)
-            if not isinstance(first, Exception):
+            first = first_of(group)
+            if isinstance(first, SessionGone) and has_begun:
+                return True
+            if not isinstance(first, Exception) or isinstance(first, AgentsupError):
                 raise first from None
             # Most errors of the library itself are network errors.
             why = f"{name} can't be kept open: {type(first).__name__}: {first}"
-            self._why = first.message if isinstance(first, AgentsupError) else why
-            raise ServerUnavailable(self._why) from first
+            raise ServerUnavailable(why) from first
         finally:
             self.tried.set()
+        return False
 
     async def _library(self) -> Any:
         is_first = WIRE not in sys.modules
@@ -242,7 +222,7 @@ class ToolServer:
                 home=ProgramHome(home),
                 secrets=opened.secrets,
                 limits=_LIMITS,
-                remedy=f"install it, or name its full path as the command of the server {declared.name}",
+                remedy=declared.remedy,
             ) as child,
         ):
             try:
@@ -275,6 +255,8 @@ class ToolServer:
                 has_news = await self._wait_news()
                 if ctx.draining.is_set() or link.closed.is_set():
                     break
+                if self._is_gone:
+                    raise SessionGone(f"{self.declared.name} no longer knows the session")
                 if self._has_changed:
                     await self._s.clock.sleep(_RELIST_S)  # changes come in bursts
                     self._has_changed = False
@@ -342,22 +324,35 @@ class ToolServer:
     async def call(self, tool: str, args: dict[str, Any]) -> str:
         """Call one of its tools. A cancelled call notifies the server and does not wait for it.
 
+        A call that was refused because the server no longer knows the session has not begun. It is
+        made once more in the next session.
         Raises ``ServerUnavailable``, ``CallRefused``, ``CallTimedOut``, ``CallLost``.
         """
-        link, limit_s = await self.ready_link(), self.declared.call_timeout_s
+        try:
+            return await self._called(await self.ready_link(), tool, args)
+        except SessionGone:
+            return await self._called(await self.ready_link(), tool, args)
+
+    async def _called(self, link: McpConnection, tool: str, args: dict[str, Any]) -> str:
+        limit_s = self.declared.call_timeout_s
         try:
             task = self._owner.spawn(link.call(tool, args, limit_s), name=f"mcp-call:{tool[:64]}")
         except OwnerClosed:
             raise self._unavailable() from None
         self._busy += 1
         try:
-            done, _ = await asyncio.wait({task}, timeout=limit_s + 2.0)
+            done, _ = await asyncio.wait({task}, timeout=limit_s + _AFTER_S)
             if not done:
                 raise CallTimedOut(f"{self.declared.name} did not take the call; it may be stuck")
             if task.cancelled():
                 raise CallLost(f"{self.declared.name} was closed; whether it was done is not known")
             return task.result()
-        except (CallTimedOut, CallLost):
+        except SessionGone:
+            if self._link is link:
+                self._link, self._is_gone = None, True
+                self._linked.clear()
+            raise
+        except (CallTimedOut, CallLost, ErrorAnswered, ServerUnavailable):
             self._is_suspect = True
             raise
         finally:
@@ -388,9 +383,11 @@ class ToolServer:
         notes = [*self._listing.left_out]
         if garbage:
             notes.append(f"{garbage} lines of its output are no protocol")
-        return idle(self.declared, status.state.value, status.changed_at) | {
+        is_away = status.state not in _USABLE
+        state = NOT_SIGNED_IN if self._is_signed_out and is_away else status.state.value
+        return idle(self.declared, state, status.changed_at) | {
             "tools": sorted(tool.name for tool in self.tools.values()),
-            "error": _one_line(self._s.redact(self._last_error)),
+            "error": error_line(self._s.redact(self._last_error)),
             "next_retry_at": status.next_retry_at,
             "restarts": max(0, status.life - 1),
             "notes": notes,
@@ -398,18 +395,7 @@ class ToolServer:
 
     def _record(self, status: ChildStatus) -> None:
         end = status.last_end
-        if end is not None and not end.wanted and status.state in _ENDED:
+        if status.state in _USABLE:
+            self._last_error, self._why, self._is_signed_out = "", "", False
+        elif end is not None and not end.wanted and status.state in _ENDED:
             self._last_error = self._why or status.reason
-
-
-def _one_line(text: str) -> str:
-    line, half = " ".join(clean(text).split()), _ERROR_LINE_CHARS // 2
-    return line if len(line) <= 2 * half else f"{line[:half]} … {line[-half:]}"
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in the library's nested groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

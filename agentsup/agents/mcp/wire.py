@@ -1,4 +1,5 @@
-"""Sessions with tool servers, over stdio or HTTP: the only module that imports the MCP library.
+"""Sessions with tool servers, over stdio or HTTP: with ``exchange`` and ``results`` the only module
+that imports the MCP library.
 
 It is imported in a thread when the first server is opened: that takes most of a second and 30 MiB.
 Programs are started by ``engines.process`` and not by the library. Their output is read here, line
@@ -10,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import anyio
@@ -27,13 +28,22 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from agentsup import __version__
-from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
-from agentsup.agents.mcp.offered import Hints, ListedTool, ToolListing, clean, joined
+from agentsup.agents.mcp.exchange import Dispatcher, NoAnswer, NotingClient, NotSent, StatusRefused
+from agentsup.agents.mcp.failures import (
+    CallLost,
+    CallRefused,
+    CallTimedOut,
+    ErrorAnswered,
+    NotSignedIn,
+    ServerUnavailable,
+    SessionGone,
+)
+from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, ToolListing, clean
+from agentsup.agents.mcp.results import listed_tool, text_of
 from agentsup.engines.process import EngineProcess
 from agentsup.kit.clock import Clock
 from agentsup.kit.compute import compute
 from agentsup.kit.log import set_level
-from agentsup.kit.outbound.httpx_client import BoundedClient
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, exceeded
 from agentsup.kit.outbound.tls import loaded
 from agentsup.kit.tasks import TaskOwner
@@ -44,13 +54,15 @@ T = TypeVar("T")
 MAX_PAGES = 10
 MAX_GARBAGE = 10_000
 """The most lines that are no protocol messages. Some servers log to stdout, but not so much."""
-_LISTED = 500
 _ERROR_CHARS = 2_000
 _THREAD_BYTES = 64 * 1024
 _LINES_A_SECOND, _BYTES_A_SECOND = 1_000, 20_000_000
 AHEAD_S = 0.05
 """How many seconds of its pace a server may be ahead before reading from it waits."""
 _CLOSE_S = 0.5
+_PROBE_S = 15.0
+_GONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+"""Statuses with which servers refuse a session that they do not know."""
 ANSWER = AnswerLimits(
     body_bytes=4 * MIB,
     # A stream may stay open as long as the server; after so many bytes it is connected again.
@@ -74,11 +86,14 @@ for _chatty in ("client", "mcp", "httpx2", "httpcore2"):
 class McpConnection:
     """An open session. ``closed`` is set when the program's output has ended."""
 
-    def __init__(self, session: ClientSession, server: str) -> None:
+    def __init__(self, session: ClientSession, dispatcher: Dispatcher, server: str) -> None:
         self._session = session
+        self._dispatcher = dispatcher
         self._server = server
         self.closed = asyncio.Event()
         self.garbage = 0
+        self.said: Callable[[], str] = str
+        """What the program wrote for people, such as a question at its start."""
         self.why = ""
         """Why the output was read no further, if the program did not just end."""
 
@@ -96,47 +111,68 @@ class McpConnection:
         if capabilities is not None and capabilities.tools is None:
             return ToolListing(())
         found: list[ListedTool] = []
+        self._dispatcher.unfit = []
         cursor: str | None = None
         async with self._bounded(timeout_s, "did not list its tools"):
             for _ in range(MAX_PAGES):
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                 page = await self._asked(self._session.list_tools(params=params))
-                found += [_listed(tool) for tool in page.tools[: _LISTED - len(found)]]
+                found += [listed_tool(tool) for tool in page.tools[: MAX_LISTED - len(found)]]
                 cursor = page.next_cursor
-                if not cursor or len(found) >= _LISTED:
+                if not cursor or len(found) >= MAX_LISTED:
                     break
-        return ToolListing(tuple(found), is_cut=bool(cursor))
+        return ToolListing((*found, *self._dispatcher.unfit), is_cut=bool(cursor))
 
     async def call(self, tool: str, args: dict[str, Any], timeout_s: float) -> str:
         """Call a tool. If it is cancelled, the server is notified.
 
-        Raises ``CallRefused`` (also if the result says that the call failed), ``CallTimedOut`` and
-        ``CallLost``.
+        Raises ``CallRefused`` (also if the result says that the call failed), ``CallTimedOut``,
+        ``CallLost``, and ``ServerUnavailable`` if nothing was done: ``SessionGone`` if a new
+        session may do it, ``NotSignedIn``.
         """
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=tool, arguments=args)
         )
         try:
             # Not ``call_tool``: it would check the answer by a schema that the server wrote itself.
-            result = await self._session.send_request(
-                request, types.CallToolResult, request_read_timeout_seconds=timeout_s
-            )
+            # Our own limit, since its error for a timeout is one that servers send, too.
+            async with asyncio.timeout(timeout_s):
+                result = await self._session.send_request(request, types.CallToolResult)
+        except TimeoutError:
+            raise CallTimedOut(
+                f"{self._server} did not answer within {timeout_s:g} s; whether it was done is not "
+                "known, so look before you ask for it again"
+            ) from None
         except MCPError as error:
-            raise self._failed(error, timeout_s) from None
+            raise ErrorAnswered(_one_line(error.message)) from None
+        except NotSent:
+            raise SessionGone(f"{self._server} can't be reached, so nothing was done") from None
+        except StatusRefused as refused:
+            raise await self._refused(refused.status) from None
         except (ValidationError, RuntimeError):
             raise CallRefused(f"{self._server} answered with what is no result") from None
-        except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
+        except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
             raise self._lost(_why(error)) from None
-        text = _text_of_result(result)
+        text = text_of(result)
         if result.is_error:
             raise CallRefused(text)
         return text
 
     async def alive(self, timeout_s: float) -> None:
-        """Raise ``ServerUnavailable`` if the server does not answer; any answer will do."""
-        async with self._bounded(timeout_s, "did not answer"):
-            with contextlib.suppress(CallRefused):
+        """Raise ``ServerUnavailable`` if the server does not answer as the protocol has it:
+        ``SessionGone`` if it answers, but to nothing in this session.
+
+        A refused ping proves nothing, since a server that has lost the session refuses, too. It
+        is then asked for its tools.
+        """
+        try:
+            async with self._bounded(timeout_s, "did not answer"):
                 await self._asked(self._session.send_ping())
+        except CallRefused:
+            try:
+                await self.list(timeout_s)
+            except CallRefused as error:
+                raise SessionGone(error.message) from None
 
     async def open(self) -> None:
         """Agree on a protocol version: by ``initialize``, which nearly all know, else ``discover``.
@@ -151,11 +187,16 @@ class McpConnection:
                     f"{self._server} refused to begin: {_one_line(error.message)}"
                 ) from None
             await self._asked(self._session.discover())
+        except StatusRefused as refused:
+            raise _unavailable(self._server, refused.status) from None
+        except NoAnswer as error:
+            raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
         except (ValidationError, RuntimeError) as error:
             reason = _one_line(str(error))
             raise ServerUnavailable(
                 f"{self._server} began with what is no protocol: {reason}"
             ) from None
+        self._dispatcher.version = self._session.protocol_version
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -171,28 +212,31 @@ class McpConnection:
         try:
             return await answer
         except MCPError as error:
-            if error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
-                raise ServerUnavailable(
-                    f"{self._server} went away: {_one_line(error.message)}"
-                ) from None
             raise CallRefused(
                 f"{self._server} answered with an error: {_one_line(error.message)}"
             ) from None
         except (ValidationError, RuntimeError) as error:
             reason = _one_line(str(error))
             raise CallRefused(f"{self._server} answered with what is no answer: {reason}") from None
-        except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
+        except StatusRefused as refused:
+            raise _unavailable(self._server, refused.status) from None
+        except NotSent:
+            raise ServerUnavailable(f"{self._server} can't be reached") from None
+        except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
             raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
 
-    def _failed(self, error: MCPError, timeout_s: float) -> CallRefused | CallTimedOut | CallLost:
-        if error.code == types.REQUEST_TIMEOUT:
-            return CallTimedOut(
-                f"{self._server} did not answer within {timeout_s:g} s; whether it was done is not "
-                "known, so look before you ask for it again"
-            )
-        if error.code == types.CONNECTION_CLOSED:
-            return self._lost(_one_line(error.message))
-        return CallRefused(_one_line(error.message))
+    async def _refused(self, status: int) -> ServerUnavailable | CallLost:
+        """What a call has come to that was answered with a status of HTTP."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return self._lost(f"it answered {_named(status)}")
+        if status in _GONE:
+            try:
+                await self.alive(_PROBE_S)
+            except ServerUnavailable:
+                return SessionGone(
+                    f"{self._server} no longer knows its session ({status}), so nothing was done"
+                )
+        return _unavailable(self._server, status, "so nothing was done")
 
     def _lost(self, why: str) -> CallLost:
         return CallLost(
@@ -208,16 +252,17 @@ async def over_http(
     """A session with the server at an address. Raises ``ServerUnavailable``."""
     try:
         async with (
-            BoundedClient(ANSWER, await loaded(), headers=headers) as client,
+            NotingClient(ANSWER, await loaded(), headers=headers) as client,
             streamable_http_client(
                 url, http_client=client, max_sse_event_size=ANSWER.event_bytes
             ) as (
                 incoming,
                 outgoing,
             ),
-            _session(incoming, outgoing, on_changed) as session,
         ):
-            yield McpConnection(session, server)
+            session, link = _session(server, incoming, outgoing, on_changed)
+            async with session:
+                yield link
     except (httpx2.HTTPError, OSError) as error:
         raise ServerUnavailable(f"{server} can't be reached: {_one_line(str(error))}") from None
 
@@ -230,8 +275,8 @@ async def over_stdio(
     give, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, take = anyio.create_memory_object_stream[SessionMessage](64)
     owner = TaskOwner(f"mcp {server}")
-    session = _session(incoming, outgoing, on_changed)
-    link = McpConnection(session, server)
+    session, link = _session(server, incoming, outgoing, on_changed)
+    link.said = child.said_text
 
     async def listen() -> None:
         try:
@@ -311,49 +356,41 @@ async def _write(
         give.close()  # so that pending requests fail: no answer will come
 
 
-def _session(incoming: Any, outgoing: Any, on_changed: Callable[[], None]) -> ClientSession:
+def _session(
+    server: str, incoming: Any, outgoing: Any, on_changed: Callable[[], None]
+) -> tuple[ClientSession, McpConnection]:
     async def hear(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             on_changed()
 
     us = types.Implementation(name="agentsup", version=__version__)
-    return ClientSession(incoming, outgoing, client_info=us, message_handler=hear)
+    dispatcher = Dispatcher(incoming, outgoing)
+    session = ClientSession(dispatcher=dispatcher, client_info=us, message_handler=hear)
+    return session, McpConnection(session, dispatcher, server)
 
 
-def _listed(tool: types.Tool) -> ListedTool:
-    hints = tool.annotations
-    return ListedTool(
-        tool.name,
-        tool.description or tool.title or "",
-        dict(tool.input_schema),
-        Hints()
-        if hints is None
-        else Hints(hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint),
-    )
+def _unavailable(server: str, status: int, outcome: str = "") -> ServerUnavailable:
+    """The failure for a status in place of an answer."""
+    after = f", {outcome}" if outcome else ""
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return NotSignedIn(
+            f"{server} is not signed in: it answered {_named(status)}{after}; the operator can give "
+            "a valid token in its headers"
+        )
+    kind = SessionGone if status in _GONE and not outcome else ServerUnavailable
+    return kind(f"{server} answered {_named(status)}{after}")
 
 
-def _text_of_result(result: types.CallToolResult) -> str:
-    parts = [_text_of(block) for block in result.content]
-    if not any(parts) and result.structured_content is not None:
-        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return joined(parts)
-
-
-def _text_of(block: types.ContentBlock) -> str:
-    match block:
-        case types.TextContent():
-            return block.text
-        case types.ImageContent() | types.AudioContent():
-            return f"[{block.type} {clean(block.mime_type)[:80]}, not shown]"
-        case types.ResourceLink():
-            return f"[link {clean(block.name)[:200]}: {clean(str(block.uri))[:2000]}]"
-        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
-            return resource.text
-        case _:
-            return f"[{block.type}, not shown]"
+def _named(status: int) -> str:
+    try:
+        return f"{status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return str(status)
 
 
 def _why(error: BaseException) -> str:
+    if isinstance(error, NoAnswer):
+        return _one_line(str(error))
     over = exceeded(error)
     return over.text if over is not None else type(error).__name__
 

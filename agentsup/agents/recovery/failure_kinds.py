@@ -56,6 +56,7 @@ _BY_TYPE: Mapping[type[EngineFailed], FailureKind] = {
     failures.ExtraMissing: FailureKind.SETUP,
     failures.NotConfigured: FailureKind.SETUP,
     failures.NotInstalled: FailureKind.SETUP,
+    failures.NeverReady: FailureKind.SETUP,
     failures.VersionTooOld: FailureKind.SETUP,
     failures.ContextOverflow: FailureKind.CONTEXT,
     failures.ProgramEnded: FailureKind.CRASH,

@@ -14,11 +14,11 @@ class McpServerDocument(Document):
     type: str = Field(description="stdio or http")
     target: str = Field(description="its program or address, without arguments and secrets")
     state: str = Field(
-        description="starting, running, backoff, stopping, stopped, failed or disabled"
+        description="starting, running, backoff, not_signed_in, stopping, stopped, failed or disabled"
     )
     since: int | None = Field(description="milliseconds since 1970")
     tools: list[str] = Field(description="mcp:SERVER/TOOL")
-    error: str = Field(description="why it ended last")
+    error: str = Field(description="why it does not run")
     next_retry_at: int | None
     restarts: int
     notes: list[str] = Field(description="tools that were left out, and the like")

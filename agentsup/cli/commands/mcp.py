@@ -44,7 +44,7 @@ def _row(agent: str, one: dict[str, Any]) -> tuple[str, ...]:
         agent,
         one["name"],
         one["type"],
-        one["state"],
+        one["state"].replace("_", " "),
         when(one["since"]) if one["since"] is not None else "-",
         str(len(one["tools"])),
         clean(amiss) or "-",

@@ -23,7 +23,7 @@ from agentsup.cli.doctor.fence import check_fence
 from agentsup.cli.doctor.programs import check_programs
 from agentsup.cli.doctor.proxies import check_proxies
 from agentsup.cli.doctor.store import check_store
-from agentsup.cli.doctor.tool_servers import check_servers
+from agentsup.cli.doctor.tool_servers import check_running_servers, check_servers
 from agentsup.cli.doctor.work import check_work
 from agentsup.config import Home, Settings, environment_of, parse_settings, resolve, validate
 from agentsup.daemon.runtime import ScriptCheck
@@ -68,6 +68,7 @@ def examine(location: DaemonLocation) -> list[Check]:
         lambda: check_programs(location.home, environ),
         lambda: _fence(location.home),
         lambda: check_servers(location.home, environ),
+        lambda: check_running_servers(location, environ),
         lambda: _otel(location.home),
         lambda: _voice(location.home, environ),
         lambda: check_store(location.home, is_running=_runs(location.home)),

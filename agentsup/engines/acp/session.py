@@ -14,7 +14,12 @@ from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.clean import as_dict
 from agentsup.engines.event_queue import EventQueue
-from agentsup.engines.failures import AuthFailed, NotConfigured, ProgramEnded, ProviderTimedOut
+from agentsup.engines.failures import (
+    AuthFailed,
+    NeverReady,
+    NotConfigured,
+    ProgramEnded,
+)
 from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
 from agentsup.engines.programs.presets import EndedSignIn
 from agentsup.kit.log import get_logger
@@ -261,8 +266,8 @@ class _AcpTurn:
             async with asyncio.timeout(limit_s):
                 return await self._open(segment)
         except TimeoutError:
-            said = self._child.stderr_text()
-            raise ProviderTimedOut(
+            said = self._child.said_text()
+            raise NeverReady(
                 f"{self._launch.title} was not ready within {limit_s:g} s "
                 f"(engine_options.start_timeout_s){f'; it said: {said}' if said else ''}"
             ) from None

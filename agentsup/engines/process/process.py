@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 _IN_THREAD_BYTES = 256 * 1024
+_STRAY_BYTES = 4096
+_MESSAGE = (b"{", b"[")
+"""How a line of JSON begins."""
 _ENDING_S = 0.5
 """How long to wait for a program's exit code after its output has ended."""
 
@@ -63,6 +66,8 @@ class EngineProcess:
         self._conceal = conceal
         self._verdict: EngineFailed | None = None
         self._suspend_turn = suspend_turn
+        self._stray = b""
+        """The end of what it wrote between the lines of its protocol."""
         self._waits = 0
         self._later: asyncio.TimerHandle | None = None
 
@@ -81,6 +86,8 @@ class EngineProcess:
             ) as lines:
                 async for line in lines:
                     await self._look_at(line)
+                    if line.strip() and not line.lstrip().startswith(_MESSAGE):
+                        self._stray = (self._stray + line[-_STRAY_BYTES:] + b"\n")[-_STRAY_BYTES:]
                     yield line
         except LineTooLong as error:
             raise OutputTooLong(
@@ -208,6 +215,15 @@ class EngineProcess:
         """The end of its error output: clean, without known secrets, at most 2,000 characters."""
         return quote(self._group.stderr_tail, self._conceal)
 
+    def said_text(self) -> str:
+        """What it says to people, as ``stderr_text`` does: its error output, and its output where it
+        is no line of JSON, also one that has no end yet, as a question has none."""
+        unread = self._group.stdout.unread(_STRAY_BYTES) if self._group.stdout is not None else b""
+        if unread.lstrip().startswith(_MESSAGE):
+            unread = b""
+        both = (self.stderr_text(), quote(self._stray + unread, self._conceal))
+        return "; ".join(filter(None, both))
+
     def check(self) -> None:
         """Raise the reason if it was ended by force."""
         if self._verdict is not None:
@@ -220,8 +236,7 @@ class EngineProcess:
     async def ended(self, what: str = "") -> EngineFailed:
         """Return the failure to raise for a program that ended or went silent too early.
 
-        ``what`` is what it did, as a verb phrase; the exit code and the end of its error output are
-        added.
+        ``what`` is what it did, as a verb phrase; the exit code and what it said are added.
         """
         try:
             async with asyncio.timeout(_ENDING_S):
@@ -231,7 +246,7 @@ class EngineProcess:
         if self._verdict is not None:
             return self._verdict
         return ProgramEnded(
-            sentence(self.name, what or "ended before its work was done", code, self.stderr_text()),
+            sentence(self.name, what or "ended before its work was done", code, self.said_text()),
             program=self.name,
             exit_code=code,
         )
@@ -245,7 +260,7 @@ class EngineProcess:
         self._group.kill_now()
 
 
-def sentence(name: str, what: str, code: int | None, stderr: str) -> str:
+def sentence(name: str, what: str, code: int | None, text: str) -> str:
     """Return one sentence about how a program ended."""
     if code is None:
         how = ""
@@ -253,5 +268,5 @@ def sentence(name: str, what: str, code: int | None, stderr: str) -> str:
         how = f" (signal {-code})"
     else:
         how = f" (exit code {code})"
-    said = f"; it said: {stderr}" if stderr else ""
+    said = f"; it said: {text}" if text else ""
     return f"{name} {what}{how}{said}"

@@ -142,16 +142,19 @@ def _open_spans(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[Tr
 
 
 def _processes(reader: Reader, boot_id: str | None) -> Iterator[TraceFinding]:
+    """Programs of an earlier boot, and programs of turns that no longer run. A tool server's
+    program belongs to no message: while its daemon runs, it is no leak."""
     rows = reader.all(
-        "SELECT p.pgid, p.argv0, p.message_id FROM processes p LEFT JOIN messages m"
+        "SELECT p.pgid, p.argv0, p.message_id, p.boot_id FROM processes p LEFT JOIN messages m"
         " USING (message_id) WHERE p.boot_id <> ? OR m.state IS NULL"
         " OR m.state NOT IN ('leased', 'parked')",
         (boot_id or "",),
     )
+    rows = [row for row in rows if row[3] != boot_id or row[2].startswith("msg_")]
     if not rows:
         return
     shown = ", ".join(f"{row[1]} (group {row[0]})" for row in rows[:_SHOWN])
-    text = f"{len(rows)} programs of turns are noted that nothing runs any more: {shown}"
+    text = f"{len(rows)} programs are noted that nothing runs any more: {shown}"
     if boot_id is None:
         advice = "the next start ends what is left of them"
     else:

@@ -20,27 +20,17 @@ from agentsup.agents.mcp import servers as having
 from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
 from agentsup.agents.mcp.programs import ServerProcesses
-from agentsup.agents.mcp.server import McpServices, ServerLocation
-from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.config.merge import build_spec
 from agentsup.kit.childenv import child_env
-from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.leftovers import GroupRecord
 from agentsup.kit.pool import BoundedPool
-from agentsup.model.ids import CallId
-from agentsup.model.tool import Effect, Safety, ToolContext
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
+from agentsup.model.tool import Effect, Safety
+from agentsup.observe.traces import examine
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
 from tests.support.ports import free_port
-from tests.support.turns import lease_of
+from tests.support.tool_servers import PROGRAM, SECRET, Town, town_of, until
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = ["-m", "tests.support.mcp_server"]
-SECRET = "a-very-secret-key-of-the-proof"
-ENVIRON = {"THE_KEY": SECRET}
 SILENT = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
 DYING = {
     "command": sys.executable,
@@ -61,107 +51,20 @@ HUGE_LINE = {
 }
 
 
-class Town:
-    """One agent's servers over a real store, and what their tools did."""
-
-    def __init__(self, root: Path, database: Database, servers: AgentServers) -> None:
-        self.root, self.database, self.servers = root, database, servers
-        self.effects = root / "effects"
-
-    def proof(self, *options: str, **more: Any) -> dict[str, Any]:
-        """The entry of a real server."""
-        args = [*PROGRAM, "--effects", str(self.effects), *options]
-        return {"command": sys.executable, "args": args, **more}
-
-    def flood(self) -> dict[str, Any]:
-        """A server that writes nonsense without end."""
-        return {"command": sys.executable, "args": ["-c", FLOOD, str(self.root / "flooded")]}
-
-    def flooded_lines(self) -> int:
-        """So many lines of the flood were taken."""
-        noted = self.root / "flooded"
-        return LINES * noted.stat().st_size if noted.exists() else 0
-
-    def have(self, **servers: dict[str, Any]) -> None:
-        self.servers.apply(protected(servers))
-
-    def document(self, name: str) -> dict[str, Any]:
-        return next(one for one in self.servers.documents() if one["name"] == name)
-
-    async def is_state(self, name: str, *states: str, within_s: float = BOUND_S) -> dict[str, Any]:
-        await until(lambda: self.document(name)["state"] in states, within_s)
-        return self.document(name)
-
-    async def call(self, tool_name: str, /, **args: Any) -> str:
-        tool = self.servers.get(tool_name)
-        assert tool is not None, f"{tool_name} is not offered"
-        return await tool.run(CONTEXT, args)
-
-    def done(self, what: str) -> list[str]:
-        if not self.effects.exists():
-            return []
-        rows = map(json.loads, self.effects.read_text().splitlines())
-        return [text for kind, text in rows if kind == what]
-
-    async def groups(self) -> list[int]:
-        return await self.database.read(
-            lambda r: [row["pgid"] for row in r.all("SELECT pgid FROM processes")]
-        )
+def flood(town: Town) -> dict[str, Any]:
+    """A server that writes nonsense without end."""
+    return {"command": sys.executable, "args": ["-c", FLOOD, str(town.root / "flooded")]}
 
 
-class _Slot:
-    def released(self) -> Any:
-        raise NotImplementedError
-
-
-CONTEXT = ToolContext(
-    lease_of("agt_1", "msg_1", "ses_1"), _Slot(), agent_name="ada", call_id=CallId("call_1")
-)
-
-
-def protected(servers: dict[str, Any]) -> Any:
-    values: dict[str, Any] = {"name": "ada", "mcp": servers}
-    return build_spec(values).mcp
+def flooded_lines(town: Town) -> int:
+    """So many lines of the flood were taken."""
+    noted = town.root / "flooded"
+    return LINES * noted.stat().st_size if noted.exists() else 0
 
 
 async def loop_turns(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-async def until(is_so: Callable[[], Any], within_s: float = BOUND_S) -> None:
-    async with asyncio.timeout(within_s):
-        while not is_so():
-            await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def town_of(
-    root: Path, programs: ServerProcesses | None = None, files: BoundedPool | None = None
-) -> AsyncIterator[Town]:
-    clock = SystemClock()
-    workspace = root / "agents" / "ada" / "workspace"
-    workspace.mkdir(parents=True)
-    database = await Database.open(
-        root / "state.db", clock=clock, options=StoreOptions(reserve_bytes=0)
-    )
-    services = McpServices(
-        clock=clock,
-        entropy=SystemEntropy(clock),
-        processes=ProcessTable(database, clock, "boot-1"),
-        home=root,
-        environ=ENVIRON,
-        child_env=child_env,
-        programs=programs or ServerProcesses(),
-        files=files or BoundedPool("files"),
-    )
-    servers = AgentServers(ServerLocation("agt_1", "ada", workspace), services)
-    servers.open({})
-    try:
-        yield Town(root, database, servers)
-    finally:
-        await servers.close()
-        await database.close()
 
 
 @pytest.fixture
@@ -248,22 +151,42 @@ async def test_a_cancelled_call_is_told_to_the_server_and_not_waited_for(town: T
 
 
 async def test_a_large_answer_comes_whole_and_one_out_of_proportion_ends_the_server(
-    town: Town,
+    town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
     assert len(await town.call("mcp:proof/big", chars=300_000)) == 300_000
     with pytest.raises(CallLost):
         await town.call("mcp:proof/big", chars=5_000_000)
-    await until(lambda: "more than 4194304 bytes" in town.document("proof")["error"])
+    await until(lambda: "more than 4194304 bytes" in caplog.text)
     assert await town.call("mcp:proof/echo", text="again") == "echo: again"
+
+
+async def test_doctor_takes_a_program_that_runs_for_no_leak_and_a_left_one_for_one(
+    town: Town,
+) -> None:
+    town.have(proof=town.proof())
+    await town.is_state("proof", "running")
+    (group,) = await town.groups()
+
+    async def leaks(boot_id: str) -> list[str]:
+        found = await town.database.read(lambda reader: examine(reader, 0, boot_id))
+        return [each.text for each in found if each.subject == "leaks"]
+
+    assert await leaks("boot-1") == []
+    (left,) = await leaks("boot-2")
+    assert f"(group {group})" in left
+    lost = GroupRecord(4711, 1, "/bin/cat")
+    await town.processes.record("agt_1", "msg_gone", lost)
+    (left,) = await leaks("boot-1")
+    assert "(group 4711)" in left
 
 
 # -- sick ones -------------------------------------------------------------------------------------
 
 
 async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back(
-    town: Town,
+    town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
@@ -272,7 +195,8 @@ async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back
     assert town.servers.get("mcp:proof/echo") is not None, "its tools are known while it is away"
     assert await town.call("mcp:proof/echo", text="back") == "echo: back"
     assert len(town.done("started")) == 2
-    assert "exit code 7" in town.document("proof")["error"]
+    assert "exit code 7" in caplog.text
+    assert town.document("proof")["error"] == "", "it runs"
 
 
 async def test_a_server_that_hangs_in_a_call_is_given_up_and_started_again(
@@ -294,7 +218,7 @@ async def test_sick_servers_delay_nobody_and_are_told_apart(
         well=town.proof("--misbehave", "garbage"),
         silent={**SILENT, "start_timeout_s": 1.0},
         dying=DYING,
-        flood=town.flood(),
+        flood=flood(town),
         huge=HUGE_LINE,
         missing={"command": "no-such-program"},
         away={"url": "http://127.0.0.1:9/mcp"},
@@ -324,15 +248,15 @@ async def test_a_flood_leaves_the_loop_to_others(
 ) -> None:
     """Of it 1,000 lines a second are read; whoever reads as it comes takes a hundred times more."""
     monkeypatch.setattr(wire, "MAX_GARBAGE", 1_000_000_000)
-    town.have(flood=town.flood(), well=town.proof())
+    town.have(flood=flood(town), well=town.proof())
     await town.is_state("well", "running")
-    await until(town.flooded_lines)
+    await until(lambda: flooded_lines(town))
     for _ in range(10):  # until what is read ahead is full
         await asyncio.sleep(0.05)
-    taken = town.flooded_lines()
+    taken = flooded_lines(town)
     began = time.monotonic()
     await asyncio.sleep(1.0)
-    lines = town.flooded_lines() - taken
+    lines = flooded_lines(town) - taken
     assert lines <= 4 * LINES + 3_000 * (time.monotonic() - began)
     assert await town.call("mcp:well/echo", text="hi") == "echo: hi"
 

@@ -598,8 +598,26 @@ async def test_silence_ends_the_turn(rig: Rig) -> None:
 async def test_an_agent_that_never_gets_ready_is_named(rig: Rig) -> None:
     rig.plays([], start_delay_s=30)
     end = done(await rig.run(start_timeout_s=0.4))
-    assert (end.outcome, end.code, end.permanent) == ("failed", "timeout", False)
+    assert (end.outcome, end.code, end.permanent) == ("failed", "never_ready", True)
     assert "start_timeout_s" in end.error
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize("ending", ["", "\\n"])
+async def test_what_an_agent_asks_instead_of_starting_is_quoted(
+    rig: Rig, stream: str, ending: str
+) -> None:
+    asks = f"printf 'Do you trust this folder? [y/N]{ending}' >&{stream}; exec sleep 60"
+    end = done(await rig.run(start_timeout_s=0.5, command=["sh", "-c", asks]))
+    assert (end.outcome, end.code, end.permanent) == ("failed", "never_ready", True)
+    assert "Do you trust this folder? [y/N]" in end.error
+
+
+async def test_what_an_agent_says_before_it_ends_is_quoted(rig: Rig) -> None:
+    says = "echo 'Please set an auth method'; exit 55"
+    end = done(await rig.run(command=["sh", "-c", says]))
+    assert "exit code 55" in end.error
+    assert "Please set an auth method" in end.error
 
 
 async def test_another_version_of_the_protocol_is_refused(rig: Rig) -> None:

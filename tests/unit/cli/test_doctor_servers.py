@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.doctor.check import FAIL, OK
-from agentsup.cli.doctor.tool_servers import check_servers
+from agentsup.cli.doctor.check import FAIL, OK, WARN
+from agentsup.cli.doctor.tool_servers import amiss, check_servers
 from agentsup.config.home import Home
 
 
@@ -51,3 +51,13 @@ def test_a_missing_library_is_told_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_without_servers_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert list(check_servers(home_with(tmp_path, {}), {})) == []
+
+
+def test_what_is_amiss_with_a_running_server_is_named_with_it() -> None:
+    well: dict[str, Any] = {"name": "well", "state": "running", "error": "", "notes": []}
+    noted = well | {"name": "many", "notes": ["22 tools are left out", "bad has no schema"]}
+    away = well | {"name": "away", "state": "not_signed_in", "error": "it answered 401"}
+    many, out = amiss("ada", [well, noted, away, well | {"state": "disabled"}])
+    assert (many.result, out.result) == (WARN, WARN)
+    assert many.text == "many of ada: 22 tools are left out; bad has no schema"
+    assert out.text == "away of ada: not signed in: it answered 401"

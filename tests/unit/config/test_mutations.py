@@ -68,7 +68,7 @@ def unknown_key(chance: random.Random, entries: Entries) -> bytes:
     chance.shuffle(key)
     holder = chance.choice(entries)
     holder = chance.choice([holder, holder["slots"], holder["matrix"]])
-    holder["".join(key) + "_"] = chance.choice([1, "x", None, [], {}])
+    holder["x" + "".join(key) + "_"] = chance.choice([1, "x", None, [], {}])
     return write(chance, entries).encode()
 
 

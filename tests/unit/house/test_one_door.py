@@ -165,7 +165,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "engines/process/homes.py": ("adopt", "_others"),
     },
     "no file: a connection, a child of a supervisor": {
-        "agents/mcp/server.py": ("ToolServer._life",),
+        "agents/mcp/server.py": ("ToolServer._in_session",),
         "daemon/runtime/channels.py": ("Channels._match_one",),
     },
 }

@@ -1,0 +1,149 @@
+"""What the MCP library does not tell about one request: its HTTP status, and which tools are unfit.
+
+The library turns a status of the transport into an error that looks like the server's own, and it
+refuses a whole page of tools for one that is malformed. Imported by ``wire`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
+
+from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
+from agentsup.kit.fairness import Turns
+from agentsup.kit.outbound.httpx_client import BoundedClient
+
+_LIST = "tools/list"
+_ANSWERS = (types.METHOD_NOT_FOUND, types.INVALID_PARAMS, types.PARSE_ERROR)
+"""Errors of the protocol that a server may send with a status of 400 or 404."""
+_OURS = ("Connection closed", "SSE stream")
+"""How errors begin that the library makes itself with the code ``CONNECTION_CLOSED``."""
+_LIBRARYS = "Not Found"
+"""The library's own word for a plain 404, with the code ``METHOD_NOT_FOUND``."""
+
+
+class StatusRefused(Exception):
+    """The server's address answered with a status, and not with a message of the protocol."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class NotSent(Exception):
+    """No connection could be made, so the server has not seen the request."""
+
+
+class NoAnswer(Exception):
+    """The connection ended before the answer."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    status: int | None = None
+    is_unsent: bool = False
+
+
+_exchange: ContextVar[_Exchange | None] = ContextVar("mcp_exchange", default=None)
+"""The request that is being sent. The library posts it in a task with the caller's context."""
+
+
+class NotingClient(BoundedClient):
+    """A client that notes how each request of the protocol was answered."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        exchange = _exchange.get() if request.method == "POST" else None
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            if exchange is not None:
+                exchange.is_unsent = True
+            raise
+        if exchange is not None:
+            exchange.status = response.status_code
+        return response
+
+
+class Dispatcher(JSONRPCDispatcher[TransportContext]):
+    """The library's dispatcher, with the errors of the transport told apart from the server's."""
+
+    def __init__(self, incoming: Any, outgoing: Any) -> None:
+        super().__init__(incoming, outgoing)
+        self.version: str | None = None
+        self.unfit: list[ListedTool] = []
+        """The tools of the pages that were listed since this was cleared, that can't be read."""
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        **related: Any,
+    ) -> dict[str, Any]:
+        """Send a request. Raises ``StatusRefused``, ``NotSent``, ``NoAnswer``, and ``MCPError``
+        for an error of the server alone."""
+        exchange = _Exchange()
+        token = _exchange.set(exchange)
+        try:
+            result = await super().send_raw_request(method, params, opts, **related)
+        except MCPError as error:
+            if exchange.is_unsent:
+                raise NotSent from None
+            if exchange.status is not None and _is_status(exchange.status, error):
+                raise StatusRefused(exchange.status) from None
+            is_closed = error.code == types.CONNECTION_CLOSED
+            if is_closed and error.message.startswith(_OURS):
+                raise NoAnswer(error.message) from None
+            raise
+        finally:
+            _exchange.reset(token)
+        if method == _LIST and isinstance(result.get("tools"), list):
+            result["tools"] = await self._fit(result)
+        return result
+
+    async def _fit(self, page: dict[str, Any]) -> list[dict[str, Any]]:
+        """The tools of a page that the library can read; the others are noted as unfit."""
+        found: list[dict[str, Any]] = []
+        for each in page["tools"][:MAX_LISTED]:
+            tool = readable(each)
+            if isinstance(tool, ListedTool):
+                self.unfit.append(tool)
+            else:
+                found.append(tool)
+        if self._accepts(page, found):
+            return found
+        accepted, turns = [], Turns()
+        for tool in found:
+            await turns.rest()
+            if self._accepts(page, [tool]):
+                accepted.append(tool)
+            else:
+                self.unfit.append(ListedTool(tool["name"], problem="is no tool of the protocol"))
+        return accepted
+
+    def _accepts(self, page: dict[str, Any], tools: list[dict[str, Any]]) -> bool:
+        try:
+            whole = {**page, "tools": tools}
+            validate_server_result(_LIST, self.version or types.LATEST_PROTOCOL_VERSION, whole)
+            types.ListToolsResult.model_validate(whole, by_name=False)
+        except (ValidationError, ValueError, KeyError):
+            return not tools  # a page that is no page without tools, either, is refused as a whole
+        return True
+
+
+def _is_status(status: int, error: MCPError) -> bool:
+    if status in (400, 404) and error.message != _LIBRARYS:
+        # A server may answer so with an error of the protocol; "no such session" is none.
+        return error.code not in _ANSWERS
+    return status >= 400

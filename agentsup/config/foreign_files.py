@@ -1,0 +1,52 @@
+"""Whole files of other programs in the place of agents.json: which one it is, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_IMPORT = "`agentsup import PATH` takes over what has a place here (docs/moving.md)"
+_SERVERS = ("mcpServers", "context_servers", "mcp_servers")
+_SYGEN = frozenset(
+    {"cli_timeout", "max_turns", "telegram_token", "allowed_user_ids", "idle_timeout_minutes"}
+)
+_INTO_AN_AGENT = (
+    'put its servers into an agent: {"agents": [{"name": "main", "mcpServers": {...}}]}'
+)
+
+
+def foreign_form(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What an object is that has no list of agents, and what to do; None if nobody's form is known.
+
+    The forms are told apart by the keys that their programs write; no value is quoted.
+    """
+    agents = document.get("agents")
+    if isinstance(agents, dict):
+        if agents.keys() & {"defaults", "list"}:
+            return "this is the form of OpenClaw or nanobot", _IMPORT
+        if _holds_objects(agents):
+            return _by_name("agents")
+        return None
+    if any(isinstance(document.get(key), dict) for key in _SERVERS):
+        return "this is a list of tool servers as other programs write it", _INTO_AN_AGENT
+    if isinstance(document.get("servers"), dict) and _holds_objects(document["servers"]):
+        return "this is VS Code's list of tool servers", _INTO_AN_AGENT
+    schema = document.get("$schema")
+    if isinstance(schema, str) and "opencode" in schema:
+        return "this is opencode's form", 'an agent is written {"agents": [{"name": "main", ...}]}'
+    if len(document.keys() & _SYGEN) > 1 and "name" not in document:
+        return "this is the settings file of Sygen", _IMPORT
+    if _holds_objects({k: v for k, v in document.items() if k != "$schema"}):
+        return _by_name("the file")
+    return None
+
+
+def _by_name(what: str) -> tuple[str, str]:
+    return (
+        f"{what} has agents by their names, and here they are a list",
+        'write {"agents": [{"name": "NAME", ...}, ...]}',
+    )
+
+
+def _holds_objects(given: Mapping[str, Any]) -> bool:
+    return bool(given) and all(isinstance(each, dict) for each in given.values())

@@ -1,0 +1,422 @@
+"""Tool servers that misbehave, over stdio and HTTP: what each costs, and what people are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.mcp import server as serving
+from agentsup.agents.mcp.failures import (
+    CallLost,
+    CallRefused,
+    NotSignedIn,
+    ServerUnavailable,
+)
+from agentsup.kit.childenv import child_env
+from tests.support.odd_mcp_server import ECHO
+from tests.support.ports import free_port
+from tests.support.tool_servers import SECRET, Town, town_of, until
+
+pytestmark = pytest.mark.timeout(60)
+ODD = ["-m", "tests.support.odd_mcp_server"]
+ODD_ENV = {"PYTHONPATH": str(Path(__file__).parents[3])}
+LOST = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
+REFUSED = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no session"}}
+NO_ID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session ID"}}
+
+
+class OddServer:
+    """One odd server of the agent ada, and what it is told to do."""
+
+    def __init__(self, town: Town, kind: str) -> None:
+        self.town, self.kind = town, kind
+        self.file, self.log = town.root / "told.json", town.root / "asked"
+        self.port = free_port() if kind == "http" else 0
+        self.program: subprocess.Popen[bytes] | None = None
+        self.tell()
+
+    def tell(self, **told: Any) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(told))
+        new.replace(self.file)
+
+    def asked(self, method: str) -> int:
+        """How many requests of a method it has answered rightly."""
+        return self.log.read_text().split().count(method) if self.log.exists() else 0
+
+    async def start(self) -> None:
+        """Start the program of a server at an address."""
+        if self.kind == "stdio":
+            return
+        argv = [sys.executable, *ODD, str(self.file), str(self.log), "--http", str(self.port)]
+        self.program = subprocess.Popen(argv, env=child_env(), stdin=subprocess.DEVNULL)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                except OSError:
+                    await asyncio.sleep(0.02)
+                    continue
+                writer.close()
+                await writer.wait_closed()
+                return
+
+    async def end(self) -> None:
+        if self.program is not None:
+            self.program.kill()
+            await asyncio.to_thread(self.program.wait)
+
+    async def have(self, **more: Any) -> None:
+        await self.start()
+        if self.kind == "stdio":
+            args = [*ODD, str(self.file), str(self.log)]
+            entry: dict[str, Any] = {"command": sys.executable, "args": args}
+            entry["env"] = ODD_ENV
+        else:
+            entry = {"url": f"http://127.0.0.1:{self.port}/mcp"}
+        self.town.have(odd=entry | more)
+
+    async def running(self) -> dict[str, Any]:
+        return await self.town.is_state("odd", "running")
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.town.document("odd")
+
+    async def echo(self, text: str) -> str:
+        return await self.town.call("mcp:odd/echo", text=text)
+
+
+@asynccontextmanager
+async def odd_of(root: Path, kind: str) -> AsyncIterator[OddServer]:
+    async with town_of(root) as town:
+        odd = OddServer(town, kind)
+        try:
+            yield odd
+        finally:
+            await odd.end()
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "PATIENT", replace(serving.PATIENT, base_s=0.1, cap_s=0.3))
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[OddServer]:
+    async with odd_of(tmp_path, "http") as odd:
+        yield odd
+
+
+@pytest.fixture(params=["stdio", "http"])
+async def odd(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OddServer]:
+    async with odd_of(tmp_path, request.param) as made:
+        yield made
+
+
+# -- the session -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"status": 404, "body": LOST},
+        {"status": 404, "body": REFUSED},
+        {"status": 404, "body": "Session not found"},
+        {"status": 404},
+        {"status": 400, "body": NO_ID},
+        {"status": 400, "body": "Bad Request"},
+        {"status": 410, "body": "gone"},
+        {"status": 404, "body": LOST, "type": "application/json; charset=utf-8"},
+    ],
+    ids=str,
+)
+async def test_a_call_in_a_lost_session_is_made_once_in_a_new_one(
+    web: OddServer, unknown: dict[str, Any]
+) -> None:
+    await web.have()
+    await web.running()
+    web.tell(forget="now", unknown=unknown)
+    assert await web.echo("again") == "echo: again"
+    assert (web.asked("initialize"), web.asked("tools/call")) == (2, 1)
+    assert (await web.running())["error"] == ""
+    assert web.document["restarts"] == 0
+
+
+@pytest.mark.parametrize("code", [-32001, -32000, -32600])
+async def test_a_session_whose_loss_is_told_as_an_error_is_found_by_a_probe(
+    web: OddServer, code: int
+) -> None:
+    await web.have()
+    await web.running()
+    web.tell(forget="now", unknown={"error": {"code": code, "message": "Session not found"}})
+    with pytest.raises(CallRefused, match="Session not found"):
+        await web.echo("lost")
+    await until(lambda: web.asked("initialize") == 2)
+    assert await web.echo("again") == "echo: again"
+
+
+async def test_an_idle_session_that_is_lost_is_opened_anew(
+    web: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PROBE_S", 0.2)
+    await web.have()
+    await web.running()
+    web.tell(forget="now", unknown={"status": 404, "body": LOST})
+    await until(lambda: web.asked("initialize") == 2)
+    assert (await web.running())["error"] == ""
+    assert await web.echo("again") == "echo: again"
+
+
+async def test_a_server_that_loses_each_session_is_asked_twice_and_no_more(web: OddServer) -> None:
+    await web.have()
+    await web.running()
+    gone = {"status": 404, "body": LOST}
+    web.tell(answers={"tools/call": gone, "ping": gone})
+    with pytest.raises(ServerUnavailable, match="nothing was done"):
+        await web.echo("lost")
+    assert web.asked("tools/call") == 0
+    await until(lambda: web.document["state"] == "running")
+    assert web.asked("initialize") <= 3
+
+
+async def test_a_server_that_was_started_again_is_found(web: OddServer) -> None:
+    await web.have()
+    await web.running()
+    await web.end()
+    await web.start()
+    web.tell(unknown={"status": 404, "body": LOST})
+    said = ""
+    for _ in range(3):  # the first may meet a connection of the old one
+        try:
+            said = await web.echo("back")
+            break
+        except CallLost:
+            continue
+    assert said == "echo: back"
+    assert (await web.running())["error"] == ""
+
+
+# -- statuses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_wants_a_sign_in_says_so_until_it_has_one(
+    web: OddServer, status: int
+) -> None:
+    await web.have()
+    await web.running()
+    web.tell(answers={"*": {"status": status, "body": "token expired"}})
+    with pytest.raises(NotSignedIn, match=f"{status}.*nothing was done") as refused:
+        await web.echo("x")
+    assert "token expired" not in refused.value.message, "words of others are not ours"
+    await until(lambda: web.document["state"] == "not_signed_in")
+    assert str(status) in web.document["error"]
+    assert "odd" in web.town.servers.note_for_model()
+    web.tell()
+    assert (await web.running())["error"] == ""
+    assert await web.echo("back") == "echo: back"
+
+
+async def test_a_server_that_never_let_us_in_is_not_signed_in(web: OddServer) -> None:
+    web.tell(answers={"*": {"status": 401}})
+    await web.have()
+    await until(lambda: web.document["state"] == "not_signed_in")
+    assert "401 (Unauthorized)" in web.document["error"]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_server_that_fails_is_away_and_comes_back(web: OddServer, status: int) -> None:
+    await web.have()
+    await web.running()
+    web.tell(answers={"*": {"status": status, "body": "boom"}})
+    with pytest.raises(CallLost, match=f"{status}.*not known"):
+        await web.echo("x")
+    await web.town.is_state("odd", "backoff")
+    assert str(status) in web.document["error"]
+    web.tell()
+    assert (await web.running())["error"] == ""
+    assert await web.echo("back") == "echo: back"
+
+
+@pytest.mark.parametrize("status", [403, 400, 413, 429, 500, 404])
+async def test_a_status_for_one_call_costs_that_call(web: OddServer, status: int) -> None:
+    await web.have()
+    began = (await web.running())["since"]
+    web.tell(answers={"tools/call": {"status": status, "body": "no"}}, only=1)
+    with pytest.raises((ServerUnavailable, CallLost), match=str(status)):
+        await web.echo("x")
+    assert await web.echo("next") == "echo: next"
+    assert (web.asked("initialize"), web.asked("tools/call")) == (1, 1)
+    assert (web.document["state"], web.document["since"]) == ("running", began)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+async def test_an_error_of_the_protocol_is_the_servers_word(web: OddServer, status: int) -> None:
+    await web.have()
+    await web.running()
+    error = {"code": -32602, "message": "no such tool here"}
+    body = {"jsonrpc": "2.0", "id": None, "error": error}
+    told: dict[str, Any] = {"error": error} if status == 200 else {"status": status, "body": body}
+    web.tell(answers={"tools/call": told})
+    with pytest.raises(CallRefused, match="no such tool here"):
+        await web.echo("x")
+    assert web.asked("initialize") == 1
+
+
+async def test_an_address_that_is_none_is_named_by_its_status(web: OddServer) -> None:
+    await web.start()
+    web.town.have(odd={"url": f"http://127.0.0.1:{web.port}/wrong"})
+    await until(lambda: "404" in web.document["error"])
+
+
+# -- errors as answers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32603])
+async def test_an_error_with_a_code_of_the_library_is_the_servers_all_the_same(
+    odd: OddServer, code: int
+) -> None:
+    await odd.have()
+    await odd.running()
+    odd.tell(answers={"tools/call": {"error": {"code": code, "message": "the disk is full"}}})
+    with pytest.raises(CallRefused, match="the disk is full"):
+        await odd.echo("x")
+    odd.tell()
+    assert await odd.echo("next") == "echo: next"
+    assert odd.asked("initialize") == 1
+
+
+async def test_a_ping_that_is_no_method_of_the_server_is_no_sickness(
+    odd: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PROBE_S", 0.1)
+    odd.tell(answers={"ping": {"error": {"code": -32601, "message": "Method not found"}}})
+    await odd.have()
+    await odd.running()
+    await until(lambda: odd.asked("tools/list") >= 3)
+    assert odd.asked("initialize") == 1
+    assert odd.document["state"] == "running"
+
+
+@pytest.mark.parametrize("result", [{}, {"content": "text"}, {"content": [{"type": "odd"}]}])
+async def test_a_result_that_is_none_costs_that_call(
+    odd: OddServer, result: dict[str, Any]
+) -> None:
+    await odd.have()
+    await odd.running()
+    odd.tell(answers={"tools/call": {"result": result}}, only=1)
+    with pytest.raises(CallRefused, match="no result"):
+        await odd.echo("x")
+    assert await odd.echo("next") == "echo: next"
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+OBJECT = {"type": "object"}
+NAMELESS: tuple[Any, ...] = ("echo", None, {"inputSchema": OBJECT}, {"name": 7})
+UNFIT: dict[str, Any] = {
+    "array": {"type": "array"},
+    "text": "object",
+    "property": {"type": "object", "properties": {"a": "text"}},
+    "required": {"type": "object", "required": [1]},
+}
+"""Schemas of tools that can't be called."""
+FIT: dict[str, dict[str, Any]] = {
+    "without": {},
+    "null": {"inputSchema": None},
+    "empty": {"inputSchema": {}},
+    "any": {"inputSchema": {"anyOf": [{"required": ["a"]}]}},
+    "types": {"inputSchema": {"type": ["object", "null"]}},
+    "required": {"inputSchema": {"type": "object", "required": True}},
+    "described": {"description": 5, "inputSchema": OBJECT},
+    "hints": {"annotations": "safe", "inputSchema": OBJECT},
+    "hint": {"annotations": {"readOnlyHint": "yes"}, "inputSchema": OBJECT},
+    "output": {"outputSchema": [], "inputSchema": OBJECT},
+    "icons": {"icons": "x", "_meta": 1, "inputSchema": OBJECT},
+}
+
+
+async def test_unfit_tools_are_left_out_and_named(odd: OddServer) -> None:
+    unfit = [{"name": name, "inputSchema": schema} for name, schema in UNFIT.items()]
+    odd.tell(tools=[*NAMELESS, *unfit, ECHO])
+    await odd.have()
+    document = await odd.running()
+    assert document["tools"] == ["mcp:odd/echo"]
+    named = sorted(note.split()[0] for note in document["notes"])
+    assert named == sorted([*UNFIT, *(["a"] * len(NAMELESS))]), document["notes"]
+    assert await odd.echo("x") == "echo: x"
+
+
+async def test_odd_tools_that_can_be_called_are_taken(odd: OddServer) -> None:
+    odd.tell(tools=[{"name": name} | rest for name, rest in FIT.items()])
+    await odd.have()
+    document = await odd.running()
+    assert document["tools"] == sorted(f"mcp:odd/{name}" for name in FIT)
+    assert document["notes"] == []
+    found = odd.town.servers.get("mcp:odd/types")
+    assert found is not None
+    assert found.schema["type"] == "object"
+
+
+async def test_unfit_tools_that_nobody_chose_are_not_told(odd: OddServer) -> None:
+    odd.tell(tools=[{"name": "array", "inputSchema": {"type": "array"}}, ECHO])
+    await odd.have(tools=["echo"])
+    assert (await odd.running())["notes"] == []
+
+
+async def test_surplus_tools_are_counted_and_named_by_their_server(odd: OddServer) -> None:
+    odd.tell(tools=[{"name": f"t{n}", "inputSchema": OBJECT} for n in range(160)])
+    await odd.have()
+    document = await odd.running()
+    assert len(document["tools"]) == 128
+    (note,) = document["notes"]
+    assert note.startswith("32 tools are left out")
+
+
+async def test_what_is_no_list_of_tools_is_told(odd: OddServer) -> None:
+    odd.tell(tools="echo")
+    await odd.have()
+    await until(lambda: odd.document["error"])
+    assert odd.document["state"] != "running"
+
+
+# -- the start -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+async def test_a_start_that_hangs_names_what_bounds_it(odd: OddServer, method: str) -> None:
+    odd.tell(answers={method: {"hang": True}})
+    await odd.have(start_timeout_s=0.5)
+    await until(lambda: "0.5 s (start_timeout_s)" in odd.document["error"])
+
+
+async def test_a_refusal_to_begin_is_quoted(odd: OddServer) -> None:
+    odd.tell(answers={"initialize": {"error": {"code": -32000, "message": "no licence"}}})
+    await odd.have()
+    await until(lambda: "refused to begin: no licence" in odd.document["error"])
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending: str) -> None:
+    asked = f"Ok to proceed? [y] token {SECRET}{ending}"
+    async with odd_of(tmp_path, "stdio") as odd:
+        odd.tell(says=asked, answers={"initialize": {"hang": True}})
+        await odd.have(start_timeout_s=1.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
+        await until(lambda: "it said: Ok to proceed? [y] token ***" in odd.document["error"])
+        assert SECRET not in odd.document["error"]
+
+
+async def test_a_command_line_in_place_of_a_program_is_explained(tmp_path: Path) -> None:
+    async with town_of(tmp_path) as town:
+        town.have(odd={"command": "no-such-npx -y x"})
+        await until(lambda: '"args": ["-y", "x"]' in town.document("odd")["error"])
