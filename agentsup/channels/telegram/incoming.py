@@ -14,7 +14,11 @@ from agentsup.channels.core.sending.cards import QUESTION
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import may, named, remedy
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
-from agentsup.channels.telegram.message_handler import TelegramMessages, rest_of_album
+from agentsup.channels.telegram.message_handler import (
+    TelegramMessages,
+    rest_of_album,
+    unreadable_text,
+)
 from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
 from agentsup.channels.telegram.received import ledger_id
 from agentsup.channels.telegram.screen import TelegramPress
@@ -90,7 +94,7 @@ class Incoming(ReceivedItems[UpdateEvent]):
         """Skip an update without usable content; if a person sent it, notify them."""
         notices = {}
         if event.unreadable and event.kind is UpdateKind.MESSAGE:
-            text = words(event.language)(f"unreadable.{event.unreadable}")
+            text = unreadable_text(event.unreadable, words(event.language))
             notices[event.address.conversation] = text
         reason = SkipReason.NOTHING_TO_ANSWER
         await end_rows(self._deps, [item.row], "skip", notices=notices, skip=reason)

@@ -13,8 +13,8 @@ from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
-from agentsup.channels.telegram.event import BotUser
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.incoming import Incoming
 from agentsup.channels.telegram.menus import Menus

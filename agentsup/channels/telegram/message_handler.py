@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentsup.catalogue import LocalizedTexts
 from agentsup.channels.core.errors import PlatformError, RequestRefused
 from agentsup.channels.core.files.fetching import Attachment, Opened
 from agentsup.channels.core.pressing.typed_answers import TypedText
@@ -14,7 +15,9 @@ from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.channels.core.receiving.messages import PlatformMessages
 from agentsup.channels.core.receiving.raw import maybe_text
 from agentsup.channels.core.receiving.rows import ReceivedRow
+from agentsup.channels.core.receiving.texts import inert
 from agentsup.channels.telegram import received, texts
+from agentsup.channels.telegram.content import UNREADABLE
 from agentsup.channels.telegram.event import UpdateEvent, read
 from agentsup.channels.telegram.live_cards import live_fact
 from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
@@ -23,6 +26,7 @@ from agentsup.model.principal import Principal
 from agentsup.store import Reader
 
 _ALBUM_MAX = 20
+_KIND_CHARS = 40
 _DOWNLOADS = 8
 """Downloads at the same time per bot: half of the calls it may have under way, so that answers are
 still sent."""
@@ -43,6 +47,14 @@ async def rest_of_album(event: UpdateEvent, lane: Lane, album_s: float) -> Updat
             break
     is_meant = any(each.event is not None and each.event.addressed for each in lane.taken)
     return replace(event, addressed=event.addressed or is_meant)
+
+
+def unreadable_text(kind: str, say: LocalizedTexts) -> str:
+    """Return what the person is told about content of a kind that cannot be read."""
+    known = UNREADABLE.get(kind)
+    if known is not None:
+        return say(f"unreadable.{known}")
+    return say("unreadable.unknown", kind=inert(kind.replace("_", " "), _KIND_CHARS))
 
 
 class TelegramMessages(PlatformMessages[UpdateEvent]):
@@ -77,6 +89,10 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
         events[event.message_id] = event
         return [events[each] for each in sorted(events)]
 
+    def problems(self, events: Sequence[UpdateEvent], say: LocalizedTexts) -> list[str]:
+        kinds = dict.fromkeys(each.unreadable for each in events if each.unreadable)
+        return [unreadable_text(kind, say) for kind in kinds]
+
     async def answer(
         self, row: ReceivedRow, event: UpdateEvent, principal: Principal
     ) -> str | None:
@@ -90,7 +106,7 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
             text=event.text,
             principal=principal,
             press_id=received.ledger_id(row),
-            reply_to=quoted.message_id if quoted else None,
+            reply_to=(quoted.message_id or None) if quoted else None,
             quoted=quoted.text if quoted else "",
             language=principal.language,
             is_private=event.is_private,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from agentsup.channels.core.receiving.gate import AccessReason
 from agentsup.channels.core.receiving.raw import Malformed
 from agentsup.channels.telegram.access import may, named, remedy
-from agentsup.channels.telegram.event import BotUser, UpdateEvent, UpdateKind, read
+from agentsup.channels.telegram.content import BotUser
+from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal, PrincipalKind
 
