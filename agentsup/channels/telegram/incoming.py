@@ -16,7 +16,8 @@ from agentsup.channels.telegram.access import may, named, remedy
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
 from agentsup.channels.telegram.message_handler import (
     TelegramMessages,
-    rest_of_album,
+    may_go_on,
+    rest_of_message,
     unreadable_text,
 )
 from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
@@ -63,8 +64,10 @@ class Incoming(ReceivedItems[UpdateEvent]):
             await self._migrated(item, event)
             return
         verdict = may(event, self._deps.spec(), self._deps.people)
-        if event.album and verdict.reason in (AccessReason.ALLOWED, AccessReason.NOT_ADDRESSED):
-            event = await rest_of_album(event, lane, self._deps.album_s)
+        if may_go_on(event, verdict) and not self._is_late(item):
+            event = await rest_of_message(
+                event, lane, piece_s=self._deps.album_s, comment_s=self._deps.comment_s
+            )
             verdict = may(event, self._deps.spec(), self._deps.people)
         if verdict.principal is None:
             await self._not_admitted([item, *lane.taken], event, verdict)

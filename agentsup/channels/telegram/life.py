@@ -41,7 +41,9 @@ class ReceiveLimits(messages.ReceiveLimits):
     """The download limit of the Bot API; a local server allows more."""
     poll_s: float = 50.0
     album_s: float = 1.0
-    """How long to wait for the rest of an album."""
+    """How long to wait for the rest of an album, of a long text or of forwarded messages."""
+    comment_s: float = 0.25
+    """How long to wait after a text for the forwarded messages on which it may be a comment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
             menus=menus,
             accepted=streams.accepted,
             album_s=deps.limits.album_s,
+            comment_s=deps.limits.comment_s,
         )
         poller = Poller(client, receiving, self._show)
         incoming = Incoming(receiving, watch=waiting.watch, caught_up=lambda: poller.caught_up)

@@ -27,3 +27,4 @@ class ReceiveDependencies(messages.ReceiveDependencies):
     accepted: Callable[[str, str, int], None]
     """Called for each new message with its id, the conversation and Telegram's message id."""
     album_s: float
+    comment_s: float

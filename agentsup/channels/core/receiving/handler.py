@@ -135,7 +135,8 @@ class MessageHandler(Generic[EventT]):
         if not text.strip() and not parts:
             await self._close(rows, conversation, "\n".join(problems))
             return
-        text = "\n".join([text, *(texts.problem_note(each) for each in problems)]).strip()
+        if problems:
+            text = "\n".join(filter(None, (text, *map(texts.problem_note, problems))))
         ahead = 0
 
         def also(tx: Tx, accepted: Accepted) -> None:

@@ -99,3 +99,87 @@ async def test_what_did_not_arrive_is_told_to_the_agent_too(rig: TelegramFixture
     await rig.people.wait_text(rig.chat, "echo: look")
     (text,) = rig.agent.texts
     assert text.startswith("look\n[the person was told: big.zip")
+
+
+FORWARD = {"forward_origin": {"type": "user", "date": 1, "sender_user": {"first_name": "Eve"}}}
+
+
+async def in_a_row(rig: TelegramFixture, *messages: dict[str, Any]) -> None:
+    for number, fields in enumerate(messages):
+        await sent(rig, message_id=500 + number, **fields)
+
+
+async def test_the_pieces_of_a_long_text_are_one_message(rig: TelegramFixture) -> None:
+    await rig.start()
+    first, second = ("😀" * 2048, "lorem " * 600)
+    await in_a_row(rig, {"text": first}, {"text": second}, {"text": "Summarise that."})
+    await rig.people.wait_text(rig.chat, "Summarise that.")
+    await rig.settled()
+    assert rig.agent.texts == [f"{first}\n{second}\nSummarise that."]
+    assert await rig.states() == {"done": 3}
+
+
+async def test_forwarded_messages_and_their_comment_are_one_message(rig: TelegramFixture) -> None:
+    rig.limits = rig.quick(comment_s=0.3)
+    await rig.start()
+    await in_a_row(rig, {"text": "is that so?"}, *({"text": f"no {n}", **FORWARD} for n in "123"))
+    await rig.people.wait_text(rig.chat, "no 3")
+    await rig.settled()
+    (text,) = rig.agent.texts
+    mark = "[forwarded from Eve]\n"
+    assert text == f"is that so?\n{mark}no 1\n{mark}no 2\n{mark}no 3"
+
+
+async def test_short_texts_commands_and_old_ones_stay_apart(rig: TelegramFixture) -> None:
+    rig.limits = rig.quick(comment_s=0.3)
+    long = "lorem " * 600
+    update = await rig.message_update("x")
+    at = update["message"]["date"]
+    await in_a_row(
+        rig,
+        {"text": "one"},
+        {"text": "two"},
+        {"text": f"/ping {long}"},
+        {"text": long},
+        {"text": "/ping"},
+        {"text": long},
+        {"text": "much later", "date": at + 60},
+    )
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: much later")
+    await rig.settled()
+    assert rig.agent.texts == ["one", "two", long, long, "much later"]
+    assert len(rig.ran) == 2
+
+
+async def test_an_edit_of_a_piece_keeps_the_others(rig: TelegramFixture) -> None:
+    rig.agent.gate.clear()
+    await rig.start()
+    await rig.people.say(rig.chat, "first")
+    long = "lorem " * 600
+    await in_a_row(rig, {"text": long}, {"text": "teh rest"})
+    await rig.updates_done(3)
+    update = await rig.message_update("the rest")
+    body = update["message"] | {"message_id": 501, "edit_date": update["message"]["date"]}
+    await rig.people.inject(rig.bot.bot_id, {"edited_message": body})
+    await rig.updates_done(4)
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "the rest")
+    assert rig.agent.texts[-1] == f"{long}\nthe rest"
+
+
+async def test_a_piece_that_is_for_the_bot_makes_the_others_so(rig: TelegramFixture) -> None:
+    group = await rig.people.group("Team", [rig.ann, rig.bot.bot_id])
+    rig.allow(groups=(int(group),))
+    rig.limits = rig.quick(comment_s=0.3)
+    await rig.start()
+    chat = {"id": int(group), "type": "group", "title": "Team"}
+    call = {"type": "mention", "offset": 0, "length": 8}
+    await in_a_row(
+        rig,
+        {"chat": chat, "text": "@bob_bot is it true?", "entities": [call]},
+        {"chat": chat, "text": "yes", **FORWARD},
+    )
+    await rig.people.wait_text(group, "echo: is it true?")
+    await rig.settled()
+    assert rig.agent.texts == ["is it true?\n[forwarded from Eve]\nyes"]
