@@ -73,6 +73,8 @@ class UpdateEvent:
     notes: tuple[str, ...] = ()
     """Content that is no text and no file, as text: a location, a contact."""
     album: str = ""
+    draft_id: int | None = None
+    """The draft whose stop button was pressed. It is read as the command to stop."""
     callback_id: str = ""
     data: str = ""
     emoji: tuple[str, ...] = ()
@@ -201,6 +203,22 @@ def _reaction(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     )
 
 
+def _stopped_draft(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
+    """Read the press of a draft's stop button. Drafts are in private chats only."""
+    where = _where({**body, "message_id": 0, "is_topic_message": True})
+    if where["chat_type"] != "private":
+        raise Malformed("a draft in a chat that is not private")
+    return UpdateEvent(
+        update_id,
+        UpdateKind.MESSAGE,
+        **where,
+        user_id=where["chat_id"],
+        user_name=text_of(object_of(body, "chat"), "first_name"),
+        text="/stop",
+        draft_id=integer(body, "draft_id"),
+    )
+
+
 def _membership(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     return UpdateEvent(
         update_id,
@@ -216,6 +234,7 @@ _READERS: Mapping[str, Callable[[int, Json, BotUser], UpdateEvent]] = {
     "edited_message": partial(_written, kind=UpdateKind.EDITED),
     "callback_query": _press,
     "message_reaction": _reaction,
+    "stopped_message_generation": _stopped_draft,
     "my_chat_member": _membership,
     "channel_post": _channel,
     "edited_channel_post": _channel,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving.context import end_rows, write_patiently
@@ -63,6 +64,9 @@ class Incoming(ReceivedItems[UpdateEvent]):
         if event.migrated_to is not None or event.migrated_from is not None:
             await self._migrated(item, event)
             return
+        if event.draft_id is not None and not await self._is_open(event.draft_id):
+            await self._skip([item], SkipReason.NOTHING_TO_ANSWER)
+            return
         verdict = may(event, self._deps.spec(), self._deps.people)
         if may_go_on(event, verdict) and not self._is_late(item):
             event = await rest_of_message(
@@ -84,6 +88,11 @@ class Incoming(ReceivedItems[UpdateEvent]):
             await self._late(item, lane, self._admitted)
         else:
             await self._messages.handle(item, event, principal, lane)
+
+    async def _is_open(self, draft_id: int) -> bool:
+        """Whether the stop button of that draft is not too late."""
+        is_open = partial(received.has_open_draft, agent_id=self._deps.agent_id, draft_id=draft_id)
+        return await self._deps.database.read(is_open, name="telegram.draft")
 
     async def _reaction(self, item: ReceivedItem, event: UpdateEvent, principal: Principal) -> None:
         press_id = ledger_id(item.row)
