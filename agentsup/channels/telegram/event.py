@@ -30,6 +30,7 @@ from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser, content_of, forwarded_from, quoted_of
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
+_CHANNEL = 136817688  # the account of people who write in the name of a channel
 
 
 class UpdateKind(StrEnum):
@@ -101,6 +102,11 @@ class UpdateEvent:
     @property
     def is_private(self) -> bool:
         return self.chat_type == "private"
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether a person wrote it in the name of a group or a channel."""
+        return self.user_id in (_ANONYMOUS, _CHANNEL)
 
     @property
     def is_stop(self) -> bool:

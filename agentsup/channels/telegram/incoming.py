@@ -150,7 +150,7 @@ class Incoming(ReceivedItems[UpdateEvent]):
             await self._deps.menus.on_press(await self._press(items[0], event), None)
         is_stranger = verdict.reason is AccessReason.STRANGER
         who = event.user_id if is_stranger else event.chat_id
-        how = remedy(event, verdict, self._deps.agent_name)
+        how = remedy(event, verdict, self._deps.spec())
         if is_stranger and event.kind is UpdateKind.MESSAGE and self._may_pair(items[0], event):
             await self._pair(items, _stranger(event), how)
             return

@@ -77,6 +77,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
     """The bot of one agent on Telegram."""
 
     _deps: TelegramDeps
+    _me: BotUser | None = None
     _judge = staticmethod(judge)
 
     def _open(self) -> TelegramConnection:
@@ -88,9 +89,24 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
     async def _identify(self, connection: TelegramConnection) -> BotUser:
         answer = await connection.client.call("getMe")
         try:
-            return BotUser(int(answer["id"]), str(answer.get("username", "")))
+            hears_groups = answer.get("can_read_all_group_messages")
+            self._me = BotUser(int(answer["id"]), str(answer.get("username", "")), hears_groups)
         except (KeyError, TypeError, ValueError):
             raise PlatformError("no bot") from None
+        return self._me
+
+    def _notes(self) -> tuple[str, ...]:
+        spec = self._deps.spec()
+        is_for_all = bool(spec.allowed_group_ids) and not spec.group_mention_only
+        if not is_for_all or self._me is None or self._me.hears_groups is not False:
+            return ()
+        name = spec.name
+        note = (
+            f"privacy mode keeps messages that are not for {name} away from it in groups where it "
+            "is no administrator; ask @BotFather for /setprivacy, Disable, add the bot to the "
+            f"group again, then /agent_restart {name}"
+        )
+        return (note,)
 
     def _row_owner(self, connection: TelegramConnection, me: BotUser) -> RowOwner:
         return received.row_owner(connection.client.bot_id)
