@@ -163,6 +163,11 @@ class Streaming:
         "Show an answer while it is written: off, buffered (by paragraphs) or live.",
         overridable=True,
     )
+    drafts: bool = live(
+        False,
+        "In private chats of Telegram show it as a draft with a stop button instead of a message "
+        "that is edited. Some clients lock the input meanwhile.",
+    )
     reactions: bool = live(True, "Show by a reaction that a message was taken.")
     typing: bool = live(True, "Show that the agent is typing while it works.")
     edit_interval_s: Seconds = live(2.0, "Least seconds between two edits.")

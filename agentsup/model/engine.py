@@ -80,6 +80,11 @@ class Picture:
     data: bytes = field(repr=False)
 
 
+def unseen(path: str) -> str:
+    """Return what an engine reads of a picture that it is not shown."""
+    return f"[{path} is a picture, which can't be shown to you]"
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Why this segment is not the first: the last one's checkpoint, and the awaited answer.

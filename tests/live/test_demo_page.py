@@ -61,7 +61,7 @@ async def test_a_person_chats_watches_presses_and_sends_a_file(
 
     # Streaming: the beginning is there while the end is not.
     await say(page, "report")
-    await expect(log.locator(".draft")).to_contain_text("measured")
+    await expect(bubbles.last).to_contain_text("measured")
     assert "That is all." not in await log.inner_text()
     assert await axe(page) == []
     await expect(bubbles.last).to_contain_text("That is all.")

@@ -23,7 +23,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
-from agentsup.model.engine import Picture
+from agentsup.model.engine import Picture, unseen
 from agentsup.model.message import Message, Part
 
 _log = get_logger(__name__)
@@ -124,7 +124,9 @@ class Senses:
                 if kind == "text":
                     text = head.decode("utf-8", "ignore")
                     return _Found({"text": text, "cut": size > len(head)})
-                if not kind or (kind.isupper() and not sees) or (kind == "audio" and not self.hear):
+                if kind.isupper() and not sees:
+                    return _Found({"unseen": True})
+                if not kind or (kind == "audio" and not self.hear):
                     return _Found({})
                 if kind == "broken":
                     return Unreadable("broken")
@@ -179,6 +181,8 @@ def _seen(message: Message, parts: Sequence[Part], found: Sequence[_Found | Unre
             body = f"{headline}\n{text[:chars]}"
             chars -= min(chars, len(text))
             texts.append(marked(body, name=kinds.about(part), call_id=message.message_id))
+        if one.head.get("unseen"):
+            texts.append(unseen(kinds.about(part)))
         if spoken := str(one.head.get("spoken", "")):
             texts.append(kinds.transcript(message, part, spoken[:chars]))
             chars -= min(chars, len(spoken))

@@ -31,6 +31,10 @@ class ChannelReport:
     quarantined: int = 0
     """The number of updates in quarantine."""
     channel: str = "telegram"
+    paused: str = ""
+    """Until when the platform asks not to send, and where; empty if it does not, or shortly."""
+    notes: tuple[str, ...] = ()
+    """What people should know of how the bot is set up on the platform."""
 
     @property
     def is_well(self) -> bool:

@@ -98,6 +98,11 @@ class RoomEvent:
     """Nobody but its sender is in the room with the bot."""
 
     @property
+    def quoted_attachments(self) -> tuple[Attachment, ...]:
+        """The files of the message that it replies to."""
+        return () if self.quoted is None else self.quoted.files
+
+    @property
     def is_stop(self) -> bool:
         """Whether the text is a command that ends what runs."""
         return self.kind is RoomEventKind.MESSAGE and is_stop(self.text)

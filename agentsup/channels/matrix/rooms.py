@@ -18,10 +18,11 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.receiving.raw import Json, maybe_of, maybe_text
+from agentsup.channels.core.receiving.raw import Json, Malformed, maybe_text
 from agentsup.channels.core.receiving.texts import Quoted
 from agentsup.channels.matrix.access import Room
 from agentsup.channels.matrix.client import MatrixClient
+from agentsup.channels.matrix.event import BotUser, RoomEvent, RoomEventKind, read
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 
@@ -90,11 +91,16 @@ class RoomMembers:
         if event is None:
             return None
         sender = maybe_text(event, "sender")
+        try:
+            said = read(event, room.room_id, BotUser(self._client.user_id))
+        except Malformed:
+            said = RoomEvent(RoomEventKind.OTHER, room.room_id, event_id)
         return Quoted(
             event_id,
             is_ours=sender == self._client.user_id,
             who=room.members.get(sender, "") or sender,
-            text=maybe_text(maybe_of(event, "content"), "body"),
+            text="\n".join(filter(None, (said.text, *said.notes))),
+            files=said.attachments,
         )
 
     async def _asked(

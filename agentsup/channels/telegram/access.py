@@ -59,8 +59,9 @@ def named(principal: Principal, event: UpdateEvent) -> Principal:
     return with_name(principal, event.user_name)
 
 
-def remedy(event: UpdateEvent, verdict: AccessVerdict, agent_name: str) -> str:
+def remedy(event: UpdateEvent, verdict: AccessVerdict, spec: AgentSpec) -> str:
     """Return how an operator can allow a refused event; empty if there is nothing to do."""
+    agent_name = spec.name
     who = f"{event.user_name or 'somebody'} (Telegram id {event.user_id})"
     if verdict.reason is AccessReason.STRANGER:
         return (
@@ -71,5 +72,12 @@ def remedy(event: UpdateEvent, verdict: AccessVerdict, agent_name: str) -> str:
         return (
             f"the group {event.chat_title!r} (id {event.chat_id}) is not one of {agent_name}; to "
             f"allow it, add {event.chat_id} to allowed_group_ids of {agent_name}"
+        )
+    is_in_group = event.kind is UpdateKind.MESSAGE and event.chat_id in spec.allowed_group_ids
+    if verdict.reason is AccessReason.NO_PERSON and is_in_group and event.is_nameless:
+        return (
+            f"somebody writes in the name of a chat in the group {event.chat_title!r} (id "
+            f"{event.chat_id}) and gets no answer, as nobody can tell who it is; to be allowed, an "
+            'administrator must switch off "Remain anonymous", and others write as themselves'
         )
     return ""

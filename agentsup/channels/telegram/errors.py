@@ -47,6 +47,8 @@ class NotModified(RequestRefused):
     code = "telegram_not_modified"
 
 
+_NEWER: Final = frozenset({"sendMessageDraft", "setMessageReaction"})
+"""Optional methods that old servers do not have."""
 _REFUSALS: Final[tuple[tuple[int, tuple[str, ...], type[RequestRefused]], ...]] = (
     (403, ("",), ChatGone),
     (
@@ -72,12 +74,12 @@ _REFUSALS: Final[tuple[tuple[int, tuple[str, ...], type[RequestRefused]], ...]] 
 """Code, parts of the description in lower case of which one must occur, and the type."""
 
 
-def error_of(status: int, body: bytes, *, retry_after: str = "") -> PlatformError:
+def error_of(status: int, body: bytes, *, retry_after: str = "", method: str = "") -> PlatformError:
     """Return the error for an answer other than success.
 
     ``status`` is the HTTP status, ``body`` the whole answer, ``retry_after`` the header of that
-    name. A refusal of the Bot API is a JSON object with ``ok`` false; any other body came from a
-    proxy or the like and leaves the outcome unknown.
+    name, ``method`` what was called, if that is known. A refusal of the Bot API is a JSON object
+    with ``ok`` false; any other body came from a proxy or the like and leaves the outcome unknown.
     """
     answer = _refusal(body)
     if status == 429:
@@ -95,12 +97,14 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> PlatformErro
     new_chat_id = maybe_of(answer, "parameters").get("migrate_to_chat_id")
     if isinstance(new_chat_id, int):
         return ChatMigrated(new_chat_id)
-    return _refused(code, description)
+    return _refused(code, description, method)
 
 
-def _refused(code: int, description: str) -> PlatformError:
+def _refused(code: int, description: str, method: str) -> PlatformError:
     text = description.lower()
-    if code == 401 or (code == 404 and text in {"not found", ""}):
+    # An old server of one's own says the same of a method that it does not know.
+    is_unknown = code == 404 and text in {"not found", ""}
+    if code == 401 or (is_unknown and method not in _NEWER):
         return TokenRefused(
             f"Telegram does not accept the bot's token ({code}: {description}). Ask @BotFather for "
             "a valid one and put it into the agent's entry."

@@ -6,7 +6,7 @@ Only fields that are used are read, and each update separately, so a malformed u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -20,7 +20,6 @@ from agentsup.channels.core.receiving.raw import (
     integer,
     is_int,
     list_of,
-    maybe_of,
     milliseconds,
     object_of,
     text_of,
@@ -28,9 +27,10 @@ from agentsup.channels.core.receiving.raw import (
 from agentsup.channels.core.receiving.stop_scope import is_stop
 from agentsup.channels.core.receiving.texts import Quoted
 from agentsup.channels.telegram.address import ChatAddress
+from agentsup.channels.telegram.content import BotUser, content_of, forwarded_from, quoted_of
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
-_UNREADABLE = ("story", "paid_media", "game", "invoice", "giveaway")  # holds nothing for an agent
+_CHANNEL = 136817688  # the account of people who write in the name of a channel
 
 
 class UpdateKind(StrEnum):
@@ -43,14 +43,6 @@ class UpdateKind(StrEnum):
     CHANNEL = "channel"
     """A post of a channel, or an edit of one."""
     OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class BotUser:
-    """The bot itself."""
-
-    bot_id: int
-    username: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +74,8 @@ class UpdateEvent:
     notes: tuple[str, ...] = ()
     """Content that is no text and no file, as text: a location, a contact."""
     album: str = ""
+    draft_id: int | None = None
+    """The draft whose stop button was pressed. It is read as the command to stop."""
     callback_id: str = ""
     data: str = ""
     emoji: tuple[str, ...] = ()
@@ -101,8 +95,18 @@ class UpdateEvent:
         return ChatAddress(self.chat_id, self.topic_id)
 
     @property
+    def quoted_attachments(self) -> tuple[Attachment, ...]:
+        """The files of the message that it replies to."""
+        return () if self.quoted is None else self.quoted.files
+
+    @property
     def is_private(self) -> bool:
         return self.chat_type == "private"
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether a person wrote it in the name of a group or a channel."""
+        return self.user_id in (_ANONYMOUS, _CHANNEL)
 
     @property
     def is_stop(self) -> bool:
@@ -137,10 +141,8 @@ def read(raw: Json, me: BotUser) -> UpdateEvent:
 def _written(
     update_id: int, body: Json, me: BotUser, kind: UpdateKind = UpdateKind.MESSAGE
 ) -> UpdateEvent:
-    text = text_of(body, "text") or text_of(body, "caption")
-    quoted = _quoted(body, me)
-    mentioned, target = _called(_marks(body, text), me)
-    own = me.username.casefold()
+    content, quoted = content_of(body, me), quoted_of(body, me)
+    own, target = me.username.casefold(), content.target
     return UpdateEvent(
         update_id,
         kind,
@@ -148,19 +150,19 @@ def _written(
         **_who(body, "from"),
         for_chat="sender_chat" in body or bool(body.get("is_automatic_forward")),
         at=milliseconds(body, "edit_date" if kind is UpdateKind.EDITED else "date"),
-        text=text,
+        text=content.text,
         addressed=(
-            mentioned
+            content.mentioned
             or (bool(target) and target == own)
             or (quoted is not None and quoted.is_ours and not target)
         ),
         misaddressed=bool(target) and target != own,
         quoted=quoted,
-        forwarded_from=_forwarded(body),
-        attachments=tuple(_attachments(body)),
-        notes=tuple(_notes(body)),
+        forwarded_from=forwarded_from(body),
+        attachments=content.attachments,
+        notes=content.notes,
         album=text_of(body, "media_group_id"),
-        unreadable=next((each for each in _UNREADABLE if each in body), ""),
+        unreadable=content.unreadable,
         migrated_to=int_or_none(body.get("migrate_to_chat_id")),
         migrated_from=int_or_none(body.get("migrate_from_chat_id")),
     )
@@ -207,6 +209,22 @@ def _reaction(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     )
 
 
+def _stopped_draft(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
+    """Read the press of a draft's stop button. Drafts are in private chats only."""
+    where = _where({**body, "message_id": 0, "is_topic_message": True})
+    if where["chat_type"] != "private":
+        raise Malformed("a draft in a chat that is not private")
+    return UpdateEvent(
+        update_id,
+        UpdateKind.MESSAGE,
+        **where,
+        user_id=where["chat_id"],
+        user_name=text_of(object_of(body, "chat"), "first_name"),
+        text="/stop",
+        draft_id=integer(body, "draft_id"),
+    )
+
+
 def _membership(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     return UpdateEvent(
         update_id,
@@ -222,22 +240,11 @@ _READERS: Mapping[str, Callable[[int, Json, BotUser], UpdateEvent]] = {
     "edited_message": partial(_written, kind=UpdateKind.EDITED),
     "callback_query": _press,
     "message_reaction": _reaction,
+    "stopped_message_generation": _stopped_draft,
     "my_chat_member": _membership,
     "channel_post": _channel,
     "edited_channel_post": _channel,
 }
-
-
-def _called(marks: Sequence[_EntityMark], me: BotUser) -> tuple[bool, str]:
-    """Return whether the bot is mentioned, and the name of the bot to which a command is given."""
-    own = me.username.casefold()
-    command = next((m.text for m in marks if m.kind == "bot_command" and m.offset == 0), "")
-    mentioned = any(
-        (m.kind == "mention" and m.text.casefold() == f"@{own}")
-        or (m.kind == "text_mention" and m.user_id == me.bot_id)
-        for m in marks
-    )
-    return mentioned, command.partition("@")[2].casefold()
 
 
 # -- pieces of a message ---------------------------------------------------------------------------
@@ -248,7 +255,7 @@ def _where(body: Json) -> dict[str, Any]:
     chat_type = text_of(chat, "type")
     if not chat_type:
         raise Malformed("a chat without a type")
-    topic_id = body.get("message_thread_id") if body.get("is_topic_message") else None
+    topic_id = body.get("message_thread_id") if _is_in_topic(body, chat_type) else None
     return {
         "chat_id": integer(chat, "id"),
         "chat_type": chat_type,
@@ -256,6 +263,16 @@ def _where(body: Json) -> dict[str, Any]:
         "topic_id": topic_id if is_int(topic_id) else None,
         "message_id": integer(body, "message_id"),
     }
+
+
+def _is_in_topic(body: Json, chat_type: str) -> bool:
+    """Whether the thread of a message is a topic; in chats without topics replies have one, too."""
+    if body.get("is_topic_message"):
+        return True
+    # The first message of a topic in a private chat may come without the flag.
+    reply = body.get("reply_to_message")
+    is_reply = isinstance(reply, Mapping) and "forum_topic_created" not in reply
+    return chat_type == "private" and not is_reply
 
 
 def _who(body: Json, name: str) -> dict[str, Any]:
@@ -271,108 +288,3 @@ def _who(body: Json, name: str) -> dict[str, Any]:
         "language": text_of(user, "language_code"),
         "is_bot": user.get("is_bot") is not False or user_id == _ANONYMOUS,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _EntityMark:
-    kind: str
-    offset: int
-    text: str
-    user_id: int | None
-
-
-def _marks(body: Json, text: str) -> list[_EntityMark]:
-    """Return the entities with the text that they cover; offsets count UTF-16 units."""
-    units = text.encode("utf-16-le", "surrogatepass")
-    found = []
-    for each in (*list_of(body, "entities"), *list_of(body, "caption_entities")):
-        if not isinstance(each, Mapping) or not is_int(each.get("offset")):
-            continue
-        offset, length = each["offset"], each.get("length", 0)
-        if not is_int(length) or offset < 0 or length < 0:
-            continue
-        covered = units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace")
-        user_id = maybe_of(each, "user").get("id")
-        found.append(_EntityMark(text_of(each, "type"), offset, covered, user_id))
-    return found
-
-
-def _quoted(body: Json, me: BotUser) -> Quoted | None:
-    reply = body.get("reply_to_message")
-    if not isinstance(reply, Mapping) or not is_int(reply.get("message_id")):
-        return None
-    if "forum_topic_created" in reply:
-        return None  # every message of a topic "replies" to its beginning
-    sender, part = maybe_of(reply, "from"), text_of(maybe_of(body, "quote"), "text")
-    return Quoted(
-        str(reply["message_id"]),
-        is_ours=sender.get("id") == me.bot_id,
-        who=text_of(sender, "first_name") or text_of(sender, "username"),
-        text=part or text_of(reply, "text") or text_of(reply, "caption"),
-    )
-
-
-def _forwarded(body: Json) -> str:
-    origin = body.get("forward_origin")
-    if not isinstance(origin, Mapping):
-        return ""
-    chat = maybe_of(origin, "chat") or maybe_of(origin, "sender_chat")
-    return (
-        text_of(maybe_of(origin, "sender_user"), "first_name")
-        or text_of(chat, "title")
-        or text_of(origin, "sender_user_name")
-        or "somebody"
-    )
-
-
-_FILES = {
-    "document": "file",
-    "audio": "audio.mp3",
-    "voice": "voice.ogg",
-    "video": "video.mp4",
-    "video_note": "video-note.mp4",
-    "animation": "animation.mp4",
-    "sticker": "sticker.webp",
-}
-
-
-def _attachments(body: Json) -> list[Attachment]:
-    found = []
-    sizes = [each for each in list_of(body, "photo") if isinstance(each, Mapping)]
-    if sizes:
-        largest = max(sizes, key=lambda each: (each.get("width") or 0) * (each.get("height") or 0))
-        found.append(_attachment("photo", largest, "photo.jpg"))
-    for kind, name in _FILES.items():
-        # An animation comes with a document of the same content.
-        if isinstance(body.get(kind), Mapping) and not (kind == "document" and "animation" in body):
-            found.append(_attachment(kind, body[kind], name))
-    return found
-
-
-def _attachment(kind: str, body: Json, name: str) -> Attachment:
-    size = body.get("file_size")
-    file_id = text_of(body, "file_id")
-    if not file_id:
-        raise Malformed(f"a {kind} without a file_id")
-    return Attachment(kind, file_id, text_of(body, "file_name") or name, int_or_none(size))
-
-
-def _notes(body: Json) -> list[str]:
-    found = []
-    if isinstance(location := body.get("location"), Mapping):
-        spot = f"{location.get('latitude')}, {location.get('longitude')}"
-        venue = maybe_of(body, "venue")
-        named = [text_of(venue, "title"), text_of(venue, "address")]
-        found.append(f"[place: {', '.join([*filter(None, named), spot])}]")
-    if isinstance(listed := body.get("checklist"), Mapping):
-        tasks = [text_of(t, "text") for t in list_of(listed, "tasks") if isinstance(t, Mapping)]
-        found.append(f"[checklist: {text_of(listed, 'title')} ({', '.join(tasks)})]")
-    if isinstance(contact := body.get("contact"), Mapping):
-        name = f"{text_of(contact, 'first_name')} {text_of(contact, 'last_name')}".strip()
-        found.append(f"[contact: {name}, {text_of(contact, 'phone_number')}]")
-    if isinstance(poll := body.get("poll"), Mapping):
-        options = [text_of(o, "text") for o in list_of(poll, "options") if isinstance(o, Mapping)]
-        found.append(f"[poll: {text_of(poll, 'question')} ({', '.join(options)})]")
-    if isinstance(dice := body.get("dice"), Mapping):
-        found.append(f"[{text_of(dice, 'emoji')} {dice.get('value')}]")
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving.context import end_rows, write_patiently
@@ -14,7 +15,12 @@ from agentsup.channels.core.sending.cards import QUESTION
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import may, named, remedy
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
-from agentsup.channels.telegram.message_handler import TelegramMessages, rest_of_album
+from agentsup.channels.telegram.message_handler import (
+    TelegramMessages,
+    may_go_on,
+    rest_of_message,
+    unreadable_text,
+)
 from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
 from agentsup.channels.telegram.received import ledger_id
 from agentsup.channels.telegram.screen import TelegramPress
@@ -58,9 +64,14 @@ class Incoming(ReceivedItems[UpdateEvent]):
         if event.migrated_to is not None or event.migrated_from is not None:
             await self._migrated(item, event)
             return
+        if event.draft_id is not None and not await self._is_open(event.draft_id):
+            await self._skip([item], SkipReason.NOTHING_TO_ANSWER)
+            return
         verdict = may(event, self._deps.spec(), self._deps.people)
-        if event.album and verdict.reason in (AccessReason.ALLOWED, AccessReason.NOT_ADDRESSED):
-            event = await rest_of_album(event, lane, self._deps.album_s)
+        if may_go_on(event, verdict) and not self._is_late(item):
+            event = await rest_of_message(
+                event, lane, piece_s=self._deps.album_s, comment_s=self._deps.comment_s
+            )
             verdict = may(event, self._deps.spec(), self._deps.people)
         if verdict.principal is None:
             await self._not_admitted([item, *lane.taken], event, verdict)
@@ -78,6 +89,11 @@ class Incoming(ReceivedItems[UpdateEvent]):
         else:
             await self._messages.handle(item, event, principal, lane)
 
+    async def _is_open(self, draft_id: int) -> bool:
+        """Whether the stop button of that draft is not too late."""
+        is_open = partial(received.has_open_draft, agent_id=self._deps.agent_id, draft_id=draft_id)
+        return await self._deps.database.read(is_open, name="telegram.draft")
+
     async def _reaction(self, item: ReceivedItem, event: UpdateEvent, principal: Principal) -> None:
         press_id = ledger_id(item.row)
         for emoji in event.emoji:
@@ -90,7 +106,7 @@ class Incoming(ReceivedItems[UpdateEvent]):
         """Skip an update without usable content; if a person sent it, notify them."""
         notices = {}
         if event.unreadable and event.kind is UpdateKind.MESSAGE:
-            text = words(event.language)(f"unreadable.{event.unreadable}")
+            text = unreadable_text(event.unreadable, words(event.language))
             notices[event.address.conversation] = text
         reason = SkipReason.NOTHING_TO_ANSWER
         await end_rows(self._deps, [item.row], "skip", notices=notices, skip=reason)
@@ -134,7 +150,7 @@ class Incoming(ReceivedItems[UpdateEvent]):
             await self._deps.menus.on_press(await self._press(items[0], event), None)
         is_stranger = verdict.reason is AccessReason.STRANGER
         who = event.user_id if is_stranger else event.chat_id
-        how = remedy(event, verdict, self._deps.agent_name)
+        how = remedy(event, verdict, self._deps.spec())
         if is_stranger and event.kind is UpdateKind.MESSAGE and self._may_pair(items[0], event):
             await self._pair(items, _stranger(event), how)
             return

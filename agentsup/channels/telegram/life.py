@@ -13,8 +13,8 @@ from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
-from agentsup.channels.telegram.event import BotUser
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.incoming import Incoming
 from agentsup.channels.telegram.menus import Menus
@@ -41,7 +41,9 @@ class ReceiveLimits(messages.ReceiveLimits):
     """The download limit of the Bot API; a local server allows more."""
     poll_s: float = 50.0
     album_s: float = 1.0
-    """How long to wait for the rest of an album."""
+    """How long to wait for the rest of an album, of a long text or of forwarded messages."""
+    comment_s: float = 0.25
+    """How long to wait after a text for the forwarded messages on which it may be a comment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
     """The bot of one agent on Telegram."""
 
     _deps: TelegramDeps
+    _me: BotUser | None = None
     _judge = staticmethod(judge)
 
     def _open(self) -> TelegramConnection:
@@ -86,9 +89,24 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
     async def _identify(self, connection: TelegramConnection) -> BotUser:
         answer = await connection.client.call("getMe")
         try:
-            return BotUser(int(answer["id"]), str(answer.get("username", "")))
+            hears_groups = answer.get("can_read_all_group_messages")
+            self._me = BotUser(int(answer["id"]), str(answer.get("username", "")), hears_groups)
         except (KeyError, TypeError, ValueError):
             raise PlatformError("no bot") from None
+        return self._me
+
+    def _notes(self) -> tuple[str, ...]:
+        spec = self._deps.spec()
+        is_for_all = bool(spec.allowed_group_ids) and not spec.group_mention_only
+        if not is_for_all or self._me is None or self._me.hears_groups is not False:
+            return ()
+        name = spec.name
+        note = (
+            f"privacy mode keeps messages that are not for {name} away from it in groups where it "
+            "is no administrator; ask @BotFather for /setprivacy, Disable, add the bot to the "
+            f"group again, then /agent_restart {name}"
+        )
+        return (note,)
 
     def _row_owner(self, connection: TelegramConnection, me: BotUser) -> RowOwner:
         return received.row_owner(connection.client.bot_id)
@@ -116,6 +134,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
             menus=menus,
             accepted=streams.accepted,
             album_s=deps.limits.album_s,
+            comment_s=deps.limits.comment_s,
         )
         poller = Poller(client, receiving, self._show)
         incoming = Incoming(receiving, watch=waiting.watch, caught_up=lambda: poller.caught_up)

@@ -1,4 +1,8 @@
-"""How an answer is shown in Telegram while it is written: by drafts in private chats, else edits."""
+"""How an answer is shown in Telegram while it is written: by edits, or by drafts if that is wanted.
+
+A draft has a stop button, but some clients lock the input while one is shown, and the answer after
+it is a new message, whose fate may be unknown, where an edit may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +100,8 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
 
     @property
     def _way(self) -> StreamMethod:
-        if not self._platform_id and self._drafts.is_in(self._address):
+        is_wanted = self._context.streaming().drafts and not self._platform_id
+        if is_wanted and self._drafts.is_in(self._address):
             return StreamMethod.DRAFT
         return StreamMethod.EDIT
 
@@ -135,6 +140,7 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
             fields |= {
                 "priority": SendPriority.DRAFT,
                 "draft_id": draft_id_of(self._message_id),
+                "can_stop": True,
                 **_topic(address),
             }
             await send(address.chat_id, "sendMessageDraft", **fields)

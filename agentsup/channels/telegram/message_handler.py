@@ -6,43 +6,102 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentsup.catalogue import LocalizedTexts
 from agentsup.channels.core.errors import PlatformError, RequestRefused
 from agentsup.channels.core.files.fetching import Attachment, Opened
 from agentsup.channels.core.pressing.typed_answers import TypedText
 from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
 from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.channels.core.receiving.messages import PlatformMessages
 from agentsup.channels.core.receiving.raw import maybe_text
 from agentsup.channels.core.receiving.rows import ReceivedRow
+from agentsup.channels.core.receiving.texts import inert
 from agentsup.channels.telegram import received, texts
-from agentsup.channels.telegram.event import UpdateEvent, read
+from agentsup.channels.telegram.content import UNREADABLE
+from agentsup.channels.telegram.entities import units_of
+from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
 from agentsup.channels.telegram.live_cards import live_fact
 from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
 from agentsup.model.errors import TooLarge
 from agentsup.model.principal import Principal
 from agentsup.store import Reader
 
-_ALBUM_MAX = 20
+_PIECES_MAX = 100
+_PIECE_UNITS = 3_000
+"""Clients cut a text at 4,096 UTF-16 units or at the end of a paragraph before."""
+_NEXT_MS, _ALL_MS = 3_000, 10_000
+"""Longest time from one message to the next, and from the first to the last, by the platform."""
+_KIND_CHARS = 40
 _DOWNLOADS = 8
 """Downloads at the same time per bot: half of the calls it may have under way, so that answers are
 still sent."""
 
 
-async def rest_of_album(event: UpdateEvent, lane: Lane, album_s: float) -> UpdateEvent:
-    """Take the other messages of the album from the lane; Telegram sends them in a row.
+async def rest_of_message(
+    event: UpdateEvent, lane: Lane, *, piece_s: float, comment_s: float
+) -> UpdateEvent:
+    """Take the other messages from the lane that are one with ``event``; clients send them in a row.
 
-    Waits ``album_s`` seconds for each. Returns the event, which is addressed to the agent if one of
-    the album is.
+    These are the other pictures of an album, the pieces into which a client cuts a long text, and
+    messages that are forwarded together, perhaps after a comment. Waits ``piece_s`` seconds for
+    each, after what may be a comment ``comment_s``. Returns the event, which is addressed to the
+    agent if one of them is.
     """
+    last = event
 
     def belongs(other: ReceivedItem) -> bool:
-        return other.event is not None and other.event.album == event.album
+        return other.event is not None and _is_one(event, last, other.event)
 
-    while len(lane.taken) < _ALBUM_MAX:
-        if await lane.next_like(belongs, album_s) is None:
+    while len(lane.taken) < _PIECES_MAX and not _is_command(last):
+        wait_s = piece_s if last.album or _is_piece(last) else comment_s
+        taken = await lane.next_like(belongs, wait_s)
+        if taken is None or taken.event is None:
             break
+        last = taken.event
     is_meant = any(each.event is not None and each.event.addressed for each in lane.taken)
     return replace(event, addressed=event.addressed or is_meant)
+
+
+def _is_one(first: UpdateEvent, last: UpdateEvent, following: UpdateEvent) -> bool:
+    """Whether ``following`` is one message with those from ``first`` to ``last``."""
+    if first.album and following.album == first.album:
+        return True
+    is_same = (first.user_id, first.chat_id, first.topic_id) == (
+        *(following.user_id, following.chat_id, following.topic_id),
+    )
+    if following.kind is not UpdateKind.MESSAGE or not is_same or _is_command(following):
+        return False
+    if following.at is None or first.at is None or last.at is None:
+        return False
+    is_soon = following.at - last.at <= _NEXT_MS and following.at - first.at <= _ALL_MS
+    return is_soon and (_is_piece(last) or bool(following.forwarded_from))
+
+
+def _is_piece(event: UpdateEvent) -> bool:
+    """Whether more of the same message may follow."""
+    return bool(event.forwarded_from) or units_of(event.text) >= _PIECE_UNITS
+
+
+def _is_command(event: UpdateEvent) -> bool:
+    return event.text.lstrip()[:1] in ("/", "!") and not event.forwarded_from
+
+
+def may_go_on(event: UpdateEvent, verdict: AccessVerdict) -> bool:
+    """Whether messages that are one with ``event`` may follow it."""
+    if event.kind is not UpdateKind.MESSAGE:
+        return bool(event.album)
+    if verdict.reason is AccessReason.NOT_ADDRESSED:  # what follows may be
+        return bool(event.album) or _is_piece(event)
+    return verdict.reason is AccessReason.ALLOWED
+
+
+def unreadable_text(kind: str, say: LocalizedTexts) -> str:
+    """Return what the person is told about content of a kind that cannot be read."""
+    known = UNREADABLE.get(kind)
+    if known is not None:
+        return say(f"unreadable.{known}")
+    return say("unreadable.unknown", kind=inert(kind.replace("_", " "), _KIND_CHARS))
 
 
 class TelegramMessages(PlatformMessages[UpdateEvent]):
@@ -69,13 +128,17 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
     def corrected(
         self, reader: Reader, row: ReceivedRow, event: UpdateEvent, message_id: str
     ) -> Sequence[UpdateEvent]:
-        """An album has more than the edited one."""
-        if not event.album or event.message_id is None:
+        """A message may have more pieces than the edited one."""
+        if event.message_id is None:
             return [event]
         found = received.pieces(reader, row, event.message_id, message_id)
         events = {each: self.read(row, raw) for each, raw in found.items()}
         events[event.message_id] = event
         return [events[each] for each in sorted(events)]
+
+    def problems(self, events: Sequence[UpdateEvent], say: LocalizedTexts) -> list[str]:
+        kinds = dict.fromkeys(each.unreadable for each in events if each.unreadable)
+        return [unreadable_text(kind, say) for kind in kinds]
 
     async def answer(
         self, row: ReceivedRow, event: UpdateEvent, principal: Principal
@@ -90,7 +153,7 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
             text=event.text,
             principal=principal,
             press_id=received.ledger_id(row),
-            reply_to=quoted.message_id if quoted else None,
+            reply_to=(quoted.message_id or None) if quoted else None,
             quoted=quoted.text if quoted else "",
             language=principal.language,
             is_private=event.is_private,

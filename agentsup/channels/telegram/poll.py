@@ -34,6 +34,7 @@ ALLOWED_UPDATES = (
     "edited_message",
     "callback_query",
     "message_reaction",
+    "stopped_message_generation",
     "my_chat_member",
 )
 _BATCH = 100

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from agentsup.channels.core.receiving import lanes, messages
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import TelegramClient
-from agentsup.channels.telegram.event import BotUser, UpdateEvent
+from agentsup.channels.telegram.content import BotUser
+from agentsup.channels.telegram.event import UpdateEvent
 from agentsup.channels.telegram.menus import Menus
 
 ReceivedItem = messages.ReceivedItem[UpdateEvent]
@@ -26,3 +27,4 @@ class ReceiveDependencies(messages.ReceiveDependencies):
     accepted: Callable[[str, str, int], None]
     """Called for each new message with its id, the conversation and Telegram's message id."""
     album_s: float
+    comment_s: float

@@ -13,7 +13,9 @@ from typing import Any, Final
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.raw import is_int
 from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner
+from agentsup.channels.core.showing.rate_limit import draft_id_of
 from agentsup.kit import faults
+from agentsup.mailbox.queue import open_of
 from agentsup.store import Reader, Tx
 
 CHANNEL: Final = "telegram"
@@ -101,6 +103,11 @@ def store_tx(
     )
     faults.point("telegram.before_commit")
     return new, rows
+
+
+def has_open_draft(reader: Reader, agent_id: str, draft_id: int) -> bool:
+    """Whether that draft shows the answer to a message of the agent that has not ended."""
+    return any(draft_id_of(each) == draft_id for each in open_of(reader, agent_id))
 
 
 def _external_id(run: int, update_id: int) -> str:

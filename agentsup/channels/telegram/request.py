@@ -101,7 +101,10 @@ class Request(BaseRequest):
         except PlatformError as error:
             raise WrappedError(error) from None
         if not 200 <= answer.status <= 299:
-            raise WrappedError(error_of(answer.status, answer.body, retry_after=answer.retry_after))
+            method, retry_after = url.rpartition("/")[2], answer.retry_after
+            raise WrappedError(
+                error_of(answer.status, answer.body, retry_after=retry_after, method=method)
+            )
         return answer.status, answer.body
 
     @staticmethod

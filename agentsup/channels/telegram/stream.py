@@ -1,4 +1,4 @@
-"""The streams of one Telegram bot: drafts and edits, typing, and seen reactions."""
+"""The streams of one Telegram bot: edits and drafts, typing, and seen reactions."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from agentsup.cli.connect.client import ConnectionLost, DaemonClient
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
 from agentsup.cli.connect.ports import by_settings
+from agentsup.cli.doctor.bots import check_agents
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
 from agentsup.cli.doctor.engines import check_engines
 from agentsup.cli.doctor.fence import check_fence
@@ -65,6 +66,7 @@ def examine(location: DaemonLocation) -> list[Check]:
         _extras,
         lambda: check_proxies(environ),
         lambda: check_engines(location, environ),
+        lambda: check_agents(location),
         lambda: check_programs(location.home, environ),
         lambda: _fence(location.home),
         lambda: check_servers(location.home, environ),

@@ -70,6 +70,11 @@ class _Bot:
         )
 
     @property
+    def any_problem(self) -> str | None:
+        """Why the bot does not receive or does not send, or None."""
+        return self.problem or (self.report.paused if self.report is not None else "") or None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Lines about the bot for the agent's view."""
         quarantined = self.report.quarantined if self.report is not None else 0
@@ -77,7 +82,8 @@ class _Bot:
             f"{quarantined} {self.transport.platform.title} updates could not be handled and are in quarantine: "
             "`agentsup quarantine list`"
         )
-        return tuple(filter(None, (self.problem, what if quarantined else "")))
+        own = () if self.report is None else self.report.notes
+        return tuple(filter(None, (self.any_problem, what if quarantined else "", *own)))
 
 
 class Channels:
@@ -198,7 +204,7 @@ class Channels:
 
     def problem(self, agent_id: str) -> str | None:
         """What is wrong with the agent's bots, or None."""
-        found = [bot.problem for bot in self._of(agent_id) if bot.is_wanted]
+        found = [bot.any_problem for bot in self._of(agent_id) if bot.is_wanted]
         return "; ".join(filter(None, found)) or None
 
     def notes(self, agent_id: str) -> tuple[str, ...]:
@@ -306,17 +312,21 @@ class Channels:
     # -- reports -----------------------------------------------------------------------------------
 
     def _on_report(self, bot: _Bot, report: ChannelReport) -> None:
-        before, bot.report = bot.problem, report
+        before, bot.report, known = bot.any_problem, report, bot.report
         if report.state is not ChannelState.CONNECTING:
             self._tried(bot)
-        if bot.is_wanted and bot.problem != before:
-            level = _log.warning if bot.problem else _log.info
+        if bot.is_wanted:
+            for note in report.notes:
+                if known is None or note not in known.notes:
+                    _log.warning(note, agent=bot.spec.name, channel=bot.transport.name)
+        if bot.is_wanted and bot.any_problem != before:
+            level = _log.warning if bot.any_problem else _log.info
             level(
                 "bot",
                 agent=bot.spec.name,
                 channel=bot.transport.name,
                 state=report.state.value,
-                detail=report.detail,
+                detail=report.detail or report.paused,
             )
             self._on_change(bot.agent_id, self.problem(bot.agent_id))
 

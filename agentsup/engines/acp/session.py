@@ -34,6 +34,7 @@ from agentsup.model.engine import (
     PermissionRequest,
     Segment,
     Usage,
+    unseen,
 )
 from agentsup.model.errors import EngineFailed
 from agentsup.model.tool import OUR_MCP_SERVER
@@ -171,7 +172,10 @@ class _AcpTurn:
         pictures = [each.data for each in segment.pictures] if self._sees else []
         if segment.pictures and not self._sees:
             yield EngineNotice(f"{self._launch.title} can't be shown pictures; it has their paths")
-        text = mapping.prompt_of(segment, saved)
+        missed = () if self._sees else segment.pictures
+        text = "\n".join(
+            [mapping.prompt_of(segment, saved), *(unseen(each.path) for each in missed)]
+        )
         async with aclosing(self._prompted(text, pictures)) as events:
             async for event in events:
                 yield event

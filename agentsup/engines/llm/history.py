@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from agentsup.engines.failures import CheckpointUnusable
 from agentsup.engines.llm.replayable import replayable
 from agentsup.kit.log import get_logger
-from agentsup.model.engine import HistoryItem, Segment
+from agentsup.model.engine import HistoryItem, Segment, unseen
 
 _log = get_logger(__name__)
 
@@ -51,8 +51,10 @@ Prompt = str | Sequence[UserContent]
 def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
     """Return what the model reads of the message, and the pictures that it sees."""
     text = segment.prompt or segment.text
-    if not segment.pictures or not sees:
+    if not segment.pictures:
         return text
+    if not sees:
+        return "\n".join([text, *(unseen(picture.path) for picture in segment.pictures)])
     content: list[UserContent] = [text]
     for picture in segment.pictures:
         content += [

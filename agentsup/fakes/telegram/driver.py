@@ -197,6 +197,10 @@ class TelegramDriver:
         )
         return str(done["callback_query_id"])
 
+    async def stop_draft(self, chat: str, draft_id: int | None = None) -> int:
+        """Press the stop button of the draft, or of an earlier one; returns the draft's id."""
+        return int((await self.act("stop_draft", chat=chat, draft_id=draft_id))["draft_id"])
+
     async def pressed(self, query_id: str, timeout_s: float = BOUND_S) -> Json:
         """The bot's answer to a press: text, show_alert, at_ms; awaited."""
 

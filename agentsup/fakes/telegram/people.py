@@ -359,11 +359,30 @@ def delete(world: World, body: Json, upload: Upload | None) -> Json:
     return {}
 
 
+def stop_draft(world: World, body: Json, upload: Upload | None) -> Json:
+    """A person presses the stop button of a draft; with ``draft_id`` also of one that is gone."""
+    chat = chat_of(world, body)
+    drafts = [each for each in world.journal.all("draft") if each["chat"] == chat["key"]]
+    shown = [each for each in drafts if each["is_shown"] and each["can_stop"]]
+    wanted = [each for each in drafts if each["draft_id"] == body.get("draft_id")] or shown
+    if not wanted:
+        raise bad(f"chat {chat['key']} shows no draft that can be stopped")
+    draft = wanted[-1]
+    thread = draft["message_thread_id"]
+    bot = world.journal.get("bot", draft["bot"])
+    assert bot is not None
+    stopped = {"chat": world.shown_chat(chat), "draft_id": draft["draft_id"]}
+    update = stopped | ({"message_thread_id": thread} if thread else {})
+    world.add_update(bot, "stopped_message_generation", update)
+    return {"draft_id": draft["draft_id"]}
+
+
 ACTIONS: Final[dict[str, Callable[[World, Json, Upload | None], Any]]] = {
     "say": say,
     "send_file": send_file,
     "edit": edit,
     "press": press,
+    "stop_draft": stop_draft,
     "react": react,
     "member": set_member,
     "block": block,

@@ -118,6 +118,7 @@ UPDATE_TYPES: Final = (
     "chat_boost",
     "removed_chat_boost",
     "managed_bot",
+    "stopped_message_generation",
 )
 # Not sent unless a bot names them in allowed_updates.
 SILENT_UPDATES: Final = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
@@ -232,6 +233,7 @@ METHODS: Final = {
                 _CHAT,
                 _required("draft_id", "int"),
                 *_optional(message_thread_id="int", text="str", parse_mode="str", entities="list"),
+                *_optional(can_stop="bool", keep_on_stop="bool"),
             ),
             "draft",
         ),

@@ -147,6 +147,22 @@ def deliver_into_message_tx(tx: Tx, outbox_id: int, platform_id: int | None) -> 
     )
 
 
+def paused(
+    reader: Reader, *, channel: str, agent_id: str, own_ms: int, over_ms: int
+) -> list[tuple[str, int]]:
+    """The conversations of an agent in which a part waits untried for more than ``over_ms``.
+
+    Each with the ms that are left.
+    """
+    rows = reader.all(
+        "SELECT conversation, max(not_before) - ? AS left_ms FROM outbox"
+        " WHERE state = 'pending' AND channel = ? AND agent_id = ? AND attempts = 0"
+        " AND not_before > ? GROUP BY conversation",
+        (own_ms, channel, agent_id, own_ms + over_ms),
+    )
+    return [(row["conversation"], row["left_ms"]) for row in rows]
+
+
 def platform_ids(reader: Reader, outbox_id: int) -> tuple[str, ...]:
     """The ids that the platform gave to the delivered pieces of a part, in order."""
     stored = reader.scalar("SELECT platform_ids FROM outbox WHERE outbox_id = ?", (outbox_id,))

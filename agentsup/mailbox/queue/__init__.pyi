@@ -9,5 +9,6 @@ from .views import ended_since as ended_since
 from .views import latest_chats as latest_chats
 from .views import open_before as open_before
 from .views import open_in as open_in
+from .views import open_of as open_of
 from .views import removed_counts as removed_counts
 from .views import retention_rules as retention_rules

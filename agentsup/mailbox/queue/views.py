@@ -85,6 +85,15 @@ def open_in(reader: Reader, session_id: str) -> list[str]:
     return [row["message_id"] for row in rows]
 
 
+def open_of(reader: Reader, agent_id: str) -> list[str]:
+    """The ids of the agent's messages that have not ended, in order."""
+    rows = reader.all(
+        f"SELECT message_id FROM messages WHERE agent_id = ? AND {OPEN_SQL} ORDER BY seq",  # noqa: S608 - a constant
+        (agent_id,),
+    )
+    return [row["message_id"] for row in rows]
+
+
 def open_before(reader: Reader, agent_id: str, session_id: str, message_id: str) -> int:
     """The number of open messages of the session that came before it; ids sort by time."""
     found = reader.scalar(

@@ -272,3 +272,27 @@ async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
     delivery = await ChannelProxy("telegram", idempotent=False).deliver(PART, mark)
     assert not mark.begun, "nothing is sent"
     assert (delivery.outcome, delivery.is_free) == (DeliveryOutcome.RETRY, True)
+
+
+async def test_a_long_pause_degrades_the_agent_whose_bot_still_hears(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pausing(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+        state = ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms())
+        deps.report(
+            replace(state, paused="Telegram asks for a pause until noon", notes=("set up",))
+        )
+        await asyncio.sleep(100)
+        deps.report(state)
+        await draining.wait()
+
+    stage.script = [pausing]
+    stage.channels.match("a", BOB, is_up=True)
+    await asyncio.sleep(1)
+    assert stage.channels.problem("a") == "Telegram asks for a pause until noon"
+    assert stage.channels.notes("a") == ("Telegram asks for a pause until noon", "set up")
+    assert stage.channels.connected("telegram") == {"a"}
+    assert any("until noon" in str(vars(each)) for each in caplog.records)
+    assert "set up" in caplog.text
+    await asyncio.sleep(100)
+    assert stage.channels.problem("a") is None

@@ -95,6 +95,7 @@ async def test_a_blind_model_is_shown_none_and_the_person_reads_it(server: Model
     events = await asked_of(server, pictures=False)
     assert pictures_in(server.asked[0].body) == []
     assert EngineNotice(history.BLIND) in events
+    assert "a picture, which can't be shown to you]" in json.dumps(server.asked[0].body)
 
 
 async def test_a_refusal_of_pictures_names_the_option(server: ModelServer) -> None:
@@ -137,6 +138,7 @@ async def test_an_acp_agent_is_shown_pictures_if_it_takes_them(
     shown = [block["data"] for block in asked["prompt"] if block["type"] == "image"]
     notices = [event.text for event in events if isinstance(event, EngineNotice)]
     assert shown == (DATA if sees else [])
+    assert ("can't be shown to you]" in json.dumps(asked)) is not sees
     assert any("can't be shown pictures" in text for text in notices) is not sees
     await session.close()
     await engine.close()

@@ -114,8 +114,8 @@ async def begin_to_count(url: str) -> None:
         bots = {bot["first_name"]: bot["id"] for bot in await people.get("bots")}
         person = (await people.get("users"))[0]["id"]
         chat = await people.private(person, bots["Main"])
-        await people.say(chat, "count")
-        await people.wait_for(chat, lambda view: bool(view["drafts"]), 10)
+        said = await people.say(chat, "count")
+        await people.wait_text(chat, "one, ", 10, after=said)
 
 
 @pytest.mark.timeout(60)

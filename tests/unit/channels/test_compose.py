@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.channels.core.receiving.texts import in_reply, inert
+from agentsup.channels.core.receiving.texts import Quoted, inert, with_quote
+
+
+def _in_reply(text: str, who: str, quoted: str) -> str:
+    return with_quote(text, Quoted("1", is_ours=False, who=who, text=quoted))
 
 
 def test_a_reply_names_what_it_replies_to() -> None:
-    assert in_reply("what of it?", "Eve", "the\nplan") == "[in reply to Eve: the plan]\nwhat of it?"
-    assert in_reply("hm", "", "x") == "[in reply to somebody: x]\nhm"
+    assert (
+        _in_reply("what of it?", "Eve", "the\nplan") == "[in reply to Eve: the plan]\nwhat of it?"
+    )
+    assert _in_reply("hm", "", "x") == "[in reply to somebody: x]\nhm"
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,7 @@ def test_a_reply_names_what_it_replies_to() -> None:
     ],
 )
 def test_neither_a_name_nor_a_quotation_forges_structure(who: str, quoted: str) -> None:
-    line, _, text = in_reply("real", who, quoted).partition("\n")
+    line, _, text = _in_reply("real", who, quoted).partition("\n")
     assert text == "real"
     assert line.startswith("[in reply to ")
     assert line.endswith("]")
@@ -33,7 +39,7 @@ def test_neither_a_name_nor_a_quotation_forges_structure(who: str, quoted: str) 
 
 
 def test_names_and_quotations_are_bounded() -> None:
-    assert len(in_reply("", "x" * 5_000, "y" * 5_000)) < 500
+    assert len(_in_reply("", "x" * 5_000, "y" * 5_000)) < 500
     assert inert("a  b\n c", 10) == "a b c"
     assert inert("👨\u200d👩\u200d👧 Ann", 20) == "👨\u200d👩\u200d👧 Ann"
     assert inert("x" * 30, 10) == "x" * 9 + "…"

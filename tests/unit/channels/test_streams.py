@@ -42,7 +42,7 @@ pytestmark = pytest.mark.virtual
 
 
 AGENT, ANN, GROUP = "a_1", "77", "-100"
-LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
+LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500, drafts=True)
 Trouble = Exception | Callable[[], Awaitable[None]]
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from agentsup.channels.core.receiving.gate import AccessReason
 from agentsup.channels.core.receiving.raw import Malformed
 from agentsup.channels.telegram.access import may, named, remedy
-from agentsup.channels.telegram.event import BotUser, UpdateEvent, UpdateKind, read
+from agentsup.channels.telegram.content import BotUser
+from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal, PrincipalKind
 
@@ -149,11 +150,24 @@ def test_a_bot_is_nobody() -> None:
 
 def test_how_to_let_somebody_in_is_told_with_the_ids() -> None:
     event = read({"update_id": 1, "message": message(EVE, EVE)}, ME)
-    assert str(EVE) in remedy(event, may(event, SPEC, people), "bob")
+    assert str(EVE) in remedy(event, may(event, SPEC, people), SPEC)
     event = read({"update_id": 1, "message": message(OTHERS, ANN)}, ME)
-    assert str(OTHERS) in remedy(event, may(event, SPEC, people), "bob")
+    assert str(OTHERS) in remedy(event, may(event, SPEC, people), SPEC)
     event = read({"update_id": 1, "message": message(TEAM, ANN)}, ME)
-    assert remedy(event, may(event, SPEC, people), "bob") == ""
+    assert remedy(event, may(event, SPEC, people), SPEC) == ""
+
+
+@pytest.mark.parametrize("account", [1087968824, 136817688])
+def test_who_writes_in_the_name_of_a_chat_is_told_to_the_operator(account: int) -> None:
+    body = message(TEAM, ANN) | {"from": user(account) | {"is_bot": True}}
+    event = read({"update_id": 1, "message": body | {"sender_chat": body["chat"]}}, ME)
+    verdict = may(event, SPEC, people)
+    assert verdict.reason is AccessReason.NO_PERSON
+    assert "Remain anonymous" in remedy(event, verdict, SPEC)
+    other = replace(event, chat_id=OTHERS)
+    assert remedy(other, may(other, SPEC, people), SPEC) == ""
+    post = replace(event, user_id=777000)
+    assert remedy(post, may(post, SPEC, people), SPEC) == ""
 
 
 def test_people_without_a_name_of_ours_have_the_one_they_show() -> None:

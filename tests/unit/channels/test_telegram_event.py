@@ -16,8 +16,9 @@ from agentsup.channels.core.receiving.texts import late_notice
 from agentsup.channels.core.report import ChannelState
 from agentsup.channels.telegram import address, texts
 from agentsup.channels.telegram.address import ChatAddress
+from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.errors import PollConflict
-from agentsup.channels.telegram.event import BotUser, UpdateKind, read
+from agentsup.channels.telegram.event import UpdateKind, read
 from agentsup.channels.telegram.poll import judge, second_poller
 from agentsup.channels.telegram.received import SILENCE_MS, Offset, ledger_id, row_owner
 
@@ -64,8 +65,10 @@ def test_a_text_is_read() -> None:
 
 def test_only_a_topic_is_a_topic() -> None:
     """A reply in a group without topics carries a thread id, too."""
-    assert read(message(message_thread_id=9), ME).topic_id is None
-    assert read(message(message_thread_id=9, is_topic_message=True), ME).topic_id == 9
+    group = {"id": -11, "type": "supergroup"}
+    assert read(message(message_thread_id=9, chat=group), ME).topic_id is None
+    topic = message(message_thread_id=9, chat=group, is_topic_message=True)
+    assert read(topic, ME).topic_id == 9
 
 
 def test_marks_count_utf16_units() -> None:

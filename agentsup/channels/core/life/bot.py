@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from agentsup.channels.core.receiving.messages import BotDependencies, BotServic
 from agentsup.channels.core.receiving.rows import RowOwner
 from agentsup.channels.core.receiving.source import Source, Trial
 from agentsup.channels.core.report import ChannelReport, ChannelState
+from agentsup.channels.core.sending.deliver import LONG_PAUSE_S
 from agentsup.channels.core.showing.streams import StreamSet
 from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.kit.log import get_logger
@@ -27,6 +29,7 @@ from agentsup.model.channel import RetryReason
 
 _log = get_logger(__name__)
 _LIFE = "bot:life"
+_PAUSES_MAX = 100
 _END_S = 8.0
 """Longest wait for a cancelled life; more than the lanes' drain. After it the task is abandoned."""
 
@@ -67,6 +70,8 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         self._report = ChannelReport(
             deps.agent_id, ChannelState.CONNECTING, channel=deps.channel.name
         )
+        self._pauses: dict[str, int] = {}
+        """By conversation, until when nothing is sent there (wall ms)."""
 
     # -- what a platform does ----------------------------------------------------------------------
 
@@ -104,6 +109,10 @@ class Bot(ABC, Generic[ConnectionT, Me]):
     def _may_renew(self, connection: ConnectionT, error: TokenRefused, age_s: float) -> bool:
         """Whether another life is of use, after one of ``age_s`` seconds ended with ``error``."""
         return False
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return what people should know of how the bot is set up on the platform."""
+        return ()
 
     # -- a life ------------------------------------------------------------------------------------
 
@@ -150,6 +159,7 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         )
         self._report = replace(self._report, quarantined=quarantined)
         parts = self._attach(connection, me, owner)
+        await self._watch_pauses(owner)
         await deps.database.write(
             partial(
                 outbox.make_due_tx,
@@ -202,12 +212,55 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         self._report = replace(self._report, quarantined=count)
         self._deps.report(self._report)
 
+    async def _watch_pauses(self, owner: TaskOwner) -> None:
+        """Show long pauses that the platform asks for, also those of earlier lives."""
+        deps = self._deps
+
+        def watch(conversation: str, seconds: float) -> None:
+            self._pauses[conversation] = deps.clock.now_ms() + round(seconds * 1000)
+            if len(self._pauses) > _PAUSES_MAX:
+                del self._pauses[next(iter(self._pauses))]
+            self._show_pauses()
+            owner.spawn(self._end_pause(seconds), name=f"pause:{deps.agent_name}")
+
+        deps.channel.watch_pauses(deps.agent_id, watch)
+        left = await deps.database.read(
+            partial(
+                outbox.paused,
+                channel=deps.channel.name,
+                agent_id=deps.agent_id,
+                own_ms=deps.mailbox.context.steady.now_ms(),
+                over_ms=round(LONG_PAUSE_S * 1000),
+            ),
+            name=f"{deps.channel.name}.paused",
+        )
+        for conversation, left_ms in left[:_PAUSES_MAX]:
+            watch(conversation, left_ms / 1000)
+
+    async def _end_pause(self, seconds: float) -> None:
+        await self._deps.clock.sleep(seconds)
+        self._show_pauses()
+
+    def _show_pauses(self) -> None:
+        now = self._deps.clock.now_ms()
+        self._pauses = {name: until for name, until in self._pauses.items() if until > now}
+        title = self._deps.channel.name.capitalize()
+        texts = [
+            f"{title} asks for a pause until "
+            f"{datetime.fromtimestamp(until / 1000, UTC):%Y-%m-%d %H:%M} UTC in the chat {chat}"
+            for chat, until in self._pauses.items()
+        ]
+        more = f" and in {len(texts) - 1} more" if len(texts) > 1 else ""
+        self._report = replace(self._report, paused="".join(texts[:1]) + more)
+        self._deps.report(self._report)
+
     def _show(self, state: ChannelState, detail: str = "", polled_at: int | None = None) -> None:
         """Report the state; ``polled_at`` is when a poll was answered, in wall ms."""
         self._report = replace(
             self._report,
             state=state,
             detail=detail,
+            notes=self._notes(),
             last_poll_at=polled_at or self._report.last_poll_at,
         )
         self._deps.report(self._report)

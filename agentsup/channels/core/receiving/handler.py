@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic
 
 from agentsup.catalogue import words
-from agentsup.channels.core.files.fetching import discard
+from agentsup.channels.core.files.fetching import Attachment, discard
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving import texts
 from agentsup.channels.core.receiving.context import end_rows, write_patiently
@@ -121,20 +121,22 @@ class MessageHandler(Generic[EventT]):
     ) -> None:
         deps, event = self._deps, events[0]
         conversation = event.address.conversation
-        has_files = any(each.attachments for each in events)
-        if has_files and not await self._is_welcome(rows, event, principal):
+        if _files_of(events) and not await self._is_welcome(rows, event, principal):
             return
         try:
             parts, problems = await self._fetch_unless_stopped(rows, events, principal, lane)
         except MessageDropped:
             await self._stopped(rows, event, principal)
             return
+        problems += self._platform.problems(events, words(principal.language))
         text = self._platform.said(events)
         if event.is_edit:
             text = await self._editing.marked(rows[0], text)
         if not text.strip() and not parts:
             await self._close(rows, conversation, "\n".join(problems))
             return
+        if problems:
+            text = "\n".join(filter(None, (text, *map(texts.problem_note, problems))))
         ahead = 0
 
         def also(tx: Tx, accepted: Accepted) -> None:
@@ -188,7 +190,7 @@ class MessageHandler(Generic[EventT]):
         lane: ChatLane[ReceivedItem[EventT]],
     ) -> tuple[tuple[Part, ...], list[str]]:
         """Fetch the files of a message. Raises ``MessageDropped`` if a stop drops the message."""
-        sent = [each for event in events for each in event.attachments]
+        sent = _files_of(events)
         if not sent:
             return (), []
 
@@ -349,3 +351,10 @@ class MessageHandler(Generic[EventT]):
             stored.done_tx(tx, left)
 
         await write_patiently(self._deps, step, self._named("refused"))
+
+
+def _files_of(events: Sequence[EventT]) -> list[Attachment]:
+    """Return the files of a message, and those of what it replies to, each once."""
+    own = [each for event in events for each in event.attachments]
+    quoted = [each for event in events for each in event.quoted_attachments]
+    return list({each.file_id: each for each in [*own, *quoted]}.values())

@@ -46,6 +46,8 @@ class MessageEvent(Protocol):
     @property
     def attachments(self) -> Sequence[Attachment]: ...
     @property
+    def quoted_attachments(self) -> Sequence[Attachment]: ...
+    @property
     def notes(self) -> Sequence[str]: ...
     @property
     def has_content(self) -> bool: ...
@@ -223,6 +225,10 @@ class PlatformMessages(ABC, Generic[EventT]):
     def doubt(self, event: EventT) -> str:
         """Return the key of the text that says why a command is not run; empty if it may be."""
         return ""
+
+    def problems(self, events: Sequence[EventT], say: LocalizedTexts) -> list[str]:
+        """Return the texts for the person about content of the message that cannot be read."""
+        return []
 
     def reply_facts(self, reply: InboxReply, principal: Principal) -> Mapping[str, Any]:
         """Return further fields of the part in which a command's reply is sent."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentsup.catalogue import LocalizedTexts
+from agentsup.channels.core.files.fetching import Attachment
 
 _QUOTE_CHARS = 300
 _WHO_CHARS = 64
@@ -16,12 +17,16 @@ _NAMED_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """The message to which another replies. ``is_ours``: the bot wrote it."""
+    """The message to which another replies. ``is_ours``: the bot wrote it.
+
+    ``message_id`` is empty for a message of another chat.
+    """
 
     message_id: str
     is_ours: bool
     who: str = ""
     text: str = ""
+    files: tuple[Attachment, ...] = ()
 
 
 def with_quote(text: str, quoted: Quoted | None) -> str:
@@ -29,18 +34,17 @@ def with_quote(text: str, quoted: Quoted | None) -> str:
 
     The agent may not have seen another's message, and could not know which of its own is meant.
     """
-    if quoted is None or not quoted.text.strip():
+    if quoted is None or not (quoted.text.strip() or quoted.files):
         return text
+    said = inert(quoted.text, _QUOTE_CHARS)
+    if quoted.files:
+        names = ", ".join(inert(each.name, _WHO_CHARS) for each in quoted.files[:_NAMED])
+        said = f"{said} (with {names})".lstrip()
     if quoted.is_ours:
-        return f"[about your own words: {inert(quoted.text, _QUOTE_CHARS)}]\n{text}"
-    return in_reply(text, quoted.who, quoted.text)
-
-
-def in_reply(text: str, who: str, quoted: str) -> str:
-    """Return a text with a quote of the message it replies to; the agent may not have seen it."""
+        return f"[about your own words: {said}]\n{text}".rstrip()
     # A name that contains ": " would look like a speaker and a text.
-    speaker = inert(who, _WHO_CHARS).replace(": ", " ").rstrip(":") or "somebody"
-    return f"[in reply to {speaker}: {inert(quoted, _QUOTE_CHARS)}]\n{text}"
+    who = inert(quoted.who, _WHO_CHARS).replace(": ", " ").rstrip(":") or "somebody"
+    return f"[in reply to {who}: {said}]\n{text}".rstrip()
 
 
 def inert(text: str, max_chars: int) -> str:
@@ -58,6 +62,11 @@ _MARKS = str.maketrans(
     | dict.fromkeys("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e")
     | dict.fromkeys("\u2066\u2067\u2068\u2069")
 )
+
+
+def problem_note(problem: str) -> str:
+    """Return a note for the agent about what the person was told of the message."""
+    return f"[the person was told: {inert(problem, _QUOTE_CHARS)}]"
 
 
 def edited(text: str) -> str:

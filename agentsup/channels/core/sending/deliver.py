@@ -7,6 +7,7 @@ a long text is rendered once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from agentsup.channels.core.errors import (
@@ -21,6 +22,11 @@ from agentsup.model.channel import ABSENT_BOT, Begin, Delivery, DeliveryOutcome,
 
 _CACHED_PARTS = 64
 _UNWELL_S: Final = 30.0
+LONG_PAUSE_S: Final = 60.0
+"""A longer pause is shown to people."""
+
+PauseWatcher = Callable[[str, float], None]
+"""Gets a conversation, and for how many seconds nothing is sent there."""
 
 Bot = TypeVar("Bot")
 Where = TypeVar("Where")
@@ -41,6 +47,7 @@ class PieceChannel(ABC, Generic[Bot, Where, Piece]):
     def __init__(self) -> None:
         self._bots: dict[str, Bot] = {}
         self._cached: dict[int, tuple[Piece, ...]] = {}
+        self._watchers: dict[str, PauseWatcher] = {}
 
     @abstractmethod
     def _where(self, part: OutboxPart) -> Where:
@@ -60,8 +67,13 @@ class PieceChannel(ABC, Generic[Bot, Where, Piece]):
         """Deliver the parts of this agent through ``bot`` from now on."""
         self._bots[agent_id] = bot
 
+    def watch_pauses(self, agent_id: str, watcher: PauseWatcher) -> None:
+        """Call ``watcher`` when the platform asks an attached bot for a pause of over a minute."""
+        self._watchers[agent_id] = watcher
+
     def detach(self, agent_id: str) -> None:
         """Let the agent's parts wait from now on."""
+        self._watchers.pop(agent_id, None)
         self._bots.pop(agent_id, None)
 
     async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
@@ -83,6 +95,9 @@ class PieceChannel(ABC, Generic[Bot, Where, Piece]):
         delivery = await self._deliver_piece(bot, part, where, piece, begin, more=more)
         if delivery.outcome is not DeliveryOutcome.RETRY and not delivery.more:
             self._forget(part)
+        watcher = self._watchers.get(part.agent_id)
+        if watcher is not None and delivery.is_free and delivery.retry_after_s > LONG_PAUSE_S:
+            watcher(part.conversation, delivery.retry_after_s)
         return delivery
 
     async def _pieces(self, part: OutboxPart, bot: Bot, where: Where) -> tuple[Piece, ...]:

@@ -155,6 +155,7 @@ def send_message_draft(world: World, bot: Json, call: Call) -> bool:
         "count": 0,
     }
     draft |= {"text": text, "entities": entities, "at_ms": now_ms, "is_shown": True}
+    draft |= {"bot": bot["id"], "can_stop": bool(call.args.get("can_stop"))}
     world.add_draft_text(draft, text)
     world.put_draft(draft)
     return True

@@ -111,7 +111,7 @@ async def test_an_edit_of_anothers_words_inherits_nothing(rig: MatrixReceiveFixt
 
 
 async def test_an_edit_of_a_reply_keeps_what_it_replies_to(rig: MatrixReceiveFixture) -> None:
-    rig.server.events["$said"] = {"sender": EVE, "content": {"body": "Eve's words"}}
+    rig.server.events["$said"] = rig.raw({"body": "Eve's words"}, sender=EVE)
     first = await rig.say("teh reply", {"m.in_reply_to": {"event_id": "$said"}})
     await rig.edit(first, "the reply")
     ((_, text),) = await rig.heard()
@@ -297,11 +297,21 @@ async def test_a_reply_that_may_be_to_the_bot_is_not_skipped_for_a_moments_troub
     rig: MatrixReceiveFixture,
 ) -> None:
     rig.group()
-    rig.server.events["$ours"] = {"sender": ME, "content": {"body": "Which?"}}
+    rig.server.events["$ours"] = rig.raw({"body": "Which?"}, sender=ME)
     rig.server.trouble["event", ROOM] = [OutcomeUnknown("502")] * 8
     await rig.say("this one", {"m.in_reply_to": {"event_id": "$ours"}}, wait_s=600)
     assert await rig.heard() == [(ROOM, "[about your own words: Which?]\nthis one")]
     assert rig.buttons.texts == [("this one", "$ours", "Which?")]
+
+
+async def test_a_file_that_is_replied_to_is_named_and_fetched(rig: MatrixReceiveFixture) -> None:
+    content = {"msgtype": "m.file", "url": "mxc://here/1", "body": "a.pdf", "info": {"size": 4}}
+    rig.server.events["$file"] = rig.raw(content, sender=EVE)
+    rig.server.answers_downloads.set()
+    await rig.say("summarise this", {"m.in_reply_to": {"event_id": "$file"}})
+    ((_, text),) = await rig.heard()
+    assert "(with a.pdf)]\nsummarise this" in text
+    assert rig.server.count("download", "mxc://here/1") == 1
 
 
 async def test_a_quotation_that_can_not_be_had_costs_a_private_talk_little(

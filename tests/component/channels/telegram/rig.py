@@ -49,7 +49,7 @@ from tests.support.empty_store import lay_store
 AGENT_ID = AgentId("agt_bob")
 AGENT_NAME = "bob"
 TOKEN = "777:rig-secret"
-QUICK = ReceiveLimits(poll_s=20.0, album_s=0.3, waiting_note_s=0.3, drain_s=1.0)
+QUICK = ReceiveLimits(poll_s=20.0, album_s=0.3, comment_s=0.0, waiting_note_s=0.3, drain_s=1.0)
 
 
 class LateClock(SystemClock):

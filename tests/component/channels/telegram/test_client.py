@@ -272,3 +272,12 @@ async def test_no_error_carries_the_token(
     assert "bot" in raised.value.message
     assert TOKEN not in raised.value.message
     assert raised.value.__cause__ is None
+
+
+def test_a_method_that_an_old_server_lacks_is_no_refused_token() -> None:
+    for text in ("Not Found", "Not Found: method not found"):
+        body = json.dumps({"ok": False, "error_code": 404, "description": text}).encode()
+        error = error_of(404, body, method="sendMessageDraft")
+        assert type(error) is RequestRefused
+    bare = json.dumps({"ok": False, "error_code": 404, "description": "Not Found"}).encode()
+    assert isinstance(error_of(404, bare, method="getMe"), TokenRefused)

@@ -625,3 +625,34 @@ async def test_a_life_that_ends_while_streams_are_looked_for_leaves_nothing_behi
         while not rig.agent.seen:
             await rig.clock.sleep(0.01)
     await rig.die()
+
+
+async def test_privacy_mode_is_told_where_a_group_is_to_be_heard_whole(
+    rig: TelegramFixture,
+) -> None:
+    group = await rig.people.group("Team", [rig.ann, rig.bot.bot_id])
+    rig.allow(groups=(int(group),))
+    await rig.start()
+    assert not rig.reports[-1].notes
+    rig.spec = rig.spec_with(group_mention_only=False)
+    await rig.people.say(rig.chat, "wake")
+    await rig.until(lambda: bool(rig.reports[-1].notes))
+    assert "/setprivacy" in "".join(rig.reports[-1].notes)
+    await rig.stop()
+    await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
+    await rig.start()
+    assert not rig.reports[-1].notes
+
+
+async def test_a_long_pause_is_shown_also_by_the_next_life(rig: TelegramFixture) -> None:
+    await rig.start()
+    await rig.people.fault("flood", method="sendMessage", retry_after=13_938, count=1)
+    await rig.people.say(rig.chat, "hello")
+    await rig.until(lambda: bool(rig.reports[-1].paused))
+    paused = rig.reports[-1].paused
+    assert paused.startswith("Telegram asks for a pause until ")
+    assert paused.endswith(f" UTC in the chat {rig.ann}")
+    await rig.stop()
+    await rig.start()
+    await rig.until(lambda: bool(rig.reports[-1].paused))
+    assert rig.reports[-1].is_well

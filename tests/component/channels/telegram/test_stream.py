@@ -18,7 +18,7 @@ from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
-QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False)
+QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False, drafts=True)
 
 
 class Stage:
@@ -125,6 +125,51 @@ async def test_the_first_words_are_seen_before_the_turn_has_ended(stage: Stage) 
     view = await stage.people.view(stage.rig.chat)
     assert view["drafts"] == []
     assert len(await stage.texts(stage.rig.chat)) == 1
+
+
+async def test_without_drafts_one_message_grows_in_a_private_chat(stage: Stage) -> None:
+    """With them some clients lock the input, and with it /stop."""
+    assert not Streaming().drafts
+    stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, drafts=False))
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(stage.rig.chat, "The first words")
+    stage.finish(message_id, "The first words and the last.")
+    await stage.people.wait_text(stage.rig.chat, "and the last.")
+    (told,) = [each for each in await stage.people.messages(stage.rig.chat) if each["is_bot"]]
+    assert told["message_id"] == record["message_id"]
+    assert await stage.drafts(stage.rig.chat) == []
+
+
+async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage: Stage) -> None:
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    await stage.draft(stage.rig.chat, "The first words")
+    draft_id = await stage.people.stop_draft(stage.rig.chat)
+    await stage.people.wait_text(stage.rig.chat, "stopped")
+    stage.finish(message_id, "The end.")
+    await stage.people.wait_text(stage.rig.chat, "The end.")
+    await stage.people.stop_draft(stage.rig.chat, draft_id)
+    await stage.people.say(stage.rig.chat, "/ping next")
+    await stage.people.wait_text(stage.rig.chat, "pong next")
+    await stage.rig.settled()
+    assert stage.rig.ran == ["stop", "ping next"]
+
+
+async def test_a_server_that_knows_no_drafts_and_says_little_costs_nothing(stage: Stage) -> None:
+    await stage.people.fault(
+        "error", method="sendMessageDraft", status=404, description="Not Found"
+    )
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    await stage.people.wait_text(stage.rig.chat, "The first words")
+    stage.finish(message_id, "The first words and the last.")
+    await stage.people.wait_text(stage.rig.chat, "and the last.")
+    calls = (await stage.people.report())["calls"]
+    assert calls["sendMessageDraft"] == 1
 
 
 async def test_in_a_group_one_message_grows_into_the_answer(stage: Stage) -> None:
