@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -31,9 +31,9 @@ from agentsup.config.findings import (
     raise_errors,
     refuse_file,
 )
-from agentsup.config.foreign_files import foreign_form
+from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form
 from agentsup.config.positions import JsonPositions, LineIndex
-from agentsup.config.sygen import ENTRY_KEYS, translate
+from agentsup.config.sygen import translate
 from agentsup.model.agent import MAIN
 from agentsup.model.name import name_problem
 
@@ -280,16 +280,18 @@ def check_values(
     """Check the values of one layer for an agent; findings go to ``report``, the report of its
     document, in which the object is at the key path ``at``."""
     translated = translate(without_nulls(value), at, report)
+    for key in translated.values.keys() & OTHERS_WORDS.keys():
+        del translated.values[key]
+        report.error((*at, key), f"unknown key {key!r}", OTHERS_WORDS[key])
     expand_shorthands(translated.values)
     try:
         AgentEntry.model_validate(
             translated.values if has_name else {**translated.values, "name": "x"}
         )
     except ValidationError as error:
-        keys: Iterable[str] = (*AgentEntry.model_fields, *map(str, ENTRY_KEYS))
         report.invalid(
             error.errors(include_url=False, include_input=True),
-            known=lambda loc: known_keys(loc) if loc else keys,
+            known=known_keys,
             key_path_of=lambda loc: (*at, *translated.written_at(loc)),
         )
     if value.get("name") == MAIN and value.get("enabled") is False:

@@ -1,4 +1,4 @@
-"""Whole files of other programs in the place of agents.json: which one it is, and where it goes."""
+"""Whole files of other programs in the place of agents.json, and their words for an agent's keys."""
 
 from __future__ import annotations
 
@@ -13,6 +13,41 @@ _SYGEN = frozenset(
 _INTO_AN_AGENT = (
     'put its servers into an agent: {"agents": [{"name": "main", "mcpServers": {...}}]}'
 )
+_PROMPT = 'here it is "prompt"'
+_TOOLS = 'here it is "tools", the patterns of the tools that are offered'
+_PEOPLE = 'here it is "allowed_user_ids" (Telegram), or "allowed_users" of "matrix"'
+_OPTION = 'what is meant for the engine goes into "engine_options"'
+OTHERS_WORDS: Mapping[str, str] = {
+    "instructions": _PROMPT,
+    "system_prompt": _PROMPT,
+    "systemPrompt": _PROMPT,
+    "timeout": 'here it is "turn_timeout_s", in seconds',
+    "max_tokens": _OPTION,
+    "maxTokens": _OPTION,
+    "temperature": _OPTION,
+    "api_key": _OPTION,
+    "apiKey": _OPTION,
+    "base_url": _OPTION,
+    "baseUrl": _OPTION,
+    "allowFrom": _PEOPLE,
+    "allow_from": _PEOPLE,
+    "allowed_tools": _TOOLS,
+    "allowedTools": _TOOLS,
+    "disallowedTools": _TOOLS,
+    "disallowed_tools": _TOOLS,
+    "channels": 'here it is "transports", with the keys of each',
+    "bindings": 'here it is "transports", with the keys of each',
+    "thinking": 'here it is "reasoning_effort"',
+    "effort": 'here it is "reasoning_effort"',
+    "models": 'here it is "model", one name; another is "fallback_model"',
+    "fallbacks": 'here it is "fallback_model", one name',
+    "permissions": 'here it is "permission_mode" and "tools"',
+    "workspace": "the workspace of an agent is in the home of agentsup, under agents/NAME",
+    "cron": "tasks are made in the chat or by `agentsup tasks`",
+    "schedule": "tasks are made in the chat or by `agentsup tasks`",
+}
+"""Keys of agents in other programs whose loss would change what an agent does: our own word. A key
+that only looks alike (max_steps for max_tokens) must not be proposed."""
 
 
 def foreign_form(document: Mapping[str, Any]) -> tuple[str, str] | None:

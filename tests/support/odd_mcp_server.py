@@ -3,6 +3,7 @@
 It speaks the protocol by hand, so that it can also speak it wrongly. FILE holds JSON that is read
 at each request:
 
+moved       where a redirect from /mcp goes
 tools       what it lists, instead of the one tool ``echo``
 answers     method to what is sent in place of its answer: {"status": 401, "body": "..."},
             {"error": {...}}, {"result": {...}}, {"hang": true}
@@ -127,7 +128,11 @@ def over_http(odd: Odd, port: int) -> None:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
             session, told = self.headers.get("mcp-session-id", ""), odd.told
-            if self.path != "/mcp":
+            moved = told.get("moved", "/mcp")
+            if self.path == "/mcp" and moved != "/mcp":
+                self.give(307, Location=moved)
+                return
+            if self.path not in ("/mcp", moved):
                 self.give(404)
                 return
             method = asked.get("method", "")

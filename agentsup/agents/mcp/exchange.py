@@ -18,17 +18,21 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types.methods import validate_server_result
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from agentsup.agents.mcp.lenient import begun, called
 from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
 from agentsup.kit.fairness import Turns
 from agentsup.kit.outbound.httpx_client import BoundedClient
 
 _LIST = "tools/list"
+_BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
 _ANSWERS = (types.METHOD_NOT_FOUND, types.INVALID_PARAMS, types.PARSE_ERROR)
 """Errors of the protocol that a server may send with a status of 400 or 404."""
 _OURS = ("Connection closed", "SSE stream")
 """How errors begin that the library makes itself with the code ``CONNECTION_CLOSED``."""
+_NO_MESSAGE = ("Unexpected content type", "server answered a request with 202", "Redirect to ")
+"""How the library's own words begin for a page, nothing, or a redirect in place of a message."""
 _LIBRARYS = "Not Found"
 """The library's own word for a plain 404, with the code ``METHOD_NOT_FOUND``."""
 
@@ -36,9 +40,11 @@ _LIBRARYS = "Not Found"
 class StatusRefused(Exception):
     """The server's address answered with a status, and not with a message of the protocol."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, text: str) -> None:
+        """``text``: the library's words where there is no error of HTTP, and else nothing of use."""
         super().__init__(status)
         self.status = status
+        self.text = text if text.startswith(_NO_MESSAGE) else ""
 
 
 class NotSent(Exception):
@@ -101,13 +107,18 @@ class Dispatcher(JSONRPCDispatcher[TransportContext]):
             if exchange.is_unsent:
                 raise NotSent from None
             if exchange.status is not None and _is_status(exchange.status, error):
-                raise StatusRefused(exchange.status) from None
+                raise StatusRefused(exchange.status, error.message) from None
             is_closed = error.code == types.CONNECTION_CLOSED
             if is_closed and error.message.startswith(_OURS):
                 raise NoAnswer(error.message) from None
             raise
         finally:
             _exchange.reset(token)
+        match method:
+            case "initialize":
+                return begun(result)
+            case "tools/call":
+                return called(result, is_block)
         if method == _LIST and isinstance(result.get("tools"), list):
             result["tools"] = await self._fit(result)
         return result
@@ -142,7 +153,18 @@ class Dispatcher(JSONRPCDispatcher[TransportContext]):
         return True
 
 
+def is_block(part: Any) -> bool:
+    """Whether a part of a result is one that the library reads."""
+    try:
+        _BLOCK.validate_python(part, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
 def _is_status(status: int, error: MCPError) -> bool:
+    if error.code == types.INVALID_REQUEST and error.message.startswith(_NO_MESSAGE):
+        return True
     if status in (400, 404) and error.message != _LIBRARYS:
         # A server may answer so with an error of the protocol; "no such session" is none.
         return error.code not in _ANSWERS

@@ -70,7 +70,8 @@ ANSWER = AnswerLimits(
     event_bytes=4 * MIB,
     events_a_second=_LINES_A_SECOND,
     requests_a_second=100,
-    redirects=0,
+    # The library follows them within one origin alone, so that no token goes elsewhere.
+    redirects=2,
     # Answers may take as long as a call may, and calls have their own limits.
     headers_s=3600.0,
     idle_s=None,
@@ -109,7 +110,14 @@ class McpConnection:
         """
         capabilities = self._session.server_capabilities
         if capabilities is not None and capabilities.tools is None:
-            return ToolListing(())
+            # Some have tools and do not say so; the others know no such request.
+            try:
+                return await self._listed(timeout_s)
+            except CallRefused:
+                return ToolListing(())
+        return await self._listed(timeout_s)
+
+    async def _listed(self, timeout_s: float) -> ToolListing:
         found: list[ListedTool] = []
         self._dispatcher.unfit = []
         cursor: str | None = None
@@ -148,7 +156,7 @@ class McpConnection:
         except NotSent:
             raise SessionGone(f"{self._server} can't be reached, so nothing was done") from None
         except StatusRefused as refused:
-            raise await self._refused(refused.status) from None
+            raise await self._refused(refused) from None
         except (ValidationError, RuntimeError):
             raise CallRefused(f"{self._server} answered with what is no result") from None
         except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
@@ -188,7 +196,7 @@ class McpConnection:
                 ) from None
             await self._asked(self._session.discover())
         except StatusRefused as refused:
-            raise _unavailable(self._server, refused.status) from None
+            raise _unavailable(self._server, refused) from None
         except NoAnswer as error:
             raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
         except (ValidationError, RuntimeError) as error:
@@ -219,14 +227,17 @@ class McpConnection:
             reason = _one_line(str(error))
             raise CallRefused(f"{self._server} answered with what is no answer: {reason}") from None
         except StatusRefused as refused:
-            raise _unavailable(self._server, refused.status) from None
+            raise _unavailable(self._server, refused) from None
         except NotSent:
             raise ServerUnavailable(f"{self._server} can't be reached") from None
         except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
             raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
 
-    async def _refused(self, status: int) -> ServerUnavailable | CallLost:
+    async def _refused(self, refused: StatusRefused) -> ServerUnavailable | CallLost:
         """What a call has come to that was answered with a status of HTTP."""
+        status = refused.status
+        if status < HTTPStatus.MULTIPLE_CHOICES:
+            return self._lost(f"it answered {_named(status)} without a message of the protocol")
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return self._lost(f"it answered {_named(status)}")
         if status in _GONE:
@@ -236,7 +247,7 @@ class McpConnection:
                 return SessionGone(
                     f"{self._server} no longer knows its session ({status}), so nothing was done"
                 )
-        return _unavailable(self._server, status, "so nothing was done")
+        return _unavailable(self._server, refused, "so nothing was done")
 
     def _lost(self, why: str) -> CallLost:
         return CallLost(
@@ -369,9 +380,11 @@ def _session(
     return session, McpConnection(session, dispatcher, server)
 
 
-def _unavailable(server: str, status: int, outcome: str = "") -> ServerUnavailable:
-    """The failure for a status in place of an answer."""
-    after = f", {outcome}" if outcome else ""
+def _unavailable(server: str, refused: StatusRefused, outcome: str = "") -> ServerUnavailable:
+    """The failure for a status in place of an answer. With an ``outcome`` it is for a model, and
+    has no text that the server wrote."""
+    status, text = refused.status, _one_line(refused.text)
+    after = f", {outcome}" if outcome else f": {text}" if text else ""
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return NotSignedIn(
             f"{server} is not signed in: it answered {_named(status)}{after}; the operator can give "

@@ -12,15 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from agentsup.agents.mcp import server as serving
+from agentsup.agents.mcp.exchange import is_block
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
     NotSignedIn,
     ServerUnavailable,
 )
+from agentsup.agents.mcp.lenient import called
+from agentsup.agents.mcp.results import text_of
 from agentsup.kit.childenv import child_env
 from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
@@ -308,7 +312,40 @@ async def test_a_ping_that_is_no_method_of_the_server_is_no_sickness(
     assert odd.document["state"] == "running"
 
 
-@pytest.mark.parametrize("result", [{}, {"content": "text"}, {"content": [{"type": "odd"}]}])
+IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    "result, text",
+    [
+        ({"content": "plain"}, "plain"),
+        ({"content": {"type": "text", "text": "one"}}, "one"),
+        ({"content": ["plain", {"type": "text", "text": "one"}]}, "plain\none"),
+        ({"content": [{"text": "no type"}]}, "no type"),
+        ({"content": [{"type": "odd", "text": "odd"}, IMAGE]}, "odd\n[image image/png, not shown]"),
+        ({"content": [{"type": "image", "data": "x"}]}, "[image, not shown]"),
+        ({"content": [{"type": "text", "text": None}]}, '{"type": "text", "text": null}'),
+        ({"structuredContent": {"a": 1}}, '{"a": 1}'),
+        ({"content": [], "structuredContent": [1]}, '{"value": [1]}'),
+        ({"answer": 42}, '{"answer": 42}'),
+        ({"content": [], "isError": None}, "(the tool returned nothing)"),
+    ],
+    ids=lambda each: json.dumps(each)[:40],
+)
+def test_a_result_of_a_call_that_was_done_is_read(result: dict[str, Any], text: str) -> None:
+    read = types.CallToolResult.model_validate(called(result, is_block), by_name=False)
+    assert text_of(read) == text
+
+
+async def test_an_odd_part_of_a_result_costs_itself(odd: OddServer) -> None:
+    await odd.have()
+    await odd.running()
+    parts = [{"type": "odd", "text": "odd"}, {"type": "text", "text": "well"}]
+    odd.tell(answers={"tools/call": {"result": {"content": parts}}})
+    assert "odd\nwell" in await odd.echo("x")
+
+
+@pytest.mark.parametrize("result", [{}, {"content": 7}])
 async def test_a_result_that_is_none_costs_that_call(
     odd: OddServer, result: dict[str, Any]
 ) -> None:
@@ -318,6 +355,54 @@ async def test_a_result_that_is_none_costs_that_call(
     with pytest.raises(CallRefused, match="no result"):
         await odd.echo("x")
     assert await odd.echo("next") == "echo: next"
+
+
+@pytest.mark.parametrize("status, kind", [(200, "text/html"), (202, "text/plain")])
+async def test_a_page_in_place_of_an_answer_is_no_word_of_the_tool(
+    web: OddServer, status: int, kind: str
+) -> None:
+    await web.have()
+    await web.running()
+    page = {"status": status, "body": "<h1>Sign in</h1>", "type": kind}
+    web.tell(answers={"tools/call": page}, only=1)
+    with pytest.raises(CallLost, match="not known"):
+        await web.echo("x")
+    assert await web.echo("next") == "echo: next"
+    web.tell(answers={"*": page})
+    with pytest.raises(CallLost):
+        await web.echo("x")
+    await web.town.is_state("odd", "backoff")
+    assert str(status) in web.document["error"]
+
+
+async def test_a_redirect_to_the_same_origin_is_followed_and_no_other(web: OddServer) -> None:
+    web.tell(moved="/mcp/")
+    await web.have()
+    await web.running()
+    assert await web.echo("x") == "echo: x"
+    web.tell(moved="http://localhost:1/mcp")
+    with pytest.raises(ServerUnavailable, match="307") as refused:
+        await web.echo("x")
+    assert "localhost" not in refused.value.message, "a server's words are not ours"
+    await until(lambda: "Redirect to http://localhost:1/mcp not followed" in web.document["error"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"capabilities": {}, "serverInfo": {"name": "x", "version": "1"}},
+        {"capabilities": {"tools": {}}, "serverInfo": {"name": "x"}},
+        {"capabilities": {"tools": {}}},
+        {"serverInfo": None, "capabilities": None},
+    ],
+    ids=str,
+)
+async def test_a_server_that_says_little_of_itself_is_used(
+    odd: OddServer, said: dict[str, Any]
+) -> None:
+    odd.tell(answers={"initialize": {"result": {"protocolVersion": "2025-06-18", **said}}})
+    await odd.have()
+    assert (await odd.running())["tools"] == ["mcp:odd/echo"]
 
 
 # -- tools -----------------------------------------------------------------------------------------

@@ -234,3 +234,29 @@ def test_an_id_beside_a_name_for_people_is_proposed_as_the_name() -> None:
     told = "\n".join(str(each) for each in caught.value.findings)
     assert '"name": "lin"' in told
     assert '"nickname"' in told
+
+
+@pytest.mark.parametrize(
+    "key, ours",
+    [
+        ("instructions", '"prompt"'),
+        ("timeout", '"turn_timeout_s", in seconds'),
+        ("max_tokens", '"engine_options"'),
+        ("allowed_tools", '"tools"'),
+        ("allowFrom", '"allowed_user_ids"'),
+    ],
+)
+def test_a_word_of_others_for_an_agent_is_answered_with_ours(key: str, ours: str) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_agents(json.dumps([{"name": "ada", key: "x"}]).encode())
+    (found,) = caught.value.findings
+    assert f"unknown key {key!r}" in str(found)
+    assert ours in str(found.hint)
+
+
+@pytest.mark.parametrize("key", ["agent", "theme", "scenes", "contexts"])
+def test_no_key_is_proposed_that_has_no_effect(key: str) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_agents(json.dumps([{"name": "ada", key: "x"}]).encode())
+    (found,) = caught.value.findings
+    assert all(each not in str(found.hint) for each in ("image", "scene'", "context_servers"))
