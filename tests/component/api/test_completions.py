@@ -41,6 +41,11 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
+def data_lines(text: str) -> list[str]:
+    """The data of a stream; a slow answer has comments between, which keep the connection open."""
+    return [line for line in text.split("\n\n") if line and not line.startswith(":")]
+
+
 def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
@@ -176,7 +181,7 @@ async def test_a_stream_is_server_sent_chunks_with_an_end(rig: ApiFixture, work:
     body = {"model": "main", "messages": [user("hi")], "stream": True}
     status, text, headers = await rig.call("POST", PATH, body)
     assert (status, headers["Content-Type"]) == (200, "text/event-stream")
-    lines = [line for line in text.split("\n\n") if line]
+    lines = data_lines(text)
     assert lines[-1] == "data: [DONE]"
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
     assert [c["choices"][0]["delta"].get("content") for c in chunks] == ["", "äöü", None]
@@ -564,7 +569,7 @@ def read_whole(document: Any) -> tuple[str, str]:
 
 
 def read_stream(text: str) -> tuple[str, str]:
-    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    lines = [line.removeprefix("data: ") for line in data_lines(text)]
     assert lines[-1] == "[DONE]", text
     choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
     return "".join(one["delta"].get("content", "") for one in choices), choices[-1]["finish_reason"]

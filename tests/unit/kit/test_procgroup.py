@@ -601,7 +601,8 @@ async def test_a_living_leader_of_an_earlier_boot_is_swept() -> None:
     group = await start("sleep 60 & sleep 60")
     await until(lambda: len(members(group.pgid)) == 3)
     assert await sweep([group.record]) == [group.record]
-    assert await group.wait() == -signal.SIGKILL
+    # A shell whose child is killed first may end by itself, and says so.
+    assert await group.wait() in {-signal.SIGKILL, 128 + signal.SIGKILL}
     await group.stop(term_grace_s=0)
 
 
