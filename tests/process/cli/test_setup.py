@@ -9,6 +9,7 @@ import os
 import pty
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -223,14 +224,23 @@ async def test_a_coding_agent_is_chosen_and_its_end_is_told(cli: Cli, tmp_path: 
     assert "The engine claude answers" in up.stdout, up.stderr
     claude.unlink()
     listed = await asyncio.to_thread(cli.good, "status")
-    assert "the program claude of the engine claude was not found" in " ".join(listed.split())
+    assert f"the program claude is not on the PATH ({programs}:" in " ".join(listed.split())
+    await asyncio.to_thread(cli.good, "stop")
+    folder = cli.home / "person" / ".local" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "claude").write_text("#!/bin/sh\nexit 0\n")
+    (folder / "claude").chmod(0o755)
+    again = {**path, "HOME": str(cli.home / "person")}
+    up = await asyncio.to_thread(partial(cli.run, "up", "--no-chat", **again))
+    assert "answers" not in up.stdout
+    assert f"but in {folder}" in " ".join(up.stdout.split())
 
 
 async def test_a_provider_is_not_taken_for_a_coding_agent_of_its_name(cli: Cli) -> None:
     done = await asyncio.to_thread(cli.run, "setup", "--provider", "gemini")
     assert "--key-file is missing" in done.stderr
     done = await asyncio.to_thread(cli.run, "setup", "--provider", "gemini-cli", PATH="")
-    assert "Gemini CLI is not installed" in done.stderr
+    assert "the program gemini is not on the PATH" in " ".join(done.stderr.split())
 
 
 async def test_the_owner_is_found_by_writing_to_the_bot(cli: Cli, tmp_path: Path) -> None:

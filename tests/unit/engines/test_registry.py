@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
-from agentsup.engines.programs.presets import AUTO_ORDER, PROGRAMS
+from agentsup.engines.programs.presets import AUTO_ORDER, PROGRAMS, sign_in_of
 from agentsup.engines.registry import registry as registry_module
 from agentsup.engines.registry.registry import (
     EngineRegistry,
@@ -168,6 +169,8 @@ def test_a_sign_in_that_its_maker_has_ended_counts_as_none(tmp_path: Path) -> No
     assert (name, "GEMINI_API_KEY" in why) == ("scripted", True)
     assert not needs_users_home("gemini", env)
     assert not needs_users_home("qwen", env)
+    by = sign_in_of(PROGRAMS["qwen"], env, os.path.isfile)
+    assert (bool(by), str(by).startswith("not signed in: ")) == (False, True)
     for key in ("GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
         assert best_available(env | {key: "k"}, EngineSpec("auto"))[0] == "gemini"
     assert needs_users_home("gemini", env | {"GOOGLE_CLOUD_PROJECT": "k"})
