@@ -104,7 +104,7 @@ class _Said:
         """Take ``answer`` for the text of this step: a thought may have been told apart late."""
         del self.text[self._step_at :]
         self.is_new_step = True
-        self.add(answer)
+        self.add(answer if answer.strip() else "")
 
 
 class LlmSession:
