@@ -49,6 +49,7 @@ _MARKERS = (
 _BEGUN_XML = re.compile(
     rf"</?\s*(?:[a-z]+:)?[a-z]*|<{_XML}\s[^<>]{{0,80}}|</\s*{_XML}\s*", re.IGNORECASE
 )
+_FIELD = re.compile(r"</?\s*(?:[a-z]+:)?(?:thought|reason)", re.IGNORECASE)
 _QUOTES = {"`": "`", '"': '"', "'": "'", "“": "”", "‘": "’", "„": "“", "«": "»"}
 _MOST_RESTARTS = 3
 
@@ -78,6 +79,7 @@ class ThoughtSplitter:
     _at: int = 0
     _given: int = 0
     _family: int | None = None
+    _has_thought: bool = False
     _opened_at: int = 0
     _fence: str = ""
     _fence_at: int = 0
@@ -122,7 +124,12 @@ class ThoughtSplitter:
     def _keep(self, end: int, *, since: int | None = None) -> None:
         """Take the text up to ``end`` for the answer."""
         text = self._raw[self._at if since is None else since : end]
-        self.answer += text if self.answer else text.lstrip()
+        if not self.answer.strip():
+            # Blank lines before an answer are none of it; the indent of a first line is.
+            text = (
+                text.lstrip() if self._has_thought else text if self.answer else text.lstrip("\r\n")
+            )
+        self.answer += text
         self._at = end
 
     def _scan(self, *, is_last: bool) -> None:
@@ -152,14 +159,16 @@ class ThoughtSplitter:
         elif (quoted := self._is_quoted(found, is_last=is_last)) is None:
             self._keep(found.start())
             return False
-        elif quoted:
+        elif quoted or self._is_field(found):
             self._keep(found.end())
         elif found["close"]:
+            self._has_thought = True
             self._thoughts.append(self.answer + self._raw[self._at : found.start()])
             self.is_opened_outside, self.holds = True, False
             self.answer, self._given, self._at = "", 0, found.end()
         else:
             self._keep(found.start())
+            self._has_thought = True
             self._opened_at, self._at = found.start(), found.end()
             self._family = next(n for n in range(len(_FAMILIES)) if found[f"open{n}"])
         return True
@@ -207,7 +216,7 @@ class ThoughtSplitter:
         self._thoughts.append(self._raw[self._at : found.start()])
         # Two openings may have two closings: what follows is certain at the end.
         is_nested = _OPENING.search(self._raw, self._opened_at + 1, found.start()) is not None
-        self.holds = is_nested or (self.holds and bool(self.answer))
+        self.holds = is_nested or (self.holds and bool(self.answer.strip()))
         self._family, self._at = None, found.end()
         return True
 
@@ -218,6 +227,12 @@ class ThoughtSplitter:
             return False
         after = self._raw[found.end() : found.end() + 1]
         return None if not after and not is_last else after == _QUOTES[before]
+
+    def _is_field(self, found: re.Match[str]) -> bool:
+        """Whether a tag is as likely one of a document: it opens a thought at the start alone."""
+        if _FIELD.match(found[0]) is None:
+            return False
+        return bool(found["close"] or (self.answer + self._raw[self._at : found.start()]).strip())
 
     def _begins_line(self, at: int) -> bool:
         return not self._raw[self._raw.rfind("\n", 0, at) + 1 : at].strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentsup.engines.command import envelope, events
@@ -27,6 +27,7 @@ from agentsup.engines.process import (
     read_options,
 )
 from agentsup.engines.process.homes import COMMAND
+from agentsup.engines.thoughts import ThoughtSplitter, answer_of
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -115,14 +116,23 @@ class CommandSession:
             slot=self.host.slot,
         ) as child:
             read = self._events if options.output == "events" else _plain
+            thoughts = ThoughtSplitter()
             async with aclosing(read(child, said)) as events:
                 async for event in events:
                     if isinstance(event, EngineDone | Suspended):
                         end = event
                         break
-                    yield event
+                    if isinstance(event, TextDelta):
+                        text, thought = thoughts.feed(event.text)
+                        yield TextDelta(text) if text else ThinkingDelta(thought)
+                    else:
+                        yield event
+            if text := thoughts.end():
+                yield TextDelta(text)
             if end is None:
                 end = await _ended(child, said)
+            elif isinstance(end, EngineDone):
+                end = replace(end, text=answer_of(end.text))
             else:
                 await child.end_input(_EXIT_S)
         yield end
@@ -201,7 +211,7 @@ async def _ended(child: EngineProcess, said: list[str]) -> EngineDone:
     """Return the end of a program that closed its output without an event for the end."""
     if await child.wait() != 0:
         raise await child.ended("failed")
-    text = "".join(said).rstrip("\n")
+    text = answer_of("".join(said)).rstrip("\n")
     if not text.strip():
         raise EmptyAnswer(f"{child.name} ended without an answer")
     return EngineDone("ok", text=text)

@@ -135,7 +135,8 @@ class AnswerReader:
         """Return what the end of the text adds to the answer."""
         text, _ = self._feed(self._halves.end())
         waiting, self._waiting = self._waiting, ""
-        return text + waiting + self.splitter.end(is_cut=bool(cut_of(response)))
+        rest = text + waiting + self.splitter.end(is_cut=bool(cut_of(response)))
+        return rest if self.splitter.answer.strip() else ""
 
     def settle(self, response: ModelResponse, real: Callable[[str], str | None]) -> None:
         """Correct the response. ``real`` returns the name of a tool for a name that is not quite it."""
@@ -148,8 +149,9 @@ class AnswerReader:
         self._raw.append(text)
         news, thought = self.splitter.feed(text) if text else ("", "")
         self._waiting += news
-        if self.splitter.answer == self._waiting and self._waiting.startswith(_BEGINNINGS):
-            return "", thought  # perhaps a call that is written as text
+        is_all = self.splitter.answer == self._waiting
+        if is_all and (self._waiting.isspace() or self._waiting.startswith(_BEGINNINGS)):
+            return "", thought  # perhaps nothing, or a call that is written as text
         news, self._waiting = self._waiting, ""
         return news, thought
 

@@ -43,6 +43,7 @@ from agentsup.engines.llm.answers import (
 from agentsup.engines.llm.errors import translate
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.engines.llm.toolset import ASK_USER, HostToolset
+from agentsup.kit.log import get_logger
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -57,6 +58,8 @@ from agentsup.model.engine import (
     ToolStarted,
     Usage,
 )
+
+_log = get_logger(__name__)
 
 _PREVIEW_CHARS = 200
 _TOOL_RETRIES = 2
@@ -104,7 +107,7 @@ class _Said:
         """Take ``answer`` for the text of this step: a thought may have been told apart late."""
         del self.text[self._step_at :]
         self.is_new_step = True
-        self.add(answer)
+        self.add(answer if answer.strip() else "")
 
 
 class LlmSession:
@@ -168,6 +171,7 @@ class LlmSession:
                 tool = self._toolset.refused_in(str(refused.__cause__))
                 if is_new and left and tool is not None:
                     self._toolset.exclude(tool)
+                    _log.warning("a provider refuses a tool", tool=tool.name, why=refused.message)
                     yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=refused.message))
                 elif is_new and left and history.has_own_state(given):
                     # A provider that refuses a history would refuse it at every further turn.
@@ -286,7 +290,10 @@ class LlmSession:
             return None
         shown = ", ".join(names[:_NAMED_MOST]) + (", …" if len(names) > _NAMED_MOST else "")
         text = _NO_ROOM.format(n=len(names), most=_MOST_TOOLS, names=shown)
-        return EngineNotice(text) if self._known.tells(text) else None
+        if not self._known.tells(text):
+            return None
+        _log.warning("tools are left out of requests", model=self._settings.model, why=text)
+        return EngineNotice(text)
 
     def _reader(self) -> AnswerReader:
         known = self._settings.template_opens_thought

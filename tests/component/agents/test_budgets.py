@@ -27,6 +27,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import Forbidden
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from tests.component.agents.test_turns import replace_engine
 from tests.component.conftest import Open
 from tests.component.proofs.house import ProofDaemon
 from tests.component.proofs.house import agent as entry
@@ -479,3 +480,17 @@ async def test_without_limits_nothing_is_held(household: Open) -> None:
     await house.clock.sleep(1)
     assert await holds(house) == 0
     assert (await house.daemon.mailbox.wait_done(message, 60)).outcome == "ok"
+
+
+async def test_cost_shows_what_the_providers_cache_had(household: Open) -> None:
+    house = await household(agent("ann"))
+
+    async def cached(segment: Segment) -> Any:
+        yield Usage(1000, 10, 0.004, cache_read_tokens=900, cache_write_tokens=50)
+        yield EngineDone("ok", text="x")
+
+    replace_engine(house, "ann", cached)
+    await house.ask("ann", "x")
+    told = (await house.command("ann", "/cost")).text
+    assert told.startswith("Today: 1000 tokens in, 10 out (900 of them from the provider's cache")
+    assert "50 into it" in told

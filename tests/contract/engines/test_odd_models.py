@@ -63,6 +63,8 @@ TEXTS = (
     "a < b and c > d [x] <b>bold</b> <t",
     "```py\nx = 1",
     "Half a tag: </thi",
+    "So:\n<item><reason>late</reason><thought>x</thought></item>",
+    "It ends with </reason> here.",
 )
 
 

@@ -1,0 +1,67 @@
+"""A model that writes its thoughts into its text, seen in a chat, over /v1 and in the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon_process import DaemonProcess, write_home
+from tests.support.model_server import Asked, ModelServer, Reply
+
+SECRET = "SECRET REASONING"
+FORMS = {
+    "opened": ("SECRET", " REASONING\n</thi", "nk>Fo", "ur."),
+    "tagged": ("<th", "ink>\nSECRET REASON", "ING\n</think>\n", "\nFour."),
+    "glued": ("<thinking>SECRET REASONING</thinking>Four.",),
+}
+
+
+def model(asked: Asked) -> Reply:
+    said = str(asked.messages[-1]["content"])
+    return Reply(next(pieces for name, pieces in FORMS.items() if name in said), every_s=0.005)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with ModelServer(model) as running:
+        yield running
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonProcess]:
+    options = {"base_url": server.base_url, "api_key": "sk-loopback-0123456789abcdef"}
+    entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
+    async with DaemonProcess(write_home(tmp_path / "home", [{"name": "main", **entry}])) as running:
+        yield running
+
+
+@pytest.mark.timeout(60)
+async def test_thoughts_are_seen_nowhere(daemon: DaemonProcess, server: ModelServer) -> None:
+    chat = await daemon.chat()
+    for name in FORMS:
+        assert await chat.ask(name) == "Four."
+    deltas = "".join(frame["text"] for frame in chat.frames if frame["type"] == "delta")
+    assert deltas == "Four." * len(FORMS)
+    for name in FORMS:
+        body = {
+            "model": "main",
+            "stream": True,
+            "messages": [{"role": "user", "content": f"{name}, please"}],
+        }
+        url = f"{daemon.url}/v1/chat/completions"
+        async with daemon.http().post(url, json=body) as answer:
+            lines = (await answer.text()).splitlines()
+        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        texts = [
+            each["choices"][0]["delta"].get("content") or "" for each in told if each["choices"]
+        ]
+        assert "".join(texts) == "Four."
+    assert server.violations == []
+    assert SECRET not in json.dumps(server.asked[-1].body)
+    await daemon.stop()
+    stored = b"".join(path.read_bytes() for path in daemon.home.glob("state.db*"))
+    assert SECRET.encode() not in stored
+    assert b"Four." in stored
