@@ -128,9 +128,8 @@ async def test_the_environment_is_the_given_one_and_a_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_SECRET", "hush")
-    async with await ProcessGroup.spawn(
-        ["env"], env=child_env(("PATH",), {"A": "1"}), cwd="/"
-    ) as group:
+    env = child_env(("PATH",), {"A": "1"}, source={"PATH": os.environ["PATH"]})
+    async with await ProcessGroup.spawn(["env"], env=env, cwd="/") as group:
         names = {line.split(b"=")[0] async for line in lines_of(group)}
     assert names == {b"PATH", b"A", b"AGENTSUP_GROUP"}
 
