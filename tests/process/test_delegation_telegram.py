@@ -20,7 +20,7 @@ import pytest
 from agentsup.fakes.telegram import TelegramDriver
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
-from tests.support.model_server import Asked, Call, ModelServer, Reply
+from tests.support.model_server import Asked, Call, ModelServer, Reply, without_time
 from tests.support.preloaded_process import WITH_TELEGRAM
 from tests.support.telegram_process import FakeTelegramProcess
 
@@ -84,7 +84,7 @@ class Model:
             one = newest.pop()
             if one["role"] == "tool":
                 given.insert(0, str(one["content"]))
-        said = str(newest[-1]["content"]) if newest else ""
+        said = without_time(str(newest[-1]["content"])) if newest else ""
         if "You are cat" in who:
             return Reply("cat goes by train")
         if "You are bob" in who:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
-from tests.support.model_server import Asked, Call, ModelServer, Reply
+from tests.support.model_server import Asked, Call, ModelServer, Reply, without_time
 from tests.support.preloaded_process import WITH_MODEL
 
 
@@ -28,7 +28,7 @@ class Provider:
 
     def __call__(self, asked: Asked) -> Reply:
         model = str(asked.body["model"])
-        texts = [str(m["content"]) for m in asked.messages if m["role"] == "user"]
+        texts = [without_time(str(m["content"])) for m in asked.messages if m["role"] == "user"]
         text, last = texts[-1], asked.messages[-1]
         self.asked.append((model, text))
         if model != "big":

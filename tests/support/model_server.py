@@ -87,6 +87,11 @@ class Asked:
         return messages
 
 
+def without_time(text: str) -> str:
+    """A message as it was said: each turn adds the time."""
+    return text.partition("\n\n[Now: ")[0]
+
+
 Script = Sequence[Reply] | Callable[[Asked], Reply]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.process.cli.process_cli import Cli, until
-from tests.support.model_server import Asked, Call, ModelServer, Reply
+from tests.support.model_server import Asked, Call, ModelServer, Reply, without_time
 from tests.support.ports import free_port
 from tests.support.source_tree import ROOT
 
@@ -65,7 +65,7 @@ def who(asked: Asked) -> str:
 
 
 def said(asked: Asked) -> str:
-    return str(asked.messages[-1]["content"])
+    return without_time(str(asked.messages[-1]["content"]))
 
 
 def has_result(asked: Asked) -> bool:
