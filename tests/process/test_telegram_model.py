@@ -91,7 +91,6 @@ async def test_who_waits_for_the_provider_is_told_on_the_phone_once(tmp_path: Pa
             "telegram_token": TOKEN,
             "telegram_base_url": fake.url,
             "allowed_user_ids": [ann],
-            "streaming": {"drafts": True},
         }
         async with DaemonProcess(write_home(tmp_path / "home", [main])) as daemon:
             await daemon.until("main", "running", warnings=[], timeout_s=BOUND_S)
