@@ -230,8 +230,10 @@ async def test_a_coding_agent_is_chosen_and_its_end_is_told(cli: Cli, tmp_path: 
     folder.mkdir(parents=True)
     (folder / "claude").write_text("#!/bin/sh\nexit 0\n")
     (folder / "claude").chmod(0o755)
-    again = {**path, "HOME": str(cli.home / "person")}
-    up = await asyncio.to_thread(partial(cli.run, "up", "--no-chat", **again))
+    person = str(cli.home / "person")
+    up = await asyncio.to_thread(
+        partial(cli.run, "up", "--no-chat", PATH=path["PATH"], HOME=person)
+    )
     assert "answers" not in up.stdout
     assert f"but in {folder}" in " ".join(up.stdout.split())
 
