@@ -302,9 +302,8 @@ class TurnHandler:
         return handing_on.delegation_notes(offered, known)
 
     def _now(self, message: Message) -> str:
-        services = self._services
-        zone = services.zone_of(message.agent_id, message.person)
-        return prompt.now(services.clock.now_ms(), zone)
+        zone = self._services.zone_of(message.agent_id, message.person)
+        return prompt.now(self._services.clock.now_ms(), zone)
 
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState

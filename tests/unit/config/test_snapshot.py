@@ -177,12 +177,12 @@ def test_a_file_that_cannot_be_read_is_told(files: Files) -> None:
 
 
 def test_a_snapshot_shows_no_secret(files: Files) -> None:
-    files.config("[main]\ntelegram_token = '1:private'\nallowed_user_ids = [1]\n")
+    files.config("[main]\ntelegram_token = '1:hush'\nallowed_user_ids = [1]\n")
     files.agents(
         {
             "name": "a",
-            "matrix": {"user_id": "@a:x", "password": "private"},
-            "engine_options": {"api_key": "private", "env": {"AUTHORIZATION": "private"}},
+            "matrix": {"user_id": "@a:x", "password": "hush"},
+            "engine_options": {"api_key": "hush", "env": {"AUTHORIZATION": "hush"}},
         }
     )
     snapshot = files.load()
@@ -193,8 +193,8 @@ def test_a_snapshot_shows_no_secret(files: Files) -> None:
         str(diff(files.load(), snapshot)),
         str(snapshot.settings),
     ]
-    assert not [text for text in shown if "private" in text]
-    assert {each.reveal() for each in snapshot.secrets()} == {"1:private", "private"}
+    assert not [text for text in shown if "hush" in text]
+    assert {each.reveal() for each in snapshot.secrets()} == {"1:hush", "hush"}
 
 
 def test_names_are_found_in_any_case_and_suggested(files: Files) -> None:
