@@ -7,8 +7,8 @@ not fit, so that turns fail in odd ways until a restart.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 _PACKAGES: Final = (
@@ -52,6 +52,6 @@ def _installed() -> Mapping[str, str]:
 
 def _version(name: str) -> str:
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
         return ""

@@ -45,7 +45,7 @@ def test_only_what_got_worse_is_lost() -> None:
         (
             AgentSpec(name="a", engine="claude"),
             {"PATH": ""},
-            "the program claude of the engine claude",
+            "the program claude is not on the PATH",
         ),
         (AgentSpec(name="a", engine="auto"), {"PATH": ""}, "no model is configured"),
         (
