@@ -224,7 +224,7 @@ async def test_a_coding_agent_is_chosen_and_its_end_is_told(cli: Cli, tmp_path: 
     assert "The engine claude answers" in up.stdout, up.stderr
     claude.unlink()
     listed = await asyncio.to_thread(cli.good, "status")
-    assert f"the program claude is not on the PATH ({programs}:" in " ".join(listed.split())
+    assert f"the program claude is not on the PATH ({programs})" in " ".join(listed.split())
     await asyncio.to_thread(cli.good, "stop")
     folder = cli.home / "person" / ".local" / "bin"
     folder.mkdir(parents=True)
