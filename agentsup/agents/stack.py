@@ -149,8 +149,11 @@ class AgentStack(WorkingAgent):
         return {each["provider"]: each["state"] for each in self._services.breakers.documents()}
 
     def provider_notes(self) -> tuple[str, ...]:
-        """A line of text if the breaker of the agent's own provider is not closed."""
-        return self._services.breakers.notes(self.tier(PRIMARY).provider)
+        """Lines of text if the breaker of the agent's own provider is not closed, and if its model
+        server serves too little context."""
+        served = self.engine.caps.served(self.engine_spec("", ""))
+        problem = (served.problem,) if served and served.problem else ()
+        return *self._services.breakers.notes(self.tier(PRIMARY).provider), *problem
 
     # -- what a turn reads ---------------------------------------------------------------------------
 

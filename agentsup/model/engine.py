@@ -19,6 +19,15 @@ from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
 
 @dataclass(frozen=True, slots=True)
+class ServedContext:
+    """The context that a model server serves: tokens of prompt and answer together."""
+
+    tokens: int
+    problem: str = ""
+    """That it is too little for an agent, with what mends it; empty if it is enough."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCaps:
     streaming: bool = False
     tools: bool = False
@@ -33,6 +42,8 @@ class EngineCaps:
     """Whether it may use tokens without reporting them, as a foreign program or endpoint may."""
     pictures: bool = False
     """Whether its model can be shown pictures."""
+    served: Callable[[EngineSpec], ServedContext | None] = lambda spec: None
+    """What the model server of a spec serves, as far as it is known already. Asks nobody."""
 
 
 @dataclass(frozen=True, slots=True)

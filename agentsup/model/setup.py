@@ -43,6 +43,8 @@ class TriedModel:
     output_tokens: int
     seconds: float
     usd: float | None
+    problem: str = ""
+    """That its server serves too little context, with what mends it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,16 @@ from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 LONG = "word " * 150
+
+
+async def cli(home: Path, word: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "agentsup", "--home", str(home), word),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    return said.decode()
 
 
 def model(asked: Asked) -> Reply:
@@ -48,3 +60,22 @@ async def test_a_long_talk_with_calls_is_shortened_and_survives_a_kill(tmp_path:
             assert await chat.ask("which colour has the bike?") == "it is turquoise"
             assert "They spoke about number zero" in str(server.asked[-1].messages)
             assert server.violations == []
+
+
+@pytest.mark.timeout(60)
+async def test_too_little_context_of_the_server_is_a_warning_of_the_agent(tmp_path: Path) -> None:
+    loaded = {"name": "loopback-1:latest", "context_length": 4096}
+    async with ModelServer(model, documents={"/api/ps": {"models": [loaded]}}) as server:
+        options = {"base_url": server.base_url}
+        entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
+        home = write_home(tmp_path / "home", [{"name": "main", **entry}])
+        async with DaemonProcess(home) as daemon:
+            chat = await daemon.chat()
+            assert (await daemon.agents())["main"]["warnings"] == []
+            assert await chat.ask("which colour has the bike?") == "no idea"
+            while not (told := (await daemon.agents())["main"]["warnings"]):
+                assert daemon.is_running
+            assert "OLLAMA_CONTEXT_LENGTH=32768 ollama serve" in told[0]
+            for word in ("status", "doctor"):
+                shown = await cli(home, word)
+                assert "OLLAMA_CONTEXT_LENGTH=32768" in " ".join(shown.split()), word

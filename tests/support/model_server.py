@@ -15,11 +15,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from aiohttp import web
 
 Dialect = Literal["openai", "anthropic"]
+HANGS: Final = object()
+"""In the place of a document: the server never answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,19 @@ Script = Sequence[Reply] | Callable[[Asked], Reply]
 class ModelServer:
     """Serves ``script``: replies in order, or a function from the request to the reply."""
 
-    def __init__(self, script: Script = (), *, models: Sequence[str] = (), key: str = "") -> None:
-        """``models``: the only ones that it has, which it lists; ``key``: the only one it accepts."""
+    def __init__(
+        self,
+        script: Script = (),
+        *,
+        models: Sequence[str] = (),
+        key: str = "",
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``models``: the only ones that it has, which it lists; ``key``: the only one it accepts;
+        ``documents``: what else it serves, by path."""
+        self.documents = dict(documents or {})
+        self.read: list[str] = []
+        """The paths of the documents that were asked for."""
         self._choose: Callable[[Asked], Reply] | None = script if callable(script) else None
         self._replies: list[Reply] = [] if callable(script) else list(script)
         self._models, self._key = tuple(models), key
@@ -129,6 +142,10 @@ class ModelServer:
         """Return once ``count`` requests have come in."""
         await self._until(lambda: len(self.asked) >= count)
 
+    async def wait_read(self, path: str) -> None:
+        """Return once the document at ``path`` was asked for."""
+        await self._until(lambda: path in self.read)
+
     async def wait_disconnects(self, count: int) -> None:
         """Return once ``count`` clients went away before their answer was complete."""
         await self._until(lambda: self.disconnects >= count)
@@ -138,6 +155,7 @@ class ModelServer:
         app.router.add_post("/v1/chat/completions", self._openai)
         app.router.add_post("/v1/messages", self._anthropic)
         app.router.add_get("/v1/models", self._listed)
+        app.router.add_route("*", "/{rest:.*}", self._document)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=0.2
         )
@@ -168,9 +186,21 @@ class ModelServer:
         dialect: Dialect = "anthropic" if "anthropic-version" in request.headers else "openai"
         if refused := self._key_refused(dialect, request.headers):
             return refused
+        if "/v1/models" in self.documents:
+            return await self._document(request)
         return web.json_response(
             {"object": "list", "data": [{"id": name} for name in self._models]}
         )
+
+    async def _document(self, request: web.Request) -> web.StreamResponse:
+        self.read.append(request.path)
+        self._changed.set()
+        found = self.documents.get(request.path)
+        if found is None:
+            raise web.HTTPNotFound
+        if found is HANGS:
+            await asyncio.Event().wait()
+        return web.json_response(found)
 
     def _key_refused(self, dialect: Dialect, headers: Mapping[str, str]) -> web.Response | None:
         """As real providers do it, with the key in the refusal."""

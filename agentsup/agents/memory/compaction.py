@@ -52,6 +52,12 @@ class Shortening:
         return self.turns[-1].entries[-1].entry_id
 
 
+def history_budget(wanted_tokens: int, served_tokens: int | None) -> int:
+    """How many tokens of history a turn may have: ``wanted_tokens``, but at most half of what the
+    model server serves, if that is known. The rest is for instructions, tools and the answer."""
+    return wanted_tokens if served_tokens is None else min(wanted_tokens, served_tokens // 2)
+
+
 def is_too_long(size: SessionSize, budget_tokens: int, *, from_state: bool) -> bool:
     """Whether a session must be shortened before its next turn.
 

@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentsup.agents.memory import rows, texts, transcript
-from agentsup.agents.memory.compaction import Shortening, excerpts, is_too_long, shortening
+from agentsup.agents.memory.compaction import (
+    Shortening,
+    excerpts,
+    history_budget,
+    is_too_long,
+    shortening,
+)
 from agentsup.agents.memory.entry import MemoryEntry, MemoryOwner
 from agentsup.agents.memory.notes_file import KnownNotes
 from agentsup.agents.memory.ranking import words
@@ -48,6 +54,12 @@ class TurnPreparation:
     """Collects what a summary costs."""
     may_shorten: bool = True
     """False if a turn is resumed: it keeps the history with which it began."""
+
+    @property
+    def history_tokens(self) -> int:
+        """How long the session's history may be: the setting's, or less if less is served."""
+        served = self.engine.caps.served(self.engine_spec())
+        return history_budget(self.spec.memory.history_tokens, served.tokens if served else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,7 @@ class TurnPreparer:
         size = session.size_for(turn.engine.name)
         if (
             turn.may_shorten
-            and is_too_long(size, given.history_tokens, from_state=from_state)
+            and is_too_long(size, turn.history_tokens, from_state=from_state)
             and await self._shorten(turn)
         ):
             session = await self._database.read(
@@ -176,7 +188,7 @@ class TurnPreparer:
         previous, entries = await self._database.read(
             transcript.uncovered, turn.message.session_id, name="memory.uncovered"
         )
-        wanted = shortening(previous, entries, given.history_tokens)
+        wanted = shortening(previous, entries, turn.history_tokens)
         keeps_history = turn.engine.caps.state_is_history
         if wanted is None and not keeps_history:
             return False
@@ -230,6 +242,6 @@ async def _by_engine(turn: TurnPreparation, wanted: Shortening) -> str:
         turn.engine,
         turn.engine_spec(),
         timeout_s=given.summary_timeout_s,
-        input_tokens=given.history_tokens,
+        input_tokens=turn.history_tokens,
         usage=turn.usage,
     )

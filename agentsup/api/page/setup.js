@@ -44,7 +44,8 @@ function modelStep(providers) {
 	}, undefined, 'primary');
 	const test = action(t`Try it with one short request`, async () => {
 		const done = await post('/setup/test', wanted());
-		said.textContent = t`${done.model} answered in ${duration(done.seconds)}; ${spent(done)}.`;
+		const answered = t`${done.model} answered in ${duration(done.seconds)}; ${spent(done)}.`;
+		said.textContent = [answered, done.problem].join(' ').trim();
 	});
 	const use = action(t`Use it`, async () => {
 		await post('/setup/model', wanted());

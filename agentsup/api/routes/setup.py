@@ -66,6 +66,7 @@ class TriedModelDocument(Document):
     output_tokens: int
     seconds: float
     usd: float | None = Field(description="null: the price is not known")
+    problem: str = Field(description="too little context is served, and the cure; empty: none")
 
 
 class BotDocument(DoneDocument):

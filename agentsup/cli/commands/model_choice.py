@@ -19,6 +19,7 @@ from agentsup.engines.providers import (
     Provider,
     ProviderClient,
     has_model,
+    tried,
     unknown_model,
 )
 from agentsup.kit.files import write_atomic
@@ -84,7 +85,7 @@ def models_of(choice: ModelChoice) -> tuple[str, ...]:
 def ask_model(choice: ModelChoice) -> ModelAnswer:
     """Make one request. Raises ``CommandFailed`` that says what to do."""
     try:
-        return asyncio.run(choice.client.try_model(choice.model))
+        return asyncio.run(tried(choice.client, choice.model))
     except EngineFailed as error:
         raise CommandFailed(error.message) from None
 
@@ -105,7 +106,9 @@ def answer_text(answer: ModelAnswer) -> str:
         cost = "it costs nothing by the token"
     else:
         cost = f"it cost {answer.usd:.6f} US dollars"
-    return f"{answer.model} answered in {answer.seconds:.1f} s ({tokens}; {cost})"
+    problem = answer.context.problem if answer.context is not None else ""
+    text = f"{answer.model} answered in {answer.seconds:.1f} s ({tokens}; {cost})"
+    return f"{text}. But {problem}" if problem else text
 
 
 def write_fields(home: Home, agent: str | None, fields: Mapping[str, Any]) -> list[str]:

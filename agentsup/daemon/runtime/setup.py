@@ -92,9 +92,15 @@ class DaemonSetup:
 
     async def try_model(self, wanted: WantedModel, by: Principal) -> TriedModel:
         _check(by)
-        found = await self._sign_in(wanted).client.try_model(_model_of(wanted), prices=self.prices)
+        client, model = self._sign_in(wanted).client, _model_of(wanted)
+        found = await engine_providers.tried(client, model, prices=self.prices)
         return TriedModel(
-            found.model, found.input_tokens, found.output_tokens, found.seconds, found.usd
+            found.model,
+            found.input_tokens,
+            found.output_tokens,
+            found.seconds,
+            found.usd,
+            found.context.problem if found.context is not None else "",
         )
 
     async def use_model(self, wanted: WantedModel, by: Principal) -> None:

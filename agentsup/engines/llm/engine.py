@@ -7,9 +7,11 @@ import importlib
 import os
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentsup.engines.failures import ExtraMissing
+from agentsup.engines.llm.contexts import ServedContexts
 from agentsup.engines.llm.settings import Dialect, read_settings
 from agentsup.kit.outbound.tls import context
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
@@ -38,6 +40,8 @@ class LlmEngine:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
+        self._contexts = ServedContexts(env)
+        self.caps = replace(self.caps, served=self._contexts.of)
         self._importing = asyncio.Lock()
         self._clients: Clients | None = None
         self._known: KnownModels | None = None
@@ -55,12 +59,18 @@ class LlmEngine:
         if self._clients is None:
             self._clients, self._known = client.Clients(tls), session.KnownModels()
         opened: EngineSession = session.LlmSession(
-            self._clients.model(settings), settings, host, self._known, max_steps=spec.max_steps
+            self._clients.model(settings),
+            settings,
+            host,
+            self._known,
+            max_steps=spec.max_steps,
+            on_close=lambda: self._contexts.ask(settings),
         )
         return opened
 
     async def close(self) -> None:
         """Close all connections to providers."""
+        await self._contexts.close()
         clients, self._clients = self._clients, None
         if clients is not None:
             await clients.close()

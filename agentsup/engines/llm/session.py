@@ -121,8 +121,10 @@ class LlmSession:
         known: KnownModels,
         *,
         max_steps: int | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
+        self._on_close = on_close
         self._settings = settings
         self._known = known
         options = settings.options
@@ -153,7 +155,8 @@ class LlmSession:
         )
 
     async def close(self) -> None:
-        """Nothing remains after a run."""
+        """Tell the engine; nothing remains after a run."""
+        self._on_close()
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``; the usage of finished requests comes before."""

@@ -5,3 +5,6 @@ from .client import ProviderClient as ProviderClient
 from .client import has_model as has_model
 from .client import near_names as near_names
 from .client import unknown_model as unknown_model
+from .served import is_own as is_own
+from .served import served_context as served_context
+from .served import tried as tried

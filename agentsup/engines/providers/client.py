@@ -28,7 +28,7 @@ from agentsup.kit.outbound import tls
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
 from agentsup.kit.outbound.proxy import ProxyUnusable
 from agentsup.kit.terminal import clean
-from agentsup.model.engine import EngineSpec
+from agentsup.model.engine import EngineSpec, ServedContext
 from agentsup.model.errors import EngineFailed
 
 LIST_S: Final = 10.0
@@ -58,6 +58,8 @@ class ModelAnswer:
     seconds: float
     usd: float | None
     """What it cost; None if the price is not known."""
+    context: ServedContext | None = None
+    """What context its server serves, if it is one of one's own that tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class ProviderClient:
     async def models(self, *, limit_s: float = LIST_S) -> tuple[str, ...]:
         """The names of the models that the key may use, without those that can't chat; sorted."""
         path = "/v1/models?limit=1000" if self._is_anthropic else "/models"
-        document = await self._ask("GET", path, None, limit_s)
+        document = await self.ask("GET", path, None, limit_s)
         rows = document.get("data", document.get("models"))
         if not isinstance(rows, list):
             raise failures.BadModelOutput(f"{self.address} answered with no list of models")
@@ -113,7 +115,7 @@ class ProviderClient:
         """Make one short request to ``model``, which costs a fraction of a cent where it costs."""
         began = SystemClock().monotonic()
         try:
-            document = await self._ask("POST", self._path, self._body(model), limit_s)
+            document = await self.ask("POST", self._path, self._body(model), limit_s)
         except (failures.RequestRejected, failures.NotConfigured) as error:
             raise await self._unknown(model, error) from None
         seconds = SystemClock().monotonic() - began
@@ -129,33 +131,10 @@ class ProviderClient:
             usd = None
         return ModelAnswer(model, clean(_said(document))[:200], sent, got, seconds, usd)
 
-    # -- inside ------------------------------------------------------------------------------------
-
-    @property
-    def _is_anthropic(self) -> bool:
-        return self.endpoint.dialect == "anthropic"
-
-    @property
-    def _path(self) -> str:
-        return "/v1/messages" if self._is_anthropic else "/chat/completions"
-
-    def _body(self, model: str) -> dict[str, Any]:
-        # OpenAI's newer models refuse max_tokens, other servers may not know the newer name.
-        limit = "max_completion_tokens" if self.provider.name == "openai" else "max_tokens"
-        messages = [{"role": "user", "content": _ASKED}]
-        return {"model": model, "messages": messages, limit: _ANSWER_TOKENS}
-
-    async def _unknown(self, model: str, error: EngineFailed) -> EngineFailed:
-        """``error``, or that the provider does not have ``model``, with names like it."""
-        try:
-            known = await self.models()
-        except EngineFailed:
-            return error
-        return error if has_model(model, known) else unknown_model(model, known, self.address)
-
-    async def _ask(
+    async def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None, limit_s: float
     ) -> Mapping[str, Any]:
+        """Make one request, and return its answer; an empty one if that is no JSON."""
         limits = AnswerLimits(
             body_bytes=8 * MIB,
             connect_s=limit_s,
@@ -198,6 +177,30 @@ class ProviderClient:
         if response.status == 200:
             return document
         raise self._refused(response.status, document)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    @property
+    def _is_anthropic(self) -> bool:
+        return self.endpoint.dialect == "anthropic"
+
+    @property
+    def _path(self) -> str:
+        return "/v1/messages" if self._is_anthropic else "/chat/completions"
+
+    def _body(self, model: str) -> dict[str, Any]:
+        # OpenAI's newer models refuse max_tokens, other servers may not know the newer name.
+        limit = "max_completion_tokens" if self.provider.name == "openai" else "max_tokens"
+        messages = [{"role": "user", "content": _ASKED}]
+        return {"model": model, "messages": messages, limit: _ANSWER_TOKENS}
+
+    async def _unknown(self, model: str, error: EngineFailed) -> EngineFailed:
+        """``error``, or that the provider does not have ``model``, with names like it."""
+        try:
+            known = await self.models()
+        except EngineFailed:
+            return error
+        return error if has_model(model, known) else unknown_model(model, known, self.address)
 
     def _headers(self) -> dict[str, str]:
         key = self.endpoint.api_key

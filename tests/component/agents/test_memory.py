@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from agentsup.model.engine import (
     EngineHost,
     EngineSpec,
     Segment,
+    ServedContext,
 )
 from agentsup.model.engine import Usage as Used
 from agentsup.model.errors import AgentsupError, EngineFailed
@@ -406,6 +408,20 @@ async def test_a_long_session_goes_on_with_a_summary_and_no_row_is_lost(househol
     assert "It began with: “turn 0" in again.history[0].text
     await house.command("ann", "/new")
     assert (await _told(house, heard, "fresh")).history == ()
+
+
+async def test_a_session_is_as_long_as_the_model_server_serves(household: Open) -> None:
+    house = await household(agent("ann"))
+    heard = Listener()
+    heard.caps = replace(heard.caps, served=lambda spec: ServedContext(2000, "start it with more"))
+    listen(house, "ann", heard)
+    told = await _talk(house, heard, 12)
+    assert all(_is_whole(segment) and _length(segment) <= 1200 for segment in told)
+    assert told[-1].history[0].role == "note"
+    notes = (await house.daemon.control.agent("ann")).warnings
+    assert notes == ("start it with more",)
+    heard.caps = replace(heard.caps, served=lambda spec: ServedContext(1_000_000))
+    assert (await house.daemon.control.agent("ann")).warnings == ()
 
 
 async def test_many_short_turns_are_summarised_before_they_fall_out_of_sight(

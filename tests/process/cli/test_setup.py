@@ -92,8 +92,11 @@ async def test_the_wizard_leads_to_a_model_that_answers_and_lasts(cli: Cli) -> N
         assert "The engine llm answers with good-mini." in up.stdout, up.stderr
         again = await asyncio.to_thread(cli.run, "restart")
         assert "The engine llm answers with good-mini." in again.stdout, again.stderr
+        loaded = {"name": "good-mini", "context_length": 4096}
+        server.documents["/api/ps"] = {"models": [loaded]}
         tried = await asyncio.to_thread(cli.good, "models", "test")
         assert "good-mini answered in" in tried
+        assert "OLLAMA_CONTEXT_LENGTH=32768" in " ".join(tried.split())
         one, seen = await asyncio.to_thread(at_terminal, cli, ["setup"], [("Number:", "nothing")])
         assert (one, "What do you want to change?" in seen) == (0, True)
 
