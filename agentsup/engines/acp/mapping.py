@@ -413,7 +413,7 @@ def prompt_of(segment: Segment, saved: SavedSession | None) -> str:
             "<note>Work on this message was begun and broken off. Look what is done already "
             "before you do anything again.</note>"
         )
-    return "\n\n".join([*parts, segment.prompt])
+    return "\n\n".join(part for part in (*parts, segment.prompt, segment.recalled) if part)
 
 
 def denial_prompt(words: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ class ClaudeSession:
             try:
                 asked = prompt_of(segment, session)
                 async with aclosing(
-                    dialogue.talk(segment.system, asked, segment.pictures)
+                    dialogue.talk(segment.instructions, asked, segment.pictures)
                 ) as events:
                     async for event in events:
                         yield event
