@@ -108,6 +108,11 @@ class ThoughtSplitter:
         self._family, self.holds = None, False
         return self._news()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a thought, or what may become a tag, has begun and not ended."""
+        return self._family is not None or self._at < len(self._raw)
+
     # -- inside ------------------------------------------------------------------------------------
 
     def _news(self) -> str:
@@ -248,6 +253,48 @@ class ThoughtSplitter:
             if raw[at] in _BEGINNINGS and _may_begin(raw[at:]):
                 return at
         return end
+
+
+class AnswerText:
+    """The answer of a turn of several responses: the text of each without its thoughts, with a
+    blank line between two."""
+
+    def __init__(self) -> None:
+        self._before = ""
+        self._splitter = ThoughtSplitter()
+        self._is_begun = False
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return self._before + self._apart(self._splitter.answer)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a thought, or what may become a tag, has begun and not ended."""
+        return self._splitter.is_open
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """Return what a delta of the response adds to the answer, and to the thoughts."""
+        text, thought = self._splitter.feed(delta)
+        return self._shown(text), thought
+
+    def end(self) -> str:
+        """Return what the end of the response adds to the answer; another one may follow."""
+        news = self._shown(self._splitter.end())
+        self._before = self.text
+        self._splitter, self._is_begun = ThoughtSplitter(), False
+        return news
+
+    def _shown(self, news: str) -> str:
+        if not news or self._is_begun:
+            return news
+        self._is_begun = True
+        return self._apart(news)
+
+    def _apart(self, text: str) -> str:
+        is_apart = not text or not self._before or text.startswith("\n")
+        return text if is_apart else "\n\n" + text
 
 
 def _may_begin(text: str) -> bool:

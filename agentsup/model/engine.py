@@ -121,6 +121,9 @@ class Segment:
     text: str
     prompt: str
     system: str
+    recalled: str = ""
+    """Memories that fit this message: for this segment alone, not for the engine's own state, as
+    other people may take part in the session."""
     parts: tuple[Part, ...] = ()
     pictures: tuple[Picture, ...] = ()
     """Only for an engine with ``caps.pictures``."""
@@ -132,6 +135,11 @@ class Segment:
     """Why the engine is asked once more in this turn: it gave no answer (``hint``), or is at its
     limit of steps (``wrap_up``: one request, no tools, no question). ``prompt`` says it in
     words."""
+
+    @property
+    def instructions(self) -> str:
+        """``system`` with ``recalled``, for an engine that is given both anew with each segment."""
+        return "\n\n".join(part for part in (self.system, self.recalled) if part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class NullPreparer:
         return TurnStart((), transcript.read_session(reader, message.session_id))
 
     async def prepare(self, turn: TurnPreparation, start: TurnStart | None = None) -> PreparedTurn:
-        return PreparedTurn("", start.session if start else _EMPTY)
+        return PreparedTurn("", "", start.session if start else _EMPTY)
 
     async def shorten(self, turn: TurnPreparation) -> bool:
         return False

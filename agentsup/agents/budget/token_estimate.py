@@ -46,7 +46,7 @@ class TokenEstimate:
 
     def asked(self, segment: Segment) -> None:
         """Count a request to the engine."""
-        texts = (segment.system, segment.prompt, *(item.text for item in segment.history))
+        texts = (segment.instructions, segment.prompt, *(item.text for item in segment.history))
         self._asked = sum(map(_bytes, texts)) + _PICTURE_BYTES * len(segment.pictures)
         self._read += self._asked
         self._first = self._asked

@@ -72,9 +72,11 @@ class TurnStart:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """``remembered`` are the memory texts for the prompt."""
+    """``notes`` is the text of MEMORY.md, which seldom changes; ``recalled`` are the entries that
+    fit the message."""
 
-    remembered: str
+    notes: str
+    recalled: str
     session: StoredSession
 
 
@@ -115,16 +117,16 @@ class TurnPreparer:
             session = await self._database.read(
                 transcript.read_session, session_id, name="memory.session"
             )
-        blocks = []
+        notes = ""
         if given.notes_tokens:
             most = given.notes_tokens * BYTES_PER_TOKEN
             text = await self._notes.text(turn.spec.name, most)
-            blocks.append(texts.notes(text, given.notes_tokens))
+            notes = texts.notes(text, given.notes_tokens)
         named = (
             (e, "" if e.agent_id == turn.agent_id else self._name_of(e.agent_id)) for e in entries
         )
-        blocks.append(texts.remembered(named, given.recall_tokens, person=turn.message.person))
-        return PreparedTurn("\n\n".join(block for block in blocks if block), session)
+        recalled = texts.remembered(named, given.recall_tokens, person=turn.message.person)
+        return PreparedTurn(notes, recalled, session)
 
     async def _read(self, turn: TurnPreparation) -> TurnStart:
         message = turn.message

@@ -203,9 +203,8 @@ class TurnHandler:
         if (
             refused := await self._end.usage.reserve(work, segment_state, start.budget)
         ) is not None:
-            return await self._end.settle(
-                work, refused, segment_state, await self._begin_segment(work)
-            )
+            segment_no = await self._begin_segment(work)
+            return await self._end.settle(work, refused, segment_state, segment_no)
         turn = self._recovery.upcoming(work, tier, segment_state, may_shorten=resume is None)
         prepared = await self._prepare(turn, start.memory, segment_state)
         bounds = await self._bounds(self._agent_context.spec)
@@ -240,9 +239,10 @@ class TurnHandler:
                 around.system_prompt(),
                 self._handing_on(host, bounds),
                 bounds.instruction,
-                prepared.remembered,
+                prepared.notes,
                 brief.text,
             ),
+            recalled=prepared.recalled,
             parts=message.parts,
             pictures=seen.pictures,
             history=prepared.session.history,

@@ -22,6 +22,7 @@ from agentsup.engines.failures import (
     RequestRejected,
     TurnLimitReached,
 )
+from agentsup.engines.thoughts import AnswerText
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -115,10 +116,13 @@ class AcpTurnState:
         self._usd_before = usd_before
         self.usd_total: float | None = None
         """What the agent's session has cost by now, in US dollars."""
-        self._spoke = False
-        self._is_apart = False
         self._has_planned = False
-        self.said: list[str] = []
+        self._answer = AnswerText()
+
+    @property
+    def said(self) -> str:
+        """The answer so far."""
+        return self._answer.text
 
     @property
     def has_acted(self) -> bool:
@@ -145,11 +149,12 @@ class AcpTurnState:
         """Return a permission request about ``tool_call``, and the events that it leads to."""
         call_id = _text(tool_call.get("toolCallId"))
         self._forget_over(call_id)
+        events = self._interrupted(call_id)
         call = self._learn(call_id, tool_call)
         request = PermissionRequest(
             request_id=call_id, tool=call.name, args=call.shown_args, title=call.title
         )
-        return request, self._reported(call)
+        return request, events + self._reported(call)
 
     def denied(self, call_id: str, why: str) -> list[EngineEvent]:
         """Return the end of a call that was denied; not every agent reports it."""
@@ -159,9 +164,16 @@ class AcpTurnState:
         call.is_over = True
         return [ToolFinished(call.name, ok=False, preview=why[:_PREVIEW_CHARS])]
 
+    def end_text(self) -> list[EngineEvent]:
+        """Return the rest of the text of a response that has ended."""
+        rest = self._answer.end()
+        return [TextDelta(rest)] if rest else []
+
     def close(self) -> list[EngineEvent]:
-        """Return the ends of calls whose end the agent did not report, and the money spent."""
-        events: list[EngineEvent] = [
+        """Return the rest of the text, the ends of calls whose end the agent did not report, and
+        the money spent."""
+        events = self.end_text()
+        events += [
             ToolFinished(call.name, ok=False, preview="its end was not told")
             for call in self._calls.values()
             if call.is_reported and not call.is_over
@@ -177,11 +189,14 @@ class AcpTurnState:
     def _spoken(self, text: str) -> list[EngineEvent]:
         if not text:
             return []
-        if self._is_apart and self._spoke and not text.startswith("\n"):
-            text = "\n\n" + text
-        self._is_apart, self._spoke = False, True
-        self.said.append(text)
-        return [TextDelta(text)]
+        text, thought = self._answer.feed(text)
+        return [TextDelta(text) if text else ThinkingDelta(thought)]
+
+    def _interrupted(self, call_id: str) -> list[EngineEvent]:
+        """Return the rest of the text before a call. News of a known call may come amid a text."""
+        if call_id in self._calls and self._answer.is_open:
+            return []
+        return self.end_text()
 
     def _forget_over(self, call_id: str) -> None:
         """Forget an ended call: a call that begins under its id is a new one and counts as such."""
@@ -197,7 +212,6 @@ class AcpTurnState:
                 self._calls.pop(over if over is not None else next(iter(self._calls)))
             call = self._calls[call_id] = _Call()
         call.learn(update)
-        self._is_apart = True
         return call
 
     def _call(self, update: Mapping[str, Any]) -> list[EngineEvent]:
@@ -206,11 +220,12 @@ class AcpTurnState:
             return []
         if update.get("sessionUpdate") == "tool_call":
             self._forget_over(call_id)
+        events = self._interrupted(call_id)
         call = self._learn(call_id, update)
         status = update.get("status")
         if call.is_over or (status in (None, "pending") and not call.args):
-            return []  # the agent reports more before the call runs
-        events = self._reported(call)
+            return events  # the agent reports more before the call runs
+        events += self._reported(call)
         if status in ("completed", "failed"):
             call.is_over = True
             preview = _preview(update)
@@ -398,7 +413,7 @@ def prompt_of(segment: Segment, saved: SavedSession | None) -> str:
             "<note>Work on this message was begun and broken off. Look what is done already "
             "before you do anything again.</note>"
         )
-    return "\n\n".join([*parts, segment.prompt])
+    return "\n\n".join(part for part in (*parts, segment.prompt, segment.recalled) if part)
 
 
 def denial_prompt(words: Sequence[str]) -> str:

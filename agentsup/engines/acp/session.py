@@ -180,6 +180,8 @@ class _AcpTurn:
             async for event in events:
                 yield event
         if more := self._follow_up():
+            for event in self.turn_state.end_text():
+                yield event
             async with aclosing(self._prompted(more)) as events:
                 async for event in events:
                     yield event
@@ -222,7 +224,7 @@ class _AcpTurn:
         reason = answer.get("stopReason")
         end = mapping.end_of(
             reason if isinstance(reason, str) else "none",
-            said="".join(self.turn_state.said),
+            said=self.turn_state.said,
             denied=self._denied,
             state=state,
             has_acted=self.turn_state.has_acted,

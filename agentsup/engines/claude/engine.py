@@ -26,6 +26,7 @@ from agentsup.engines.process import (
     read_options,
 )
 from agentsup.engines.programs.presets import CLAUDE
+from agentsup.engines.thoughts import answer_of
 from agentsup.kit.clock import Clock
 from agentsup.kit.planted import GuardedFolder
 from agentsup.model.engine import (
@@ -128,7 +129,7 @@ class ClaudeSession:
             try:
                 asked = prompt_of(segment, session)
                 async with aclosing(
-                    dialogue.talk(segment.system, asked, segment.pictures)
+                    dialogue.talk(segment.instructions, asked, segment.pictures)
                 ) as events:
                     async for event in events:
                         yield event
@@ -196,7 +197,7 @@ class ClaudeSession:
         failure = ending.result_failure(result, turn.error_word, retry_after_s, state)
         if failure is not None:
             raise failure
-        text = turn.text or str(result.get("result") or "")
+        text = turn.text or answer_of(str(result.get("result") or ""))
         if not text.strip() and turn.used_tools:
             raise EmptyAfterToolUse("claude used its tools and then said nothing", state=state)
         if not text.strip():

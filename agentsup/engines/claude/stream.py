@@ -6,6 +6,7 @@ from typing import Any
 
 from agentsup.engines.claude.ending import provider_failure
 from agentsup.engines.clean import as_dict, json_object, objects
+from agentsup.engines.thoughts import AnswerText
 from agentsup.model.engine import (
     EngineEvent,
     EngineNotice,
@@ -36,10 +37,9 @@ class ClaudeTurnState:
     def __init__(self, *, api_retries: int) -> None:
         self._api_retries = api_retries
         self._has_reported_retry = False
-        self._said: list[str] = []
+        self._answer = AnswerText()
         self._streamed: set[str] = set()
         self._message_id = ""
-        self._needs_break = False
         self._tools: dict[str, str] = {}
         self._reported = Usage()
         self.session_id = ""
@@ -54,7 +54,7 @@ class ClaudeTurnState:
     @property
     def text(self) -> str:
         """The answer so far."""
-        return "".join(self._said)
+        return self._answer.text
 
     def hear(self, message: dict[str, Any]) -> list[EngineEvent]:
         """Return the events of one message. Raises ``EngineFailed`` if the turn must be ended."""
@@ -111,9 +111,8 @@ class ClaudeTurnState:
             case "message_delta":
                 used = as_dict(event.get("usage"))
                 return [self._use(0, _count(used, "output_tokens"))]
-            case "content_block_start":
-                if as_dict(event.get("content_block")).get("type") == "text":
-                    self._needs_break = bool(self._said)
+            case "content_block_start" | "content_block_stop":
+                return self._end_text() or [ALIVE]
             case "content_block_delta":
                 delta = as_dict(event.get("delta"))
                 if delta.get("type") == "text_delta":
@@ -134,8 +133,7 @@ class ClaudeTurnState:
         for block in objects(content.get("content")):
             if block.get("type") == "text" and not is_inner:
                 if content.get("id") not in self._streamed and block.get("text"):
-                    self._needs_break = bool(self._said)
-                    found.append(self._say(str(block["text"])))
+                    found += [*self._end_text(), self._say(str(block["text"])), *self._end_text()]
             elif block.get("type") == "tool_use":
                 self.used_tools = True
                 name = str(block.get("name") or "tool")
@@ -170,7 +168,7 @@ class ClaudeTurnState:
             float(usd) if isinstance(usd, int | float) else None,
             cached=_cached(used, self._reported),
         )
-        found: list[EngineEvent] = [rest]
+        found = [*self._end_text(), rest]
         denied = [
             str(each.get("tool_name") or "a tool")
             for each in objects(message.get("permission_denials"))
@@ -203,12 +201,14 @@ class ClaudeTurnState:
             read, written, usd, cache_read_tokens=cache_read, cache_write_tokens=cache_write
         )
 
-    def _say(self, text: str) -> TextDelta:
-        if self._needs_break and text:
-            self._needs_break = False
-            text = "\n\n" + text
-        self._said.append(text)
-        return TextDelta(text)
+    def _say(self, text: str) -> EngineEvent:
+        text, thought = self._answer.feed(text)
+        return TextDelta(text) if text else ThinkingDelta(thought)
+
+    def _end_text(self) -> list[EngineEvent]:
+        """Return the rest of a block of text that has ended."""
+        rest = self._answer.end()
+        return [TextDelta(rest)] if rest else []
 
 
 def _count(used: dict[str, Any], name: str) -> int:

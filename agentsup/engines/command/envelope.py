@@ -56,7 +56,7 @@ def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> byte
         "session_id": segment.session_id,
         "text": segment.text,
         "prompt": segment.prompt,
-        "system": segment.system,
+        "system": segment.instructions,
         "history": [{"role": each.role, "text": each.text} for each in segment.history],
         "files": [
             {"path": part.path, "name": part.name} for part in segment.parts if part.type == "file"
@@ -70,7 +70,7 @@ def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> byte
 
 def as_text(segment: Segment) -> bytes:
     """Plain text as a model reads it: instructions, the conversation so far, the message."""
-    blocks = [segment.system, *map(_said, segment.history), segment.prompt]
+    blocks = [segment.instructions, *map(_said, segment.history), segment.prompt]
     if segment.resume is not None and segment.resume.answer is not None:
         blocks.append(segment.resume.answer)
     text = "\n\n".join(block for block in blocks if block)

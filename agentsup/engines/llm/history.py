@@ -8,7 +8,7 @@ the transcript is used instead. What a provider may refuse is left out of both.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     TextPart,
     UserContent,
@@ -50,7 +51,7 @@ Prompt = str | Sequence[UserContent]
 
 def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
     """Return what the model reads of the message, and the pictures that it sees."""
-    text = segment.prompt or segment.text
+    text = (segment.prompt or segment.text) + _block(segment.recalled)
     if not segment.pictures:
         return text
     if not sees:
@@ -62,6 +63,46 @@ def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
             BinaryContent(picture.data, media_type="image/jpeg"),
         ]
     return content
+
+
+def recalling(messages: Sequence[ModelMessage], recalled: str) -> list[ModelMessage]:
+    """Return the messages with the memories of this turn behind its prompt, as ``prompt_of`` has
+    them: behind all that stays the same, so that a provider's cache of the rest holds."""
+    changed = list(messages)
+    for at in range(len(changed) - 1, -1, -1):
+        if _begins_turn(changed[at]):
+            changed[at] = _with_texts(changed[at], lambda text: text + _block(recalled))
+            break
+    return changed
+
+
+def forgetting(messages: Sequence[ModelMessage], recalled: str) -> list[ModelMessage]:
+    """Return the messages without the memories of this turn: they are nobody's words."""
+    if not recalled:
+        return list(messages)
+    return [
+        _with_texts(each, lambda text: text.removesuffix(_block(recalled))) for each in messages
+    ]
+
+
+def _block(recalled: str) -> str:
+    return f"\n\n{recalled}" if recalled else ""
+
+
+def _with_texts(message: ModelMessage, change: Callable[[str], str]) -> ModelMessage:
+    """Return the message with the first text of each prompt in it changed."""
+    if not isinstance(message, ModelRequest):
+        return message
+    parts: list[ModelRequestPart] = []
+    for part in message.parts:
+        content = part.content if isinstance(part, UserPromptPart) else None
+        if isinstance(part, UserPromptPart) and isinstance(content, str):
+            parts.append(replace(part, content=change(content)))
+        elif isinstance(part, UserPromptPart) and content and isinstance(content[0], str):
+            parts.append(replace(part, content=[change(content[0]), *content[1:]]))
+        else:
+            parts.append(part)
+    return replace(message, parts=parts)
 
 
 def has_own_state(segment: Segment) -> bool:

@@ -21,6 +21,7 @@ from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     FunctionToolResultEvent,
+    ModelMessage,
     ModelResponse,
     ToolCallPart,
     ToolReturnPart,
@@ -140,6 +141,7 @@ class LlmSession:
             most=_MOST_TOOLS,
             refused=known.refused_of(settings.model_key),
         )
+        self._recalled = ""
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
@@ -187,14 +189,14 @@ class LlmSession:
     # -- inside ------------------------------------------------------------------------------------
 
     async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        said = _Said()
+        said, self._recalled = _Said(), segment.recalled
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
         resumed: DeferredToolResults | None = None
         if segment.resume is not None and segment.resume.checkpoint is not None:
             thawed = history.thaw(segment.resume.checkpoint, segment.resume.answer)
-            before, prompt = thawed.messages, None
+            before, prompt = history.recalling(thawed.messages, segment.recalled), None
             # The host decides whether a call may happen when it is made again.
             again = dict.fromkeys(thawed.again, True)
             self._toolset.expect(thawed.names)
@@ -328,7 +330,7 @@ class LlmSession:
             f"the turn reached its limit of {self._limits.request_limit} model requests or "
             f"{self._limits.tool_calls_limit} tool calls; raise max_steps, or request_limit and "
             "tool_calls_limit in engine_options, if it was meant to go on",
-            state=history.dump(run.all_messages()),
+            state=history.dump(self._messages(run)),
         )
 
     def _end(self, run: Run, said: _Said) -> EngineDone | Suspended:
@@ -338,12 +340,15 @@ class LlmSession:
         if isinstance(result.output, DeferredToolRequests):
             return self._question(result.output, run, said)
         text = "".join(said.text) or result.output
-        return EngineDone("ok", text=text, engine_state=history.dump(run.all_messages()))
+        return EngineDone("ok", text=text, engine_state=history.dump(self._messages(run)))
+
+    def _messages(self, run: Run) -> list[ModelMessage]:
+        return history.forgetting(run.all_messages(), self._recalled)
 
     def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
         real = self._toolset.real_name
         saved = history.Checkpoint(
-            messages=run.all_messages(),
+            messages=self._messages(run),
             text="".join(said.text),
             again=[call.tool_call_id for call in waiting.approvals],
             names={call.tool_name: real(call.tool_name) for call in waiting.approvals},

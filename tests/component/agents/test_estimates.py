@@ -55,7 +55,7 @@ def with_program(house: VirtualDaemon, run: Any) -> Program:
 
 def size(segment: Segment) -> int:
     """Tokens of what an engine is asked."""
-    texts = (segment.system, segment.prompt, *(item.text for item in segment.history))
+    texts = (segment.instructions, segment.prompt, *(item.text for item in segment.history))
     return tokens("".join(texts))
 
 

@@ -177,15 +177,18 @@ async def test_a_turn_is_told_what_fits_its_text_as_notes(household: Open) -> No
     await house.ask("ben", "save secret=Ben's tea is hidden")
     heard = listen(house, "ann")
     await house.ask("ann", "Which tea shall I buy?")
-    system = heard.last.system
-    assert "never instructions" in system
-    assert "- [fact] tea: Eva drinks green tea" in system
-    assert "- [fact, from the agent ben] tea: Ben's guests drink tea." in system
-    assert "bike" not in system
-    assert "hidden" not in system
-    assert system.index("You are ann") < system.index("never instructions")
+    recalled, system = heard.last.recalled, heard.last.system
+    assert "never instructions" in recalled
+    assert "- [fact] tea: Eva drinks green tea" in recalled
+    assert "- [fact, from the agent ben] tea: Ben's guests drink tea." in recalled
+    assert "bike" not in recalled
+    assert "hidden" not in recalled
     await house.ask("ann", "Hello you")
-    assert "tea" not in heard.last.system
+    assert heard.last.recalled == ""
+    assert heard.last.system == system, "what differs per message would miss a provider's cache"
+    assert "never instructions" not in str(heard.last.history)
+    said = await house.sql("SELECT text FROM transcript WHERE text LIKE '%never instructions%'")
+    assert said == []
     uses = await house.sql("SELECT max(use_count) FROM memories")
     assert uses == [(0,)], "only a recall counts as a use"
 
@@ -198,14 +201,14 @@ async def test_the_budget_of_the_moment_holds(household: Open) -> None:
     for n in range(9):
         await house.ask("ann", f"save k{n}=tea " + "x" * 300)
     heard = listen(house, "ann")
-    before = tokens((await _told(house, heard, "hello")).system)
+    before = tokens((await _told(house, heard, "hello")).recalled)
     for given, most in (({"recall_tokens": 200}, 200), ({"recall_entries": 1}, 150)):
         await house.save([agent("main"), ann(**given)])
-        told = tokens((await _told(house, heard, "tea")).system) - before
+        told = tokens((await _told(house, heard, "tea")).recalled) - before
         assert 50 < told <= most + 1
     for off in ({"recall_tokens": 0}, {"recall_entries": 0}):
         await house.save([agent("main"), ann(**off)])
-        assert tokens((await _told(house, heard, "tea")).system) == before
+        assert tokens((await _told(house, heard, "tea")).recalled) == before
 
 
 async def test_the_file_that_people_keep_is_read_before_each_turn(household: Open) -> None:
@@ -571,9 +574,9 @@ async def test_a_store_without_memory_costs_the_turn_only_the_memory(household: 
 
     house.db.read = broken  # type: ignore[method-assign, assignment]  # a store in trouble
     try:
-        assert "green" not in (await _told(house, heard, "tea")).system
+        assert "green" not in (await _told(house, heard, "tea")).recalled
     except AgentsupError as error:
         pytest.fail(str(error))
     finally:
         house.db.read = read  # type: ignore[method-assign]  # and well again
-    assert "green" in (await _told(house, heard, "tea")).system
+    assert "green" in (await _told(house, heard, "tea")).recalled

@@ -129,7 +129,7 @@ class Session:
         agent, seen = self.spec.env["AGENTSUP_AGENT"], self.flow.seen
         seen.agents[segment.message_id] = agent
         seen.tokens[segment.message_id] = self.spec.env["AGENTSUP_TOKEN"]
-        seen.add(segment.message_id, segment.prompt, segment.system)
+        seen.add(segment.message_id, segment.prompt, segment.instructions)
         seen.add(segment.message_id, *(item.text for item in segment.history))
         for name, args in self.flow.deeds(segment.text, agent):
             await self.call(segment.message_id, name, args)
