@@ -19,7 +19,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
             raise PackageNotFoundError(name)
         return found[name]
 
-    monkeypatch.setattr(installation, "version", version)
+    monkeypatch.setattr("importlib.metadata.version", version)
     installation.remember()
     yield found
     installation._at_start.clear()
