@@ -652,6 +652,12 @@ async def test_a_long_pause_is_shown_also_by_the_next_life(rig: TelegramFixture)
     paused = rig.reports[-1].paused
     assert paused.startswith("Telegram asks for a pause until ")
     assert paused.endswith(f" UTC in the chat {rig.ann}")
+    # The next life reads it from the store, where the relay writes it down a moment later.
+    kept = "SELECT count(*) FROM outbox WHERE state = 'pending' AND attempts = 0 AND not_before > ?"
+    soon = rig.mailbox.context.steady.now_ms() + 60_000
+    async with asyncio.timeout(BOUND_S):
+        while not await rig.database.read(lambda r: r.scalar(kept, (soon,))):
+            await asyncio.sleep(0.01)
     await rig.stop()
     await rig.start()
     await rig.until(lambda: bool(rig.reports[-1].paused))
