@@ -179,6 +179,7 @@ def test_an_end_that_is_wanted_between_two_starts_needs_no_third(
 def test_an_announced_end_is_the_last_whatever_its_code(keepers: Keepers) -> None:
     running = keepers.start("echo x >> lines; exec sleep 60")
     child = keepers.until(keeper.RUNNING).child
+    until("it is up", keepers.lines)
     running.send_signal(signal.SIGUSR1)
     running.send_signal(signal.SIGUSR1)
     assert running.poll() is None
