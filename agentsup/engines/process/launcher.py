@@ -194,15 +194,23 @@ class ProcessLauncher:
         self._open.pop(child, None)
         if not self._open and self._watch is not None:
             self._watch.cancel()
+        cancelled: asyncio.CancelledError | None = None
         try:
             # Many programs end by themselves when their input ends.
             child.close_stdin()
-            await group.stop(term_grace_s=grace_s)
+            try:
+                await group.stop(term_grace_s=grace_s)
+            except asyncio.CancelledError as error:
+                # The group is ended all the same, and its record has to go with it.
+                cancelled = error
+                await group.stop(term_grace_s=0)
         except GroupStuck as error:
             # Its record stays, so that the next start of the daemon looks for it again.
             _log.exception(f"{child.name} could not be killed ({error})")
-            return
-        await host.reaped(group.pgid)
+        else:
+            await host.reaped(group.pgid)
+        if cancelled is not None:
+            raise cancelled
 
     async def _watch_memory(self) -> None:
         while self._open:
