@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -483,6 +485,39 @@ async def test_a_start_that_hangs_names_what_bounds_it(odd: OddServer, method: s
     odd.tell(answers={method: {"hang": True}})
     await odd.have(start_timeout_s=0.5)
     await until(lambda: "0.5 s (start_timeout_s)" in odd.document["error"])
+
+
+async def test_a_program_that_hangs_at_its_first_start_is_tried_once(tmp_path: Path) -> None:
+    async with odd_of(tmp_path, "stdio") as odd:
+        odd.tell(says="Ok to proceed? [y]", answers={"initialize": {"hang": True}})
+        await odd.have(start_timeout_s=0.5)
+        document = await odd.town.is_state("odd", "failed")
+        assert "not tried again until its entry is changed" in document["error"]
+        assert "it said: Ok to proceed? [y]" in document["error"]
+        assert (document["restarts"], document["next_retry_at"]) == (0, None)
+        odd.tell()
+        await odd.have(start_timeout_s=20.0)
+        assert (await odd.running())["error"] == ""
+
+
+async def test_a_program_that_has_begun_before_is_tried_again(tmp_path: Path) -> None:
+    async with odd_of(tmp_path, "stdio") as odd:
+        await odd.have(start_timeout_s=4.0)
+        await odd.running()
+        odd.tell(answers={"initialize": {"hang": True}})
+        (group,) = await odd.town.groups()
+        os.killpg(group, signal.SIGKILL)
+        await until(lambda: odd.document["restarts"] > 1)
+        odd.tell()
+        await odd.running()
+
+
+async def test_a_server_that_hangs_elsewhere_is_tried_again(web: OddServer) -> None:
+    web.tell(answers={"initialize": {"hang": True}})
+    await web.have(start_timeout_s=0.5)
+    await until(lambda: web.document["restarts"] > 0)
+    web.tell()
+    await web.running()
 
 
 async def test_a_refusal_to_begin_is_quoted(odd: OddServer) -> None:
