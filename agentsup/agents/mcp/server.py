@@ -230,6 +230,7 @@ class ToolServer:
                 secrets=opened.secrets,
                 limits=_LIMITS,
                 remedy=declared.remedy,
+                cwd=declared.cwd,
             ) as child,
         ):
             try:

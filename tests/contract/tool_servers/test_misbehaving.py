@@ -536,6 +536,17 @@ async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending
         assert SECRET not in odd.document["error"]
 
 
+async def test_a_program_works_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    async with town_of(tmp_path / "home") as town:
+        town.have(odd={"command": "sh", "args": ["-c", "pwd >&2; exit 3"], "cwd": str(folder)})
+        await until(lambda: str(folder) in town.document("odd")["error"])
+        gone = {"command": "sh", "args": ["-c", "pwd"], "cwd": str(tmp_path / "gone")}
+        town.have(odd=gone)
+        await until(lambda: "can't be started in" in town.document("odd")["error"])
+
+
 async def test_a_command_line_in_place_of_a_program_is_explained(tmp_path: Path) -> None:
     async with town_of(tmp_path) as town:
         town.have(odd={"command": "no-such-npx -y x"})
