@@ -89,8 +89,11 @@ class StreamSet(ABC):
 
     async def _close(self) -> None:
         self._reactions.close()
-        await self._rest()
-        await self._owner.close(_CLOSE_S)
+        try:
+            await self._rest()
+        finally:
+            # The bot's own time limit may cut the wait short; its streams end all the same.
+            await self._owner.close(_CLOSE_S)
 
     async def _rest(self) -> None:
         """Wait for requests under way: one may send a placeholder, whose id must be stored."""
