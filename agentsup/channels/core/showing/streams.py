@@ -22,7 +22,7 @@ from agentsup.channels.core.showing.rate_limit import StreamMode
 from agentsup.channels.core.showing.signs import Reactions, Typing
 from agentsup.channels.core.showing.stream_outcome import is_delivered_here
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit
 from agentsup.model.agent import Streaming
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.observe import LiveTurn
@@ -101,7 +101,7 @@ class StreamSet(ABC):
         for answer in answers:
             answer.stop_sending()
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with time_limit(_CLOSE_S):
                 for answer in answers:
                     await answer.rest()
         except TimeoutError:
