@@ -105,7 +105,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "daemon/runtime/reconcile.py": ("keep_applied",),
         "daemon/runtime/recorder.py": ("LifeRecorder.announce_address",),
         "daemon/runtime/setup.py": ("_keep",),
-        "daemon/runtime/tokens.py": ("operator_token", "renewed_token"),
+        "daemon/runtime/tokens.py": ("operator_token", "_renewed_token"),
     },
     "a log of the daemon": {
         "api/web/views.py": ("tail",),
