@@ -5,7 +5,6 @@ Sends carry transaction ids, so one of unknown outcome is made again, and its ou
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, PlatformError
@@ -17,6 +16,7 @@ from agentsup.channels.matrix.placeholder_updates import SEND_TIMEOUT_S, EventUp
 from agentsup.channels.matrix.render import Piece, render_partial, with_line
 from agentsup.channels.text.rendering import rendered
 from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import time_limit
 
 _log = get_logger(__name__)
 
@@ -69,7 +69,7 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
         if not self._platform_id:
             return
         try:
-            async with asyncio.timeout(QUIET_S):
+            async with time_limit(QUIET_S):
                 await self._event.redact(self._platform_id)
         except (TimeoutError, PlatformError) as error:
             _log.debug(f"the stream of {self._message_id} is taken back later: {error}")

@@ -100,7 +100,7 @@ def ensure_running(
 
 def _is_started_as_service(location: DaemonLocation, screen: CommandOutput) -> bool:
     """Start the person's own service of this home, if one is installed and can be started."""
-    from agentsup.cli.service.place import installed_unit
+    from agentsup.cli.service.service_file import installed_unit
 
     unit = installed_unit(location.home)
     if unit is None:

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.moving.found import FoundHome
+from agentsup.cli.moving.foreign_home import ForeignHome
 from agentsup.cli.moving.products import hermes, nanobot, openclaw, sygen
 from agentsup.cli.moving.source import SourceFolder
 
 _READERS: Final[
-    Mapping[str, tuple[Callable[[SourceFolder], bool], Callable[[SourceFolder], FoundHome]]]
+    Mapping[str, tuple[Callable[[SourceFolder], bool], Callable[[SourceFolder], ForeignHome]]]
 ] = MappingProxyType(
     {
         "sygen": (sygen.looks_like, sygen.read),
@@ -24,7 +24,7 @@ _READERS: Final[
 PRODUCTS: Final = tuple(_READERS)
 
 
-def read_home(source: SourceFolder, product: str | None) -> FoundHome:
+def read_home(source: SourceFolder, product: str | None) -> ForeignHome:
     """What is found in the home of ``product``; without one it must be plain which it is.
 
     Raises ``CommandFailed``.

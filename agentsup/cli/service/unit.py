@@ -37,7 +37,7 @@ class Service:
         return (*self.program, "--home", str(self.home), "run")
 
 
-class Found(Enum):
+class UnitState(Enum):
     """What lies where the service's file belongs."""
 
     NOTHING = "nothing"
@@ -91,13 +91,13 @@ def plist_of(service: Service, label: str) -> str:
     return f"{first}\n{PLIST_MARK}{_sum(rest)} -->\n{rest}"
 
 
-def judged(content: str | None, wanted: str) -> Found:
+def judged(content: str | None, wanted: str) -> UnitState:
     """What the ``content`` of a file (None: there is none) is to the text that would be written."""
     if content is None:
-        return Found.NOTHING
+        return UnitState.NOTHING
     if content == wanted:
-        return Found.SAME
-    return Found.OURS if is_ours(content) else Found.FOREIGN
+        return UnitState.SAME
+    return UnitState.OURS if is_ours(content) else UnitState.FOREIGN
 
 
 def is_ours(content: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from agentsup import __version__
 from agentsup.api.http import MIB, ApiDependencies, ApiLimits
@@ -196,7 +197,7 @@ def _spine(assembly: Assembly) -> RestForOneSupervisor:
                 lambda: mail.current().settings.limits,
                 (agents.tasks.purge, received.purge),
                 boot_context.keep_lock,
-                boot_context.keepers(running.alarm.tell),
+                partial(boot_context.start_modes.report, running.alarm.tell),
             ),
             services.endless("watchdog", agents.watchdog.run),
             agents.roles.spec(),

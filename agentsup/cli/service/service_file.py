@@ -13,7 +13,7 @@ from pathlib import Path
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.service.systemd import is_macos
-from agentsup.cli.service.unit import Found, Service, judged, name_of, plist_of, unit_of
+from agentsup.cli.service.unit import Service, UnitState, judged, name_of, plist_of, unit_of
 from agentsup.config import Home
 
 _SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -44,7 +44,7 @@ class ServiceFile:
         except OSError as error:
             raise CommandFailed(f"{self.path} can't be read: {error.strerror}") from None
 
-    def found(self) -> Found:
+    def found(self) -> UnitState:
         """What lies there now."""
         return judged(self.content(), self.wanted)
 
