@@ -1,4 +1,4 @@
-"""What can go wrong with a tool server, as types."""
+"""Failures of a tool server, as types."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class SessionOwner(AgentContext, Protocol):
 
 @dataclass(slots=True, eq=False)
 class WorkingAgent:
-    """What an agent and a persona have alike of ``persona.context.AgentContext``.
+    """The part of ``persona.context.AgentContext`` that an agent and a persona share.
 
     Making one raises ``EngineFailed`` if the engine can't be made.
     """
@@ -249,7 +249,7 @@ class SessionHandler:
         return owner
 
     async def _bounds(self, identity: SessionIdentity, spec: AgentSpec) -> RoleLimits:
-        """What the agent of ``spec`` may use in a session with that identity."""
+        """The limits of the agent of ``spec`` in a session with that identity."""
 
         async def of(whose: AgentSpec, role: str | None) -> RoleLimits:
             return await self.services.roles.in_role(

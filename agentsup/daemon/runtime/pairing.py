@@ -103,7 +103,7 @@ class DaemonPairing:
         return request
 
     def known(self, stranger: Stranger, agent: str) -> Principal | None:
-        """Who the stranger is for the agent now."""
+        """The stranger's principal for the agent now."""
         return known_as(self.reconciler.snapshot, stranger, agent)
 
     # -- steps -------------------------------------------------------------------------------------

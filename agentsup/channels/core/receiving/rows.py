@@ -49,7 +49,7 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowOwner:
-    """Whose rows they are.
+    """The owner of received rows.
 
     ``bot_id`` names the bot whose conversations belong together: Telegram's id, on Matrix the
     agent's id. ``account`` is the account that received, by the platform's id.
@@ -79,7 +79,7 @@ class ReceivedRow:
 
 @dataclass(frozen=True, slots=True)
 class EarlierVersions:
-    """What was received of a platform message before."""
+    """Earlier versions of a platform message that were received."""
 
     raw: str = ""
     """The latest version that was admitted; empty if none is stored."""
