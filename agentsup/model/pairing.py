@@ -88,7 +88,7 @@ class Asking(Protocol):
         """Whether a stranger gets a code."""
 
     async def asked(self, request: PairingRequest) -> None:
-        """Tell operators of a new request, which is stored."""
+        """Notify operators of a new request, which is stored."""
 
 
 class NoPairing:

@@ -26,8 +26,7 @@ def entries_to_drop(
     and of any other person never below an equal share of ``limit``.
 
     It is ``over`` in all, and some more so that the next saves find room; or fewer than ``over`` if
-    no more may be dropped. Entries are taken from the person who has the most, the ``saver`` first
-    among equals. A person other than the saver keeps at least an equal part of ``limit``.
+    no more may be dropped.
     """
     of = {each.person: each for each in stored}
     part = limit // max(1, len(of))

@@ -222,8 +222,8 @@ class SessionHandler:
     async def _on_chat_model(
         self, message: Message, chosen: chat_models.ChosenModel
     ) -> AgentContext:
-        """The owner with the model of the chat. It keeps its own, and the chat is told once, if
-        another service answers than the one for which the model was chosen."""
+        """The owner with the model of the chat. If another service answers than the one for which that
+        model was chosen, the owner keeps its own model and the chat gets one notice."""
         owner, services = self.owner, self.services
         options = {k: v for k, v in owner.spec.engine_options.items() if k != "model"}
         spec = replace(owner.spec, model=chosen.model, engine_options=options)

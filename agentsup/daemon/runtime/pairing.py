@@ -46,7 +46,7 @@ class DaemonPairing:
         return self.reconciler.snapshot.settings.pairing
 
     async def asked(self, request: PairingRequest) -> None:
-        """Tell an operator of a new request. A failure is only logged: the request is listed."""
+        """Notify an operator of a new request. A failure is only logged: the request is listed."""
         people = self.reconciler.snapshot.settings.people.values()
         say = words(
             next((p.language for p in people if p.level >= PersonRole.OPERATOR and p.language), "")

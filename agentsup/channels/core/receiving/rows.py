@@ -187,7 +187,7 @@ def done_tx(tx: Tx, rows: Sequence[ReceivedRow], *, message_id: str = "") -> Non
 
 
 def skip_tx(tx: Tx, rows: Sequence[ReceivedRow], reason: SkipReason, why: str = "") -> None:
-    """Mark rows that need no work; ``why`` is stored for whoever looks."""
+    """Mark rows that need no work; ``why`` is stored with them."""
     tx.executemany(
         "UPDATE received SET state = 'skipped', skip_reason = ?, error = ? WHERE row_id = ?",
         [(reason, why[:_ERROR_CHARS], row.row_id) for row in rows],
