@@ -308,8 +308,8 @@ class TurnHandler:
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
     ) -> Seen:
-        """What the engine is shown of the files that came with the message. A turn that goes on
-        from a checkpoint has seen them."""
+        """Return the message's files as the engine sees them. A turn that goes on from a checkpoint
+        has seen them."""
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
         workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures

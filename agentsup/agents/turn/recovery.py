@@ -1,4 +1,4 @@
-"""How a turn continues after a failure: asked once more, on the fallback, later, or not at all.
+"""Continuation of a turn after a failure: asked once more, on the fallback, later, or not at all.
 
 ``agents.recovery`` decides; this module carries the decision out. It records each attempt first, so
 that a restart continues from there.
@@ -372,7 +372,8 @@ class TurnRecovery:
 
 
 def how_well(end: EngineDone | Suspended) -> bool | None:
-    """What an end says about the provider, as in ``recovery.breakers.BreakerAttempt.well``."""
+    """Whether an end speaks for the provider, as in ``recovery.breakers.BreakerAttempt.well``;
+    None: neither."""
     if isinstance(end, Suspended) or end.outcome == "ok":
         return True
     if end.outcome == "cancelled":
