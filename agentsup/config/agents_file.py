@@ -170,7 +170,7 @@ def _first(pattern: str, text: str) -> int:
 
 
 def _explain_syntax(error: json.JSONDecodeError) -> tuple[str, str | None]:
-    """What is wrong with the JSON, and what was probably meant."""
+    """A text about the error in the JSON, and what was probably meant."""
     text, at = error.doc, error.pos
     rest, before = text[at:].lstrip(), text[:at].rstrip()
     if not rest or "Unterminated string" in error.msg:

@@ -36,6 +36,7 @@ from agentsup.kit.prctl import before_exec
 from agentsup.kit.proctable import members
 from agentsup.kit.starter import ProgramStarter
 from agentsup.kit.strays import DetachedProcesses, LiveGroups
+from agentsup.kit.tasks import time_limit
 
 _IS_LINUX = sys.platform == "linux"
 _EXIT_POLL_S = 0.02
@@ -250,7 +251,7 @@ class ProcessGroup:
         finally:
             self.kill_now()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_KILL_LIMIT_S):
+                async with time_limit(_KILL_LIMIT_S):
                     await self._gone.wait()
         if not self._gone.is_set():
             left = sorted({*members(self.pgid), *(row.pid for row in self._detached.living())})
@@ -378,7 +379,7 @@ class ProcessGroup:
     async def _see_gone(self, limit_s: float) -> None:
         """Wait until nothing of the group is alive, at most ``limit_s`` seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s):
                 await self._ended.wait()
                 pause_s = _FIRST_LOOK_S
                 while not self._check_gone():

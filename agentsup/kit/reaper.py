@@ -22,6 +22,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.procgroup import live_groups, reap_orphans
 from agentsup.kit.proctable import ProcessRow
 from agentsup.kit.strays import MANY
+from agentsup.kit.tasks import time_limit
 
 _log = get_logger(__name__)
 
@@ -118,7 +119,7 @@ class Reaper:
         self._asked += 1
         asked = self._asked
         try:
-            async with asyncio.timeout(limit_s), self._one:
+            async with time_limit(limit_s), self._one:
                 if self._done >= asked:
                     return  # another call began after ours, and has ended
                 begun, self._left = self._asked, []

@@ -8,7 +8,8 @@ bounded time. Serves P3 and P5.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from agentsup.kit.log import get_logger
@@ -98,10 +99,30 @@ async def stop_task(task: asyncio.Task[Any], *, timeout_s: float) -> bool:
     return task.done()
 
 
+@asynccontextmanager
+async def time_limit(timeout_s: float | None) -> AsyncIterator[None]:
+    """``asyncio.timeout`` for work that cleans up after a cancellation.
+
+    Before Python 3.11.4, ``asyncio.timeout`` raises ``CancelledError`` instead of ``TimeoutError``
+    in a task that was cancelled before, and what follows in the clean-up is skipped.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "used in a task"
+    cancelling = task.cancelling()
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            yield
+    except asyncio.CancelledError:
+        if limit.expired() and task.cancelling() <= cancelling:
+            raise TimeoutError from None
+        raise
+
+
 async def is_set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
     """Wait until ``event`` is set, at most ``timeout_s`` seconds (None: for ever); whether it is."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with time_limit(timeout_s):
             await event.wait()
     except TimeoutError:
         # It may have been set in the same round as the deadline.

@@ -52,7 +52,8 @@ class EngineCaps:
     pictures: bool = False
     """Whether its model can be shown pictures."""
     served: Callable[[EngineSpec], ServedContext | None] = lambda spec: None
-    """What the model server of a spec serves, as far as it is known already. Asks nobody."""
+    """The context that the model server of a spec serves, as far as it is known already. Asks
+    nobody."""
     refused: Callable[[EngineSpec], Iterable[RefusedTool]] = lambda spec: ()
     """The tools that the model's provider has refused since the start."""
 
@@ -164,7 +165,7 @@ class PermissionRequest:
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
     title: str = ""
-    """What the call does, in the engine's words; for the person."""
+    """The engine's own description of the call, for the person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from agentsup.agents.roles.limits import usable
 from agentsup.agents.roles.registry import LiveRoleRegistry
 from agentsup.agents.sessions.handler import OtherAgents
 from agentsup.agents.sessions.identity import identity_of, limit_tools_tx
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit
 from agentsup.mailbox.mail import AgentDirectory, Asker, DirectoryEntry, to_asker
 from agentsup.mailbox.messages import AgentLoads, current_rights, find_message, state_of
 from agentsup.mailbox.queue import waits
@@ -100,7 +100,8 @@ class RequestedRun:
 
 @dataclass(frozen=True, slots=True)
 class DelegationServices:
-    """What delegation needs. ``fan_out`` is how many runs one call may start."""
+    """The dependencies of delegation. ``fan_out`` is the largest number of runs that one call may
+    start."""
 
     runs: Runs
     database: Database
@@ -292,7 +293,7 @@ class DelegationService:
         unlisten = self.s.database.listen(f"done:{message_id}", changed.set)
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_STOPPED_S):
+                async with time_limit(_STOPPED_S):
                     while await self._state_of(message_id) is MessageState.LEASED:
                         await changed.wait()
                         changed.clear()

@@ -24,7 +24,7 @@ from agentsup.api.http.problems import bad_body, encode, problem
 from agentsup.api.http.route import Call, get
 from agentsup.api.web.chats import greeting
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import (
     AgentsupError,
@@ -344,21 +344,21 @@ class ChatSocket:
         document = problem(error, path="/ws", request_id="")
         frame = encode({"type": "error", "id": "", "problem": document})
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
+            async with time_limit(_END_S):
                 await self._socket.send_str(frame.decode())
         await self._end(code, error.code.encode())
 
     async def _say_bye(self) -> None:
         """Tell the client that the listener closes, then close."""
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_END_S):
+            async with time_limit(_END_S):
                 await self._socket.send_str('{"type":"bye","reason":"draining"}')
         await self._end(1001, b"draining")
 
     async def _end(self, code: int, reason: bytes) -> None:
         """Close with ``code``; a client that does not answer in time is cut off."""
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_END_S):
+            async with time_limit(_END_S):
                 await self._socket.close(code=code, message=reason, drain=False)
                 return
         self._call.cut()

@@ -1,11 +1,10 @@
-"""How an answer is shown in Matrix while it is written: by edits of one event.
+"""Live answers in Matrix: edits of one event while an answer is written.
 
 Sends carry transaction ids, so one of unknown outcome is made again, and its outcome is known.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, PlatformError
@@ -17,11 +16,12 @@ from agentsup.channels.matrix.placeholder_updates import SEND_TIMEOUT_S, EventUp
 from agentsup.channels.matrix.render import Piece, render_partial, with_line
 from agentsup.channels.text.rendering import rendered
 from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import time_limit
 
 _log = get_logger(__name__)
 
 QUIET_S: Final = 1.0
-"""How long the answer waits for an edit under way; then it is sent as a new message."""
+"""The longest wait of the answer for an edit under way; then it is sent as a new message."""
 LATE_S: Final = 20.0
 """However slow the homeserver is."""
 LEAST_INTERVAL_S: Final = 1.0
@@ -69,7 +69,7 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
         if not self._platform_id:
             return
         try:
-            async with asyncio.timeout(QUIET_S):
+            async with time_limit(QUIET_S):
                 await self._event.redact(self._platform_id)
         except (TimeoutError, PlatformError) as error:
             _log.debug(f"the stream of {self._message_id} is taken back later: {error}")

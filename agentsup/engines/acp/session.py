@@ -23,7 +23,7 @@ from agentsup.engines.failures import (
 from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
 from agentsup.engines.programs.presets import EndedSignIn
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -243,7 +243,7 @@ class _AcpTurn:
         for asking in self._asking:
             asking.cancel()
         try:
-            async with asyncio.timeout(_OBEY_S):
+            async with time_limit(_OBEY_S):
                 await self._wire.cancel(self._session_id)
                 await asyncio.wait({prompt})
         except (TimeoutError, EngineFailed, ConnectionError):
@@ -269,7 +269,7 @@ class _AcpTurn:
         """Open the agent's session. Returns the saved state (None for a new one) and notices."""
         limit_s = self._launch.options.start_timeout_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s):
                 return await self._open(segment)
         except TimeoutError:
             said = self._child.said_text()

@@ -16,7 +16,7 @@ from agentsup.engines.clean import as_dict
 from agentsup.engines.failures import Permanent
 from agentsup.engines.process import EngineProcess
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import EngineEvent, EngineHost, PermissionRequest, Picture, Segment
 from agentsup.model.errors import AgentsupError
 
@@ -81,7 +81,7 @@ class Dialogue:
         """Ask Claude to stop its turn; return the events that it sends within a moment."""
         events: list[EngineEvent] = []
         try:
-            async with asyncio.timeout(_INTERRUPT_S):
+            async with time_limit(_INTERRUPT_S):
                 await self._request({"subtype": "interrupt"})
                 async with aclosing(self._child.lines()) as lines:
                     async for line in lines:

@@ -21,7 +21,7 @@ from agentsup.engines.guard import rules
 from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import TaskOwner, stop_task
+from agentsup.kit.tasks import TaskOwner, stop_task, time_limit
 from agentsup.model.engine import (
     Engine,
     EngineDone,
@@ -138,7 +138,7 @@ class GuardedSession:
     async def close(self) -> None:
         """Release the engine's session and whatever still runs in it, within a second or two."""
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with time_limit(_CLOSE_S):
                 await self._session.close()
         except TimeoutError:
             self._abandoned("close")

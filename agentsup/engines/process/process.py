@@ -16,6 +16,7 @@ from agentsup.kit.compute import compute
 from agentsup.kit.json_size import values_in
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.procgroup import ProcessGroup
+from agentsup.kit.tasks import time_limit
 from agentsup.model.errors import EngineFailed
 
 T = TypeVar("T")
@@ -140,7 +141,7 @@ class EngineProcess:
         """Close its input and give it ``within_s`` seconds to end. Its output is discarded."""
         self.close_stdin()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
+            async with time_limit(within_s):
                 while self._group.stdout is not None and await self._group.stdout.read():
                     pass
                 await self._group.wait()
@@ -239,7 +240,7 @@ class EngineProcess:
         ``what`` is what it did, as a verb phrase; the exit code and what it said are added.
         """
         try:
-            async with asyncio.timeout(_ENDING_S):
+            async with time_limit(_ENDING_S):
                 code: int | None = await self._group.wait()
         except TimeoutError:
             code = None

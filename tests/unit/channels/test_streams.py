@@ -589,6 +589,21 @@ async def test_an_end_gets_a_placeholder_being_born_on_record(context: Bench) ->
     assert await context.on_record() == [500]
 
 
+async def test_an_end_that_is_cut_short_leaves_no_stream_behind(context: Bench) -> None:
+    await context.accept(ANN)
+    never = asyncio.Event()
+    context.platform.trouble["sendMessageDraft"] = [never.wait]  # type: ignore[list-item]
+    await context.turn(ANN)
+    await context.say("The first words of many", then_s=1.0)
+    context.life.cancel()
+    await context.clock.sleep(0.3)  # it waits for the request under way
+    context.life.cancel()
+    await asyncio.wait({context.life})
+    names = {task.get_name().partition(":")[0] for task in asyncio.all_tasks()}
+    assert not names & {"stream", "typing"}
+    context.start()
+
+
 # -- pressure --------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.tasks import OwnerClosed, TaskOwner, stop_task
+from agentsup.kit.tasks import OwnerClosed, TaskOwner, stop_task, time_limit
 
 
 async def forever() -> None:
@@ -142,3 +142,41 @@ async def test_a_task_cannot_stop_itself() -> None:
     assert me is not None
     with pytest.raises(RuntimeError, match="own end"):
         await stop_task(me, timeout_s=1)
+
+
+@pytest.mark.parametrize("is_cancelled_first", [False, True])
+async def test_a_time_limit_is_told_also_in_a_clean_up_after_a_cancellation(
+    is_cancelled_first: bool,
+) -> None:
+    """Python 3.11.0 to 3.11.3 raise ``CancelledError`` in a task that was cancelled before."""
+    outcomes = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1 if is_cancelled_first else 0)
+        finally:
+            try:
+                async with time_limit(0.01):
+                    await asyncio.sleep(1)
+            except TimeoutError:
+                outcomes.append("timed out")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    if is_cancelled_first:
+        task.cancel()
+    await asyncio.wait({task})
+    assert outcomes == ["timed out"]
+    assert task.cancelled() is is_cancelled_first
+
+
+async def test_a_cancellation_within_a_time_limit_is_no_timeout() -> None:
+    async def work() -> None:
+        async with time_limit(30):
+            await asyncio.sleep(30)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()

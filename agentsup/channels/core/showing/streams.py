@@ -22,7 +22,7 @@ from agentsup.channels.core.showing.rate_limit import StreamMode
 from agentsup.channels.core.showing.signs import Reactions, Typing
 from agentsup.channels.core.showing.stream_outcome import is_delivered_here
 from agentsup.kit.log import get_logger
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit
 from agentsup.model.agent import Streaming
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.observe import LiveTurn
@@ -89,8 +89,11 @@ class StreamSet(ABC):
 
     async def _close(self) -> None:
         self._reactions.close()
-        await self._rest()
-        await self._owner.close(_CLOSE_S)
+        try:
+            await self._rest()
+        finally:
+            # The bot's own time limit may cut the wait short; its streams end all the same.
+            await self._owner.close(_CLOSE_S)
 
     async def _rest(self) -> None:
         """Wait for requests under way: one may send a placeholder, whose id must be stored."""
@@ -98,7 +101,7 @@ class StreamSet(ABC):
         for answer in answers:
             answer.stop_sending()
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with time_limit(_CLOSE_S):
                 for answer in answers:
                     await answer.rest()
         except TimeoutError:
