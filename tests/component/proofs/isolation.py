@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.engines.process.fencing import Fencing
 from agentsup.kit import fence
@@ -278,7 +278,7 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calls, "fencing_of", lambda *args, **more: Fencing)
+    patch.setattr(tool_pipeline, "fencing_of", lambda *args, **more: Fencing)
 
 
 def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
