@@ -125,7 +125,7 @@ class AgentStack(WorkingAgent):
 
     @property
     def abandoned(self) -> int:
-        """How many turns did not obey a stop and were abandoned."""
+        """Number of turns that did not obey a stop and were abandoned."""
         return self._pump.stats.abandoned
 
     @property

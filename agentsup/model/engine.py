@@ -43,7 +43,8 @@ class EngineCaps:
     pictures: bool = False
     """Whether its model can be shown pictures."""
     served: Callable[[EngineSpec], ServedContext | None] = lambda spec: None
-    """What the model server of a spec serves, as far as it is known already. Asks nobody."""
+    """The context that the model server of a spec serves, as far as it is known already. Asks
+    nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class PermissionRequest:
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
     title: str = ""
-    """What the call does, in the engine's words; for the person."""
+    """The engine's own description of the call, for the person."""
 
 
 @dataclass(frozen=True, slots=True)

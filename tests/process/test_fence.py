@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -26,7 +25,7 @@ pytestmark = [
 
 # Tries each way to what isn't its own, and says which ones led somewhere.
 ATTACK = """
-import json, os, pathlib, resource, socket, sys, tempfile
+import json, os, pathlib, socket, sys, tempfile
 home, daemon = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = []
 def attempt(name, step):
@@ -43,10 +42,6 @@ attempt("notes of bob", (home / "agents" / "bob" / "workspace" / "notes").read_b
 attempt("edit", lambda: (home / "agents.json").open("r+").close())
 attempt("plant", (home / "agents" / "bob" / "workspace" / "planted").touch)
 attempt("signal", lambda: os.kill(daemon, 0))
-attempt("limit", lambda: resource.prlimit(daemon, resource.RLIMIT_CORE, (0, 0)))
-attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, daemon, 19))
-attempt("processors", lambda: os.sched_setaffinity(daemon, {0}))
-attempt("scheduling", lambda: os.sched_setscheduler(daemon, os.SCHED_BATCH, os.sched_param(0)))
 user = pathlib.Path(sys.argv[3])
 attempt("keys", (user / ".config" / "agentsup" / "environment").read_bytes)
 attempt("sign-in", (user / ".claude" / ".credentials.json").read_bytes)
@@ -75,7 +70,7 @@ EVERYTHING = {
     *("token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"),
     *("keys", "sign-in", "code", "start-up file", "new start-up file", "unit", "program"),
     *("program of npm", "program on PATH", "new program on PATH", "its package", "link on PATH"),
-    *("abstract socket", "limit", "priority", "processors", "scheduling"),
+    "abstract socket",
 }
 """What a program of the same user gets without a fence."""
 
@@ -155,7 +150,6 @@ async def told_by(
     async with DaemonProcess(home, env={"HOME": str(user), "PATH": path}) as daemon:
         notes = home / "agents" / "bob" / "workspace" / "notes"
         notes.write_text("of bob")
-        granted = granted_to(daemon.pid)
         write_home(home, entries(daemon.pid), rules=rules, config=config)
         said = []
         async with asyncio.timeout(30):
@@ -169,25 +163,13 @@ async def told_by(
                 await asyncio.sleep(0.05)
         said.append(log.read_text())
         assert notes.read_text() == "of bob"
-        rows = [json.loads(text[text.index("{") : text.rindex("}") + 1]) for text in said]
-        return [{**row, "is_as_before": granted_to(daemon.pid) == granted} for row in rows]
-
-
-def granted_to(pid: int) -> tuple[Any, ...]:
-    """Limits, priority and processors of a process."""
-    limits = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-    return (
-        [resource.prlimit(pid, each) for each in limits],
-        os.getpriority(os.PRIO_PROCESS, pid),
-        os.sched_getaffinity(pid),
-        os.sched_getscheduler(pid),
-    )
+        return [json.loads(text[text.index("{") : text.rindex("}") + 1]) for text in said]
 
 
 @pytest.mark.timeout(60)
 async def test_what_agents_run_reaches_nothing_that_is_not_theirs(tmp_path: Path) -> None:
     for got in await attacks(tmp_path, ""):
-        assert got == {"found": [], "mine": "mine", "is_as_before": True}
+        assert got == {"found": [], "mine": "mine"}
 
 
 @pytest.mark.timeout(60)
@@ -196,7 +178,6 @@ async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: P
         # Where the program was installed by somebody else, its code is out of reach anyway.
         theirs = set() if os.access(agentsup.__file__, os.W_OK) else {"code"}
         assert set(got["found"]) == EVERYTHING - theirs
-        assert not got["is_as_before"]
 
 
 @pytest.mark.timeout(60)

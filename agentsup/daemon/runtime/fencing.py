@@ -1,4 +1,4 @@
-"""What the program fence closes to agents' programs in this daemon, by the current settings."""
+"""The paths that the program fence closes in this daemon, by the current settings."""
 
 from __future__ import annotations
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured
-from agentsup.kit import seccomp
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
 from agentsup.kit.log import get_logger
 from agentsup.kit.planted import GuardedFolder
@@ -66,11 +64,6 @@ class Fencing:
         """
         rules: int | None = None
         if self.closed:
-            if self.is_required and not seccomp.is_available():
-                raise NotConfigured(
-                    "programs of agents can't be kept from the daemon's limits, and fence.mode is "
-                    f"required: this system ({platform.machine()}) has no filter of system calls"
-                )
 
             def rules_now() -> int:
                 read_only = (*self.read_only, *self.programs())

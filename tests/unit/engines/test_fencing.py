@@ -8,7 +8,7 @@ import pytest
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.engines.process.fencing import Fencing
-from agentsup.kit import fence, seccomp
+from agentsup.kit import fence
 from agentsup.kit.pool import BoundedPool
 
 
@@ -50,21 +50,5 @@ async def test_where_there_is_no_fence_it_counts_whether_one_must_be(
             assert rules is None
         return
     with pytest.raises(NotConfigured, match=r"fence\.mode is required"):
-        async with fencing.around((), files=BoundedPool("files"), key="ada"):
-            pass
-
-
-@pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock")
-@pytest.mark.parametrize("is_required", [True, False])
-async def test_where_calls_can_not_be_filtered_it_counts_whether_a_fence_must_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
-) -> None:
-    monkeypatch.setattr(seccomp, "is_available", lambda: False)
-    fencing = Fencing((str(tmp_path),), is_required)
-    if not is_required:
-        async with fencing.around((), files=BoundedPool("files"), key="ada") as rules:
-            assert rules is not None
-        return
-    with pytest.raises(NotConfigured, match="no filter of system calls"):
         async with fencing.around((), files=BoundedPool("files"), key="ada"):
             pass
