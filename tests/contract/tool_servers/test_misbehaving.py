@@ -32,7 +32,7 @@ from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
 from tests.support.tool_servers import SECRET, Town, town_of, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 ODD = ["-m", "tests.support.odd_mcp_server"]
 ODD_ENV = {"PYTHONPATH": str(Path(__file__).parents[3])}
 LOST = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
@@ -490,7 +490,7 @@ async def test_a_start_that_hangs_names_what_bounds_it(odd: OddServer, method: s
 async def test_a_program_that_hangs_at_its_first_start_is_tried_once(tmp_path: Path) -> None:
     async with odd_of(tmp_path, "stdio") as odd:
         odd.tell(says="Ok to proceed? [y]", answers={"initialize": {"hang": True}})
-        await odd.have(start_timeout_s=0.5)
+        await odd.have(start_timeout_s=4.0)
         document = await odd.town.is_state("odd", "failed")
         assert "not tried again until its entry is changed" in document["error"]
         assert "it said: Ok to proceed? [y]" in document["error"]
@@ -531,7 +531,7 @@ async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending
     asked = f"Ok to proceed? [y] token {SECRET}{ending}"
     async with odd_of(tmp_path, "stdio") as odd:
         odd.tell(says=asked, answers={"initialize": {"hang": True}})
-        await odd.have(start_timeout_s=1.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
+        await odd.have(start_timeout_s=4.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
         await until(lambda: "it said: Ok to proceed? [y] token ***" in odd.document["error"])
         assert SECRET not in odd.document["error"]
 
