@@ -63,13 +63,10 @@ _CLOSE_S = 0.5
 _PROBE_S = 15.0
 _GONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 """Statuses with which servers refuse a session that they do not know."""
-ANSWER = AnswerLimits(
-    body_bytes=4 * MIB,
+_EVENT_BYTES = 4 * MIB
+_ANSWER = AnswerLimits(
     # A stream may stay open as long as the server; after so many bytes it is connected again.
-    stream_bytes=256 * MIB,
-    event_bytes=4 * MIB,
-    events_a_second=_LINES_A_SECOND,
-    requests_a_second=100,
+    body_bytes=32 * MIB,
     # The library follows them within one origin alone, so that no token goes elsewhere.
     redirects=2,
     # Answers may take as long as a call may, and calls have their own limits.
@@ -263,10 +260,8 @@ async def over_http(
     """A session with the server at an address. Raises ``ServerUnavailable``."""
     try:
         async with (
-            NotingClient(ANSWER, await loaded(), headers=headers) as client,
-            streamable_http_client(
-                url, http_client=client, max_sse_event_size=ANSWER.event_bytes
-            ) as (
+            NotingClient(_ANSWER, await loaded(), headers=headers) as client,
+            streamable_http_client(url, http_client=client, max_sse_event_size=_EVENT_BYTES) as (
                 incoming,
                 outgoing,
             ),

@@ -100,7 +100,6 @@ class Hearing:
         limits = AnswerLimits(
             body_bytes=4 * MIB,
             connect_s=min(10.0, limit_s),
-            headers_s=limit_s,
             idle_s=limit_s,
             total_s=limit_s,
         )

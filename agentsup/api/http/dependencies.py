@@ -55,12 +55,8 @@ class ApiLimits:
     """Both for a route that needs no token."""
     connections: int = 512
     """At the same time; at the limit, those without a valid token are closed first."""
-    header_s: float = 10.0
-    """From a connection, or the first byte of a further request, to the end of the headers."""
     idle_s: float = 75.0
-    """Between two requests on a connection that has shown a valid token or session."""
-    stranger_s: float = 20.0
-    """For a request without a valid token, its body and answer included, and until the next one."""
+    """From a connection or the end of a request to the end of the next request's headers."""
     event_streams: int = 64
     """Open ``/events`` streams; one more is refused."""
     sockets: int = 64

@@ -45,7 +45,7 @@ def check_servers(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
             path = find_program(
                 server.command,
                 _path_of(server.env, environ),
-                cwd=str(home.workspace(agent)),
+                cwd=server.cwd or str(home.workspace(agent)),
                 remedy=server.remedy,
             )
         except NotInstalled as error:

@@ -193,6 +193,8 @@ async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back
     with pytest.raises(CallLost, match="whether it was done is not known"):
         await town.call("mcp:proof/crash")
     assert town.servers.get("mcp:proof/echo") is not None, "its tools are known while it is away"
+    await until(lambda: len(town.done("started")) == 2)
+    await town.is_state("proof", "running")
     assert await town.call("mcp:proof/echo", text="back") == "echo: back"
     assert len(town.done("started")) == 2
     assert "exit code 7" in caplog.text
