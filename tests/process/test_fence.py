@@ -176,13 +176,13 @@ async def told_by(
         return [json.loads(text[text.index("{") : text.rindex("}") + 1]) for text in said]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_agents_run_reaches_nothing_that_is_not_theirs(tmp_path: Path) -> None:
     for got in await attacks(tmp_path, f"[fence]\n{WRITABLE}"):
         assert got == {"found": [], "mine": "mine"}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: Path) -> None:
     for got in await attacks(tmp_path, f'[fence]\nmode = "off"\n{WRITABLE}'):
         # Where the program was installed by somebody else, its code is out of reach anyway.
@@ -190,7 +190,7 @@ async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: P
         assert set(got["found"]) == EVERYTHING - theirs
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_the_settings_close_is_closed_too(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.mkdir()

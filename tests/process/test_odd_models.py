@@ -40,7 +40,7 @@ async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonPro
         yield running
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_thoughts_are_seen_nowhere(daemon: DaemonProcess, server: ModelServer) -> None:
     chat = await daemon.chat()
     for name in FORMS:
@@ -89,7 +89,7 @@ def picky(asked: Asked) -> Reply:
     return Reply("Hello.")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_refused_tool_is_named_by_mcp_and_doctor(tmp_path: Path) -> None:
     (tmp_path / "told").write_text("{}")
     odd = ["-m", "tests.support.odd_mcp_server", str(tmp_path / "told"), "asked"]

@@ -30,7 +30,7 @@ from tests.support.daemon_process import group_members
 from tests.support.ports import free_port
 from tests.support.tool_servers import PROGRAM, SECRET, Town, town_of, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 SILENT = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
 DYING = {
     "command": sys.executable,

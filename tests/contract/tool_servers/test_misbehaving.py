@@ -32,7 +32,7 @@ from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
 from tests.support.tool_servers import SECRET, Town, town_of, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 ODD = ["-m", "tests.support.odd_mcp_server"]
 ODD_ENV = {"PYTHONPATH": str(Path(__file__).parents[3])}
 LOST = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
