@@ -106,7 +106,7 @@ async def test_the_fallback_answers_where_the_model_is_out(
     home = write_home(tmp_path / "home", entries(server, fallback_model="small"))
     async with DaemonProcess(home) as daemon:
         chat = await daemon.chat()
-        told = "\n\n[My usual model is out; small answers for now.]"
+        told = "\n\n[My usual model is not available; small answers for now.]"
         assert await chat.ask("nomodel one") == "small about nomodel one" + told
         assert await chat.ask("money two") == "small about money two"
         assert await chat.ask("fine three") == "big about fine three"

@@ -346,8 +346,8 @@ def test_the_true_reason_for_offline_is_told_everywhere(cli: Cli) -> None:
     told = cli.run("doctor", "--json", OPENAI_API_KEY="k", **model).stdout
     engines = [one for one in json.loads(told)["checks"] if one["name"] == "engine"]
     assert [one["result"] for one in engines] == ["warn", "warn"]
-    assert "main thinks with scripted: model gpt-5-mini is named but" in engines[0]["text"]
-    assert "from this shell would let it think with llm" in engines[1]["text"]
+    assert "main uses scripted: model gpt-5-mini is named but" in engines[0]["text"]
+    assert "from this shell it would use llm" in engines[1]["text"]
     assert reason in cli.good("status")
     again = cli.run("restart", OPENAI_API_KEY="k", **model)
     assert "The engine llm answers with gpt-5-mini." in again.stdout
