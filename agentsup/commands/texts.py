@@ -78,7 +78,7 @@ def agent_label(view: AgentView) -> str:
 
 
 def stop(report: StopReport, say: LocalizedTexts, now_ms: int = 0, *, also: str = "") -> str:
-    """What a stop ended, with exact counts, and the schedules that run again by themselves."""
+    """The report of a stop, with exact counts, and the schedules that run again by themselves."""
     total = report.running + report.queued + report.parked
     if total == 0 and report.processes == 0:
         text = say("stopped.nothing")

@@ -51,7 +51,8 @@ that only looks alike (max_steps for max_tokens) must not be proposed."""
 
 
 def foreign_form(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What an object is that has no list of agents, and what to do; None if nobody's form is known.
+    """A text about an object without a list of agents, and the remedy; None if its form is not
+    known.
 
     The forms are told apart by the keys that their programs write; no value is quoted.
     """

@@ -78,7 +78,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_the_same_conversation_over_every_transport(stage: Stage) -> None:
     await converse(stage)
 

@@ -19,7 +19,7 @@ class ServerProcesses:
         self._most = most
         self.running = 0
         self.refused = 0
-        """How many starts were refused since the daemon started."""
+        """Starts that were refused since the daemon started."""
 
     @asynccontextmanager
     async def slot(self, server: str) -> AsyncGenerator[None]:

@@ -27,8 +27,8 @@ from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.agents.turn.own_calls import our_tool
 from agentsup.agents.turn.recovery import (
-    GO_ON,
-    Attempting,
+    RETRY_NOW,
+    AttemptState,
     TurnRecovery,
     how_well,
     joined_end,
@@ -140,7 +140,7 @@ class TurnHandler:
                 return await self._recovery.wait(work, attempt, left_alone_s)
             with self._services.breakers.visit(attempt.tier.provider) as visit:
                 outcome = await self._run_segment(work, resume, attempt, visit, start)
-            if outcome != GO_ON:
+            if outcome != RETRY_NOW:
                 return outcome
             is_again, start = True, _NOT_READ
 
@@ -176,7 +176,7 @@ class TurnHandler:
         return False
 
     async def _give_up(
-        self, work: Work, end: EngineDone, resume: Resume | None, attempt: Attempting
+        self, work: Work, end: EngineDone, resume: Resume | None, attempt: AttemptState
     ) -> str:
         """End the turn without asking its engine."""
         self._recovery.choose(attempt)
@@ -190,11 +190,11 @@ class TurnHandler:
         self,
         work: Work,
         resume: Resume | None,
-        attempt: Attempting,
+        attempt: AttemptState,
         visit: BreakerAttempt,
         start: StoredTurn,
     ) -> str:
-        """Run one segment. Returns ok | failed | parked | retry, or ``GO_ON``."""
+        """Run one segment. Returns ok | failed | parked | retry, or ``RETRY_NOW``."""
         services, message, around = self._services, work.lease.message, self._agent_context
         tier, suspended = attempt.tier, SuspendedTurn.of(resume)
         brief = attempt.brief = await services.brief.of(message, start.run)
@@ -308,8 +308,8 @@ class TurnHandler:
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
     ) -> Seen:
-        """What the engine is shown of the files that came with the message. A turn that goes on
-        from a checkpoint has seen them."""
+        """Return the message's files as the engine sees them. A turn that goes on from a checkpoint
+        has seen them."""
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
         workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures
@@ -349,7 +349,7 @@ class TurnHandler:
         token: str,
         state: SegmentState,
         work: Work,
-        attempt: Attempting,
+        attempt: AttemptState,
     ) -> EngineDone | Suspended:
         """Run the engine, and again if ``TurnRecovery.nudged`` asks for an answer or a summary."""
         tier, agent, brief = attempt.tier, self._agent_context.spec, attempt.brief

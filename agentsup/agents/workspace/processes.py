@@ -19,7 +19,7 @@ from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, Reader, Tx
 
 _CLEAR_S = 0.5
-"""How long the end of a group or a stop waits for orphaned processes; the reaper continues."""
+"""The longest wait of an ended group or a stop for orphaned processes; the reaper continues."""
 
 
 class ProcessTable:

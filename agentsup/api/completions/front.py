@@ -18,6 +18,7 @@ from agentsup.api.completions.accept import (
     accept,
     remember_reply_tx,
 )
+from agentsup.api.completions.client_tasks import client_task_answer
 from agentsup.api.completions.request import CompletionBody, asked
 from agentsup.api.completions.settling import Settled, settled
 from agentsup.api.completions.shaping import OutputLimiter, OutputLimits, shaped
@@ -69,6 +70,10 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         else asked(body.messages)
     )
     check_up(entry, call.by)
+    created = call.deps.clock.now_ms() // 1000
+    if not body.stream and (text := client_task_answer(prompt)):
+        head = _head("chat.completion", f"task-{created}", created, entry.name)
+        return reply(_completion(head, text, "stop", _tokens(0, 0)))
     wanted = CompletionRequest(
         entry,
         prompt,
@@ -77,7 +82,6 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
-    created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):
             answer = _Answer(call, entry.name, await accept(call, wanted), created, body.bounds)
@@ -114,12 +118,7 @@ class _Answer:
         return asking.question_text(now.question, self.call.by.language) if now.question else ""
 
     def head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self.taken.message_id}",
-            "object": kind,
-            "created": self.created,
-            "model": self.agent,
-        }
+        return _head(kind, self.taken.message_id, self.created, self.agent)
 
     async def remember(self, message: Message, text: str) -> None:
         """Remember the answer as the client gets it; called before its end is sent."""
@@ -135,11 +134,31 @@ class _Answer:
         used = await self.call.deps.database.read(
             reports.of_message, self.taken.message_id, name="completions.usage"
         )
-        return {
-            "prompt_tokens": used.input_tokens,
-            "completion_tokens": used.output_tokens,
-            "total_tokens": used.input_tokens + used.output_tokens,
-        }
+        return _tokens(used.input_tokens, used.output_tokens)
+
+
+def _head(kind: str, name: str, created: int, agent: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{name}", "object": kind, "created": created, "model": agent}
+
+
+def _tokens(given: int, answered: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": given,
+        "completion_tokens": answered,
+        "total_tokens": given + answered,
+    }
+
+
+def _completion(
+    head: Mapping[str, Any], text: str, reason: str, usage: Mapping[str, int]
+) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": reason,
+    }
+    return {**head, "choices": [choice], "usage": usage}
 
 
 async def _whole(answer: _Answer, now: Settled) -> web.Response:
@@ -149,22 +168,8 @@ async def _whole(answer: _Answer, now: Settled) -> web.Response:
         _check(message, answer.agent)
         text, reason = shaped(message.result_text, answer.bounds)
         await answer.remember(message, asking.joined(note, text))
-    choice = {
-        "index": 0,
-        "message": {
-            "role": "assistant",
-            "content": asking.joined(note, text),
-            "refusal": None,
-        },
-        "logprobs": None,
-        "finish_reason": reason,
-    }
-    document = {
-        **answer.head("chat.completion"),
-        "choices": [choice],
-        "usage": await answer.usage(),
-    }
-    response = reply(document)
+    said, usage = asking.joined(note, text), await answer.usage()
+    response = reply(_completion(answer.head("chat.completion"), said, reason, usage))
     response.headers["X-Agentsup-Message"] = message.message_id
     response.headers["X-Agentsup-Session"] = message.session_id
     return response

@@ -187,7 +187,7 @@ class ApiRoute:
     answers: Answers
     access: Access = Access.OPERATOR
     parameters: tuple[str, ...] = ()
-    """Which of ``body`` and ``query`` the endpoint takes."""
+    """The parameters ``body`` and ``query`` that the endpoint takes."""
     body: type[Body] | None = None
     query: type[Query] = NoQuery
     body_optional: bool = False

@@ -72,7 +72,7 @@ def build_app(deps: ApiDependencies, *, port: int = 0, host: str = "127.0.0.1") 
         connections=connections,
         rules=HostRules.of(port, deps.allowed_hosts, (host,)),
         web=sessions,
-        peers=Peers(deps.limits),
+        peers=Peers(deps.limits.connections),
         sweeps=UploadSweeps(connections.work),
         document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
     )

@@ -109,7 +109,7 @@ app.command("set")(set_field)
 
 @app.command()
 def diff(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """What an edit has left pending, overrides, the current complaint."""
+    """Show edits that were not applied, overrides, and the current complaint."""
     document = client_of(ctx).get("/diff")
     screen = CommandOutput.unless_json(document, as_json)
     lines = [x for key, value in document.items() for x in _outline(_HEADS.get(key, key), value)]
@@ -181,7 +181,7 @@ def _explained(ctx: typer.Context, agent: str) -> list[dict[str, Any]]:
 
 
 def _change_of(field: str) -> str:
-    """How a change of ``field`` takes effect (a ``FieldClass``); empty if unknown."""
+    """The ``FieldClass`` of ``field``; empty if unknown."""
     from agentsup.model.agent import field_info
 
     try:

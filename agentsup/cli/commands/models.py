@@ -189,7 +189,7 @@ def show_change(screen: CommandOutput, home: Home, agent: str | None, changed: l
 def _chosen(
     home: Home, agent: str | None, provider: str | None, base_url: str | None, key_file: str | None
 ) -> ModelChoice:
-    """What the options name; without a provider or an address, what the agent uses now."""
+    """The choice by the options; without a provider or an address, the agent's present one."""
     from agentsup.cli.commands.model_choice import ModelChoice, read_key, used_by
     from agentsup.engines.providers import PROVIDERS
 

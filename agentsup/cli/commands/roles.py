@@ -61,7 +61,7 @@ def route(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What somebody might ask.")],
     as_json: AsJson = False,
 ) -> None:
-    """Which role a text is for, and why."""
+    """Show the role that fits a text, and why."""
     document = client_of(ctx).post("/route", {"text": text})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [

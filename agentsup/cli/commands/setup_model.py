@@ -33,7 +33,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswers:
-    """What options say about the model; None and empty: ask."""
+    """The options about the model; None and empty: ask."""
 
     provider: str | None = None
     base_url: str | None = None

@@ -1,4 +1,4 @@
-"""What the command line says about engines of agents: the daemon's own reasons, never a guess."""
+"""Lines about engines of agents: the daemon's own reasons, never a guess."""
 
 from __future__ import annotations
 

@@ -10,15 +10,15 @@ from agentsup.agents.workspace import EngineSetup, ProcessTable
 from agentsup.config import ConfigSnapshot
 from agentsup.daemon.assembly import memory, metrics
 from agentsup.daemon.assembly.budgets import DaemonSpending
-from agentsup.daemon.assembly.calls import calls_of
-from agentsup.daemon.assembly.hearing import hearing_of
 from agentsup.daemon.assembly.parts import AgentParts, Assembly, RunningParts
 from agentsup.daemon.assembly.personas import DaemonOthers
 from agentsup.daemon.assembly.roles import DaemonRoles
 from agentsup.daemon.assembly.tasks import DaemonTasks
+from agentsup.daemon.assembly.tool_pipeline import calls_of
 from agentsup.daemon.assembly.tool_servers import DaemonMcp
 from agentsup.daemon.assembly.tools import daemon_tools
 from agentsup.daemon.assembly.traces import DaemonTraces
+from agentsup.daemon.assembly.voice import hearing_of
 from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import own_channels, redact_secrets
 from agentsup.daemon.runtime.channels import Channels

@@ -81,7 +81,6 @@ def probes(boot_context: BootContext, fleet: Fleet, channels: Channels) -> dict[
         "config": boot_context.config_files.probe,
         "threads": threads,
         "descriptors": free,
-        "resources": boot_context.resources.probe,
         **({"orphans": boot_context.reaper.probe} if boot_context.reaper is not None else {}),
     }
 

@@ -1,4 +1,4 @@
-"""The tools that the daemon gives to agents besides those of ``daemon.assembly.calls``."""
+"""The tools that the daemon gives to agents besides those of ``daemon.assembly.tool_pipeline``."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class DaemonEngines:
         return why if found and why.startswith(found) else found  # it names what is near
 
     def of_provider(self, spec: AgentSpec) -> EngineSpec:
-        """What the engine llm is told for ``spec``, which need not name a model yet.
+        """The spec of the engine llm for ``spec``, which need not name a model yet.
 
         Raises ``Conflict`` for agents of other engines, and ``EngineFailed`` for a secret that can't
         be resolved.

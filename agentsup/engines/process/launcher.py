@@ -95,9 +95,10 @@ class ProcessLauncher:
         secrets: Sequence[str] = (),
         limits: ProcessLimits | None = None,
         remedy: str = "",
+        cwd: str = "",
         slot: TurnPlace | None = None,
     ) -> AsyncGenerator[EngineProcess]:
-        """Run ``argv`` in the workspace. ``home``: further paths that it may use.
+        """Run ``argv`` in ``cwd``, or else in the workspace. ``home``: further paths that it may use.
 
         Its environment is ``env``, with another ``TMPDIR`` if the fence requires that, and the
         variable that marks its group.
@@ -112,7 +113,8 @@ class ProcessLauncher:
         Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
         """
         bounds = limits or ProcessLimits()
-        cwd, fencing = _absolute(spec.workspace), self._fencing()
+        workspace, fencing = _absolute(spec.workspace), self._fencing()
+        cwd = cwd or workspace
 
         def prepare() -> tuple[str, dict[str, str]]:
             program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
@@ -126,7 +128,7 @@ class ProcessLauncher:
             why = error.strerror or error
             raise EnginesBusy(f"{argv[0]} has no place to run in now: {why}") from error
         process_slot = await self._slot(spec, slot)
-        opened = (cwd, str(home.path), *home.opened, *spec.folders)
+        opened = (workspace, str(home.path), *home.opened, *spec.folders)
         try:
             rules = fencing.around(opened, (program, *home.shown), files=self.files, key=spec.agent)
             async with rules as fence:

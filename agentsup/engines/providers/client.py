@@ -138,7 +138,6 @@ class ProviderClient:
         limits = AnswerLimits(
             body_bytes=8 * MIB,
             connect_s=limit_s,
-            headers_s=limit_s,
             idle_s=limit_s,
             total_s=limit_s,
         )

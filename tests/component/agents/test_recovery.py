@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentsup.agents.tools.files.tools import file_tools
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Safety, Tool, ToolContext
@@ -51,7 +51,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     shape = {"type": "object", "properties": {"text": {"type": "string"}}}
     tool = Tool("append", "", shape, append, safety=Safety.SAFE)
-    monkeypatch.setattr(calls, "file_tools", lambda files: (*file_tools(files), tool))
+    monkeypatch.setattr(tool_pipeline, "file_tools", lambda files: (*file_tools(files), tool))
     return done
 
 

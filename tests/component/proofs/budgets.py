@@ -191,7 +191,7 @@ def _looked_at_outside(patch: pytest.MonkeyPatch) -> None:
     """What is left is read first; the hold is taken in another transaction."""
     hold_tx, reserve = ledger.hold_tx, BudgetReservations.reserve
 
-    def look_tx(tx: Tx, claim: ledger.Claim, *args: Any, **more: Any) -> ledger.HoldResult:
+    def look_tx(tx: Tx, claim: ledger.HoldOwner, *args: Any, **more: Any) -> ledger.HoldResult:
         found = hold_tx(tx, claim, *args, **more)
         ledger.release_tx(tx, claim.message_id, claim.fence)
         return found
@@ -231,7 +231,7 @@ def _no_report_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
-    def of_all(reader: Reader | Tx, claim: ledger.Claim | None) -> Amount:
+    def of_all(reader: Reader | Tx, claim: ledger.HoldOwner | None) -> Amount:
         row = reader.one(
             "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM budget_holds"
             " WHERE message_id <> ?",
@@ -245,13 +245,17 @@ def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reserving(
-    patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.Claim | None], Amount]
+    patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.HoldOwner | None], Amount]
 ) -> None:
     """What ``reserved`` says counts as reserved for other turns, in every scope."""
     usages = ledger.usages
 
     def others(
-        reader: Reader | Tx, claim: ledger.Claim | None, limits: Sequence[Limit], *, boot_id: str
+        reader: Reader | Tx,
+        claim: ledger.HoldOwner | None,
+        limits: Sequence[Limit],
+        *,
+        boot_id: str,
     ) -> list[LimitUsage]:
         found = usages(reader, claim, limits, boot_id=boot_id)
         return [replace(each, reserved=reserved(reader, claim)) for each in found]

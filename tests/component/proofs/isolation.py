@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.engines.process.fencing import Fencing
-from agentsup.kit import fence, seccomp
+from agentsup.kit import fence
 from agentsup.kit.fence import Fence, Gap
 from agentsup.mailbox.delivery.attempt import RelayLimits
 from agentsup.mailbox.delivery.relay import Relay
@@ -252,13 +251,6 @@ def _one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission, "check_room", check)
 
 
-_SETS_A_LIMIT = (
-    "from resource import *; now = prlimit({pid}, RLIMIT_CORE); "
-    'prlimit({pid}, RLIMIT_CORE, now); print(*map(str, ("limit", "set")))'
-)
-"""To what it is; a success is told."""
-
-
 async def what_one_runs_reaches_no_other(home: Path) -> None:
     """A program of one agent tries to read and to change what is another's, and the daemon's."""
     call = {"name": "exec", "args": {"argv": ["/bin/sh", "tries"]}}
@@ -273,7 +265,6 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
             f"cat {theirs} {place.agents_json}",
             f"echo x >> {theirs}",
             f"kill -0 {os.getpid()}",
-            f"{sys.executable} -c '{_SETS_A_LIMIT.format(pid=os.getpid())}'",
             "echo tried",
         )
         (place.workspace("bad") / "tries").write_text("\n".join(lines))
@@ -284,11 +275,10 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
         claim.holds("engine_options" not in said, "it read the configuration")
         claim.holds(theirs.read_text() == "of good", "it wrote to another agent's file")
         claim.holds("kill" in said, "it may send the daemon a signal")
-        claim.holds("limit set" not in said, "it may set the daemon's limits")
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calls, "fencing_of", lambda *args, **more: Fencing)
+    patch.setattr(tool_pipeline, "fencing_of", lambda *args, **more: Fencing)
 
 
 def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
@@ -303,10 +293,6 @@ def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
 
 def _signals_go_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fence, "SCOPE_SIGNAL", {})
-
-
-def _no_filter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(seccomp, "installer", lambda: None)
 
 
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
@@ -373,7 +359,6 @@ PROOFS = (
             Removal("nothing is closed to programs", _nothing_closed),
             Removal("all workspaces are open", _workspaces_open),
             Removal("signals go out", _signals_go_out),
-            Removal("system calls are not filtered", _no_filter),
         ),
         is_real=True,
     ),

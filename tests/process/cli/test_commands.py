@@ -19,7 +19,7 @@ from tests.support.bound import BOUND_S
 from tests.support.ports import free_port
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def names(cli: Cli) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_init_never_overwrites(cli: Cli) -> None:
     assert {p: p.read_bytes() for p in before} == before
 
 
-@pytest.mark.timeout(60)  # it starts some thirty programs
+@pytest.mark.timeout(180)  # it starts some thirty programs
 def test_reads_of_a_running_daemon(cli: Cli) -> None:
     cli.daemon()
     sent = json.loads(cli.good("send", "writer", "hello", "--json"))
@@ -195,7 +195,7 @@ def test_failures_are_one_sentence(cli: Cli) -> None:
         assert said in done.stderr, words
 
 
-@pytest.mark.timeout(60)  # it starts a dozen programs
+@pytest.mark.timeout(180)  # it starts a dozen programs
 def test_mail_of_a_removed_agent_is_shown_and_given_to_another(cli: Cli) -> None:
     cli.daemon()
     cli.good("agents", "stop", "writer")
@@ -329,7 +329,7 @@ def test_restart_keeps_the_port_and_stops_nothing_for_one_that_is_taken(cli: Cli
     assert (daemon["result"], "did not end normally" in daemon["text"]) == ("warn", True)
 
 
-@pytest.mark.timeout(60)  # it starts a dozen programs
+@pytest.mark.timeout(180)  # it starts a dozen programs
 def test_nothing_answers_for_a_model_without_a_key_and_the_reason_is_told_everywhere(
     cli: Cli,
 ) -> None:

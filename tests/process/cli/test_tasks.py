@@ -10,7 +10,7 @@ import pytest
 from tests.process.cli.process_cli import Cli, until
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What was found in the home of another product, in our terms. Frozen values, no effects."""
+"""The home of another product, in our terms. Frozen values, no effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMemory:
+class ForeignMemory:
     """One remembered text."""
 
     key: str
@@ -36,7 +36,7 @@ class FoundMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class ForeignFile:
     """A file for the agent's workspace: where it is in the other home, and its path here."""
 
     source: str
@@ -44,7 +44,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSkill:
+class ForeignSkill:
     """A skill: its name here, what it says it is for, and its text without the head."""
 
     name: str
@@ -53,7 +53,7 @@ class FoundSkill:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSchedule:
+class ForeignSchedule:
     """Work that the other product started by itself. ``channel`` is empty if no chat of ours gets
     the result."""
 
@@ -82,7 +82,7 @@ class ChatLine:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundChat:
+class ForeignChat:
     """A chat, oldest message first. Without ``channel`` it becomes a file for reading."""
 
     agent: str
@@ -94,32 +94,32 @@ class FoundChat:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundAgent:
+class ForeignAgent:
     """One agent. ``fields`` are those of an entry of agents.json, with secrets by reference."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     notes: str = ""
     """For its MEMORY.md."""
-    memories: tuple[FoundMemory, ...] = ()
-    files: tuple[FoundFile, ...] = ()
+    memories: tuple[ForeignMemory, ...] = ()
+    files: tuple[ForeignFile, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     """Files of its workspace that are made by the import, by path."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundHome:
+class ForeignHome:
     """All that was found in one home."""
 
     product: str
-    agents: tuple[FoundAgent, ...]
-    schedules: tuple[FoundSchedule, ...] = ()
-    chats: tuple[FoundChat, ...] = ()
-    skills: tuple[FoundSkill, ...] = ()
+    agents: tuple[ForeignAgent, ...]
+    schedules: tuple[ForeignSchedule, ...] = ()
+    chats: tuple[ForeignChat, ...] = ()
+    skills: tuple[ForeignSkill, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys and tokens by the name of their file in ``secrets``."""
     shared: str = ""
-    """What all agents knew there."""
+    """The memory that all agents shared there."""
     remarks: tuple[Remark, ...] = ()
 
 

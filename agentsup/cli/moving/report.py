@@ -1,4 +1,4 @@
-"""What an import says: what comes, what has no place and why, and what to do next."""
+"""The report of an import: what comes, what has no place and why, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentsup.cli.moving.applying import Brought
-from agentsup.cli.moving.found import FoundAgent
+from agentsup.cli.moving.foreign_home import ForeignAgent
 from agentsup.cli.moving.plan import MovePlan
 
 _MOST_SHOWN = 100
@@ -35,7 +35,7 @@ def plan_lines(plan: MovePlan) -> Iterable[str]:
             yield f"  and {len(plan.remarks) - _MOST_SHOWN} more"
 
 
-def _agent_lines(plan: MovePlan, agent: FoundAgent) -> Iterable[str]:
+def _agent_lines(plan: MovePlan, agent: ForeignAgent) -> Iterable[str]:
     fields = plan.fields.get(agent.name, {})
     if agent.name in plan.new_agents:
         yield "a new agent"

@@ -1,4 +1,4 @@
-"""Where the file of a service is, and what belongs into it."""
+"""The file of a service: its path and its content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.service.systemd import is_macos
-from agentsup.cli.service.unit import Found, Service, judged, name_of, plist_of, unit_of
+from agentsup.cli.service.unit import Service, UnitState, judged, name_of, plist_of, unit_of
 from agentsup.config import Home
 
 _SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -27,16 +27,16 @@ class ServiceFile:
     name: str
     path: Path
     wanted: str
-    """What ``install`` writes."""
+    """The text that ``install`` writes."""
     is_system: bool
 
     @property
     def unit(self) -> str:
-        """What systemd calls it."""
+        """The unit's name for systemd."""
         return f"{self.name}.service"
 
     def content(self) -> str | None:
-        """What the file has; None if there is none. Raises ``CommandFailed``."""
+        """The content of the file; None if there is none. Raises ``CommandFailed``."""
         try:
             return self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -44,8 +44,8 @@ class ServiceFile:
         except OSError as error:
             raise CommandFailed(f"{self.path} can't be read: {error.strerror}") from None
 
-    def found(self) -> Found:
-        """What lies there now."""
+    def found(self) -> UnitState:
+        """The state of the file now."""
         return judged(self.content(), self.wanted)
 
 
