@@ -83,16 +83,16 @@ def stop(report: StopReport, say: LocalizedTexts, now_ms: int = 0, *, also: str 
     if total == 0 and report.processes == 0:
         text = say("stopped.nothing")
     else:
-        text = say(
-            "stopped.what",
-            turns=say.count("stopped.turns", report.running),
-            queued=report.queued,
-            parked=report.parked,
-            processes=say.count("stopped.processes", report.processes),
-        )
+        counts = {
+            "stopped.turns": report.running,
+            "stopped.queued": report.queued,
+            "stopped.parked": report.parked,
+            "stopped.processes": report.processes,
+        }
+        text = ", ".join(say.count(key, count) for key, count in counts.items() if count)
         if report.agents > 1:
             text = say("stopped.over", what=text, agents=say.count("stopped.agents", report.agents))
-        text = say("stopped.in", what=text, ms=f"{report.elapsed_ms:.0f}")
+        text = say("stopped.what", what=text, ms=f"{report.elapsed_ms:.0f}")
     parts = [text]
     if not report.durable:
         parts.append(say("stopped.not_durable"))

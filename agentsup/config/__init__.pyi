@@ -47,9 +47,8 @@ from .overriding import choices as choices
 from .overriding import field_problem as field_problem
 from .overriding import raises_rights as raises_rights
 from .overriding import read_value as read_value
+from .places import without_folders_of as without_folders_of
 from .positions import JsonPositions as JsonPositions
-from .program_places import program_locations as program_locations
-from .program_places import without_folders_of as without_folders_of
 from .reading import NAMED_S as NAMED_S
 from .reading import read_config as read_config
 from .secrets import resolve as resolve

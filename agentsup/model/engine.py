@@ -7,7 +7,7 @@ for every engine, so that a defect of an engine does not affect the stack.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -28,6 +28,15 @@ class ServedContext:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedTool:
+    """A tool that a model's provider refuses, so that it is not offered. ``name`` is empty for all
+    tools: the model takes none."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCaps:
     streaming: bool = False
     tools: bool = False
@@ -45,6 +54,8 @@ class EngineCaps:
     served: Callable[[EngineSpec], ServedContext | None] = lambda spec: None
     """The context that the model server of a spec serves, as far as it is known already. Asks
     nobody."""
+    refused: Callable[[EngineSpec], Iterable[RefusedTool]] = lambda spec: ()
+    """The tools that the model's provider has refused since the start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ async def test_a_phone_sets_up_a_model(make_daemon: MakeDaemon, browsing: Browsi
         assert await overflow_px(page) <= 0
         assert await axe(page) == []
         await page.get_by_role("button", name="Use it").click()
-        await expect(page.get_by_text("The agents think with good-mini now.")).to_be_visible()
+        await expect(page.get_by_text("The agents use good-mini now.")).to_be_visible()
         assert await page.get_by_label("Key", exact=True).input_value() == ""
         key = daemon.home / "secrets" / "compatible.key"
         assert (key.read_text(), key.stat().st_mode & 0o777) == (f"{KEY}\n", 0o600)

@@ -17,6 +17,7 @@ from agentsup.api.completions.accept import (
     CompletionRequest,
     accept,
 )
+from agentsup.api.completions.client_tasks import client_task_answer
 from agentsup.api.completions.request import CompletionBody, asked
 from agentsup.api.completions.settling import Settled, settled
 from agentsup.api.http.connections import closing
@@ -63,6 +64,10 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         else asked(body.messages)
     )
     check_up(entry, call.by)
+    created = call.deps.clock.now_ms() // 1000
+    if not body.stream and (text := client_task_answer(prompt)):
+        head = _head("chat.completion", f"task-{created}", created, entry.name)
+        return reply(_completion(head, text, _tokens(0, 0)))
     wanted = CompletionRequest(
         entry,
         prompt,
@@ -71,7 +76,6 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
-    created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):
             answer = _Answer(call, entry.name, await accept(call, wanted), created, body.ignored)
@@ -108,12 +112,7 @@ class _Answer:
         return asking.question_text(now.question, self.call.by.language) if now.question else ""
 
     def head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self.taken.message_id}",
-            "object": kind,
-            "created": self.created,
-            "model": self.agent,
-        }
+        return _head(kind, self.taken.message_id, self.created, self.agent)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -124,11 +123,29 @@ class _Answer:
         used = await self.call.deps.database.read(
             reports.of_message, self.taken.message_id, name="completions.usage"
         )
-        return {
-            "prompt_tokens": used.input_tokens,
-            "completion_tokens": used.output_tokens,
-            "total_tokens": used.input_tokens + used.output_tokens,
-        }
+        return _tokens(used.input_tokens, used.output_tokens)
+
+
+def _head(kind: str, name: str, created: int, agent: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{name}", "object": kind, "created": created, "model": agent}
+
+
+def _tokens(given: int, answered: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": given,
+        "completion_tokens": answered,
+        "total_tokens": given + answered,
+    }
+
+
+def _completion(head: Mapping[str, Any], text: str, usage: Mapping[str, int]) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+    return {**head, "choices": [choice], "usage": usage}
 
 
 async def _whole(answer: _Answer, now: Settled) -> web.Response:
@@ -137,22 +154,8 @@ async def _whole(answer: _Answer, now: Settled) -> web.Response:
     if not _is_question_or_note(answer, now):
         _check(message, answer.agent)
         text = message.result_text
-    choice = {
-        "index": 0,
-        "message": {
-            "role": "assistant",
-            "content": asking.joined(note, text),
-            "refusal": None,
-        },
-        "logprobs": None,
-        "finish_reason": "stop",
-    }
-    document = {
-        **answer.head("chat.completion"),
-        "choices": [choice],
-        "usage": await answer.usage(),
-    }
-    response = reply(document)
+    said, usage = asking.joined(note, text), await answer.usage()
+    response = reply(_completion(answer.head("chat.completion"), said, usage))
     response.headers.update(answer.headers)
     response.headers["X-Agentsup-Session"] = message.session_id
     return response

@@ -135,7 +135,7 @@ def share(
     screen = CommandOutput.unless_json(done, as_json)
     screen.say(_whole(done["memory"]))
     if done["replaced"]:
-        screen.say("It takes the place of what the same person had there under this key.")
+        screen.say("It replaces what the same person had there under this key.")
 
 
 def _chosen(

@@ -174,7 +174,7 @@ def used_by(home: Home, agent: str) -> ModelChoice:
         options = resolve_options(spec.engine_options, base=home.root, environ=environ)
         if spec.engine not in ("auto", "llm"):
             raise CommandFailed(
-                f"{agent} thinks with the engine {spec.engine}, which chooses among models of its own; "
+                f"{agent} uses the engine {spec.engine}, which chooses among models of its own; "
                 "name a --provider"
             )
         wanted = EngineSpec(

@@ -99,7 +99,7 @@ def set_(
         ),
     ] = None,
 ) -> None:
-    """Let an agent, or all agents without a model of their own, think with a model."""
+    """Set the model of an agent, or of all agents without a model of their own."""
     from dataclasses import replace
 
     if chat is not None:

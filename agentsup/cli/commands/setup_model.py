@@ -45,7 +45,7 @@ class ModelAnswers:
 def choose_model(home: Home, given: ModelAnswers, questions: Questions) -> None:
     """Choose provider, key and model, try it, and write it for all agents."""
     name = given.provider or questions.choice(
-        "What should your agents think with?", _offered(home), "--provider"
+        "Which provider should your agents use?", _offered(home), "--provider"
     )
     if name == NOTHING:
         questions.say(

@@ -70,7 +70,7 @@ def check_programs(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
         fence, specs = snapshot.settings.fence, tuple(snapshot.specs.values())
     except AgentsupError:
         fence, specs = FenceSettings(), ()  # the check of the configuration reports it
-    fencing = fencing_by(home.root, environ, fence, specs)
+    fencing = fencing_by(home.root, environ, fence)
     missing = []
     for each in _programs(environ, {spec.engine for spec in specs}, fencing):
         if each.path is not None or each.is_used or each.folder:

@@ -42,8 +42,9 @@ from agentsup.engines.llm.answers import (
     raise_if_broken,
 )
 from agentsup.engines.llm.errors import translate
+from agentsup.engines.llm.replayable import call_ids
 from agentsup.engines.llm.settings import LlmSettings
-from agentsup.engines.llm.toolset import ASK_USER, HostToolset
+from agentsup.engines.llm.toolset import ASK_USER, HostToolset, takes_no_tools
 from agentsup.kit.log import get_logger
 from agentsup.model.engine import (
     EngineDone,
@@ -73,6 +74,7 @@ _MOST_TOOLS = 128
 _REFUSALS = 8
 """How often a refused request is made again without the tool, or the history, that was refused."""
 _REFUSED_TOOL = "The tool {name} is left out, because the provider refuses it: {why}"
+_NO_TOOLS = "The model is offered no tools, because its provider takes none: {why}"
 _NO_ROOM = "{n} tools are left out, because the provider takes {most} at most: {names}"
 _NAMED_MOST = 20
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
@@ -142,6 +144,7 @@ class LlmSession:
             refused=known.refused_of(settings.model_key),
         )
         self._recalled = ""
+        self._call_ids: set[str] = set()
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
@@ -173,11 +176,16 @@ class LlmSession:
                         is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
                         yield event
             except RequestRejected as refused:
-                tool = self._toolset.refused_in(str(refused.__cause__))
-                if is_new and left and tool is not None:
-                    self._toolset.exclude(tool)
-                    _log.warning("a provider refuses a tool", tool=tool.name, why=refused.message)
-                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=refused.message))
+                words, why = str(refused.__cause__), refused.message
+                tool = self._toolset.refused_in(words)
+                if is_new and left and takes_no_tools(words) and self._toolset.offers_any:
+                    self._toolset.exclude(None, why)
+                    _log.warning("a provider takes no tools", model=self._settings.model, why=why)
+                    yield EngineNotice(_NO_TOOLS.format(why=why))
+                elif is_new and left and tool is not None:
+                    self._toolset.exclude(tool, why)
+                    _log.warning("a provider refuses a tool", tool=tool.name, why=why)
+                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=why))
                 elif is_new and left and history.has_own_state(given):
                     # A provider that refuses a history would refuse it at every further turn.
                     given = replace(given, engine_state=None)
@@ -203,7 +211,9 @@ class LlmSession:
             resumed = DeferredToolResults(calls=dict(thawed.answers), approvals=dict(again))
             said = _Said([thawed.text] if thawed.text else [], is_new_step=True, used_tools=True)
         else:
-            before = history.messages_before(segment)
+            assert prompt is not None
+            before, prompt = history.alternating(history.messages_before(segment), prompt)
+        self._call_ids = call_ids(before)
         usage = RunUsage()
         is_last = segment.nudge == "wrap_up"
         self._toolset.is_closed = is_last and self._settings.endpoint.dialect != "anthropic"
@@ -310,7 +320,7 @@ class LlmSession:
         """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
         not come to its end."""
         raise_if_broken(response)
-        reader.settle(response, self._toolset.nearest)
+        reader.settle(response, self._toolset.nearest, self._call_ids)
         said.correct_step(reader.splitter.answer)
         said.cut = cut_of(response)
         has_calls = any(isinstance(part, ToolCallPart) for part in response.parts)

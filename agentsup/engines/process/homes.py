@@ -140,6 +140,10 @@ class EngineHome:
         if self.is_private:
             found |= home_variables(self.path)
             found |= {name: self._filled(value) for name, value in settings.private_env.items()}
+        else:
+            # Of the user's home it can write its own files alone. Caches of what it starts go here.
+            caches = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
+            found |= {name: str(self.path / below) for name, below in caches.items()}
         return found | dict(extra)
 
     def arguments(self) -> tuple[str, ...]:

@@ -660,3 +660,59 @@ async def test_a_file_that_is_not_in_the_request_is_refused(
     status, document, _ = await rig.call("POST", PATH, body)
     assert status == 400, document
     assert "messages[0].content[0]" in document["error"]["message"]
+
+
+# Shortened from the templates of Open WebUI.
+TASK = """### Task:
+{task}
+
+### Guidelines:
+- Write in the language of the chat.
+
+### Output:
+JSON format: {{ "{wanted}": {example} }}
+
+### Chat History:
+<chat_history>
+USER: how do I bake bread in the oven of my grandmother, who
+lives far away?
+ASSISTANT: With flour.
+USER: how long?
+ASSISTANT: An hour.
+</chat_history>"""
+CLIENT_TASKS = {
+    "title": ('"your title"', "how do I bake bread in the oven of my…"),
+    "tags": ('["tag1", "tag2"]', []),
+    "follow_ups": ('["Question 1?"]', []),
+    "queries": ('["query1"]', ["how long?"]),
+}
+
+
+@pytest.mark.parametrize("wanted", sorted(CLIENT_TASKS))
+async def test_a_client_is_given_a_title_without_a_turn(
+    rig: ApiFixture, client: openai.AsyncOpenAI, wanted: str
+) -> None:
+    example, expected = CLIENT_TASKS[wanted]
+    text = TASK.format(task="Generate it.", wanted=wanted, example=example)
+    made = await client.chat.completions.create(model="main", messages=[user(text)])  # type: ignore[list-item]
+    assert json.loads(str(made.choices[0].message.content)) == {wanted: expected}
+    assert await rig.database.read(lambda r: r.all("SELECT 1 FROM messages")) == []
+    assert await rig.database.read(lambda r: r.all("SELECT 1 FROM sessions")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### Task:\nRespond to the query.\n\n### Output:\nA clear answer.\n<user_query>x</user_query>",
+        f"What does this do?\n{TASK.format(task='t', wanted='title', example='1')}",
+        TASK.format(task="t", wanted="price", example="1"),
+    ],
+)
+async def test_what_only_looks_like_a_task_of_a_client_is_a_turn(
+    rig: ApiFixture, work: TaskOwner, text: str
+) -> None:
+    body = {"model": "main", "messages": [user(text)]}
+    asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+    assert (await answer(rig, "An answer.")).text == text
+    _, document, _ = await asking
+    assert document["choices"][0]["message"]["content"] == "An answer."

@@ -77,8 +77,8 @@ def test_a_stop_in_words() -> None:
     assert texts.stop(none, words()) == "Nothing was running or waiting. The agents stay up."
     some = StopReport("all", 1, 2, 3, 1, 2, 12.4)
     assert texts.stop(some, words()) == (
-        "Stopped 1 running turn, 2 queued and 3 parked, with 1 process, over 2 agents (12 ms). "
-        "The agents stay up."
+        "Stopped: 1 running answer, 2 queued messages, 3 messages with open questions, 1 process, "
+        "of 2 agents (12 ms). The agents stay up."
     )
     assert "could not record it" in texts.stop(replace(some, durable=False), words())
 
