@@ -1,4 +1,4 @@
-"""What a client of the OpenAI API sends, and which part of it the agent gets. Pure decisions.
+"""Requests of a client of the OpenAI API, and the part of each that the agent gets. Pure decisions.
 
 The client resends the whole conversation each time, but a session has its own transcript. So the
 session is found by a key over the conversation: ``before`` is the key of all messages up to the
@@ -98,7 +98,7 @@ class CompletionBody(Body):
 
     @property
     def bounds(self) -> OutputLimits:
-        """How much of the answer is wanted."""
+        """The limits on the answer that the client asks for."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         return OutputLimits(stop, self.max_completion_tokens or self.max_tokens)
 

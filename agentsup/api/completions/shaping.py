@@ -52,7 +52,7 @@ class OutputLimiter:
         return "" if self._is_over else self._within(self._pending)
 
     def _begun(self) -> int:
-        """How many of the last characters may be the beginning of a stop text."""
+        """Number of last characters that may be the beginning of a stop text."""
         longest = max((len(one) for one in self._stop), default=1) - 1
         for count in range(min(longest, len(self._pending)), 0, -1):
             if any(one.startswith(self._pending[-count:]) for one in self._stop):

@@ -12,7 +12,7 @@ import pytest
 
 from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.engines.process import EngineHome, exec_home, homes
-from agentsup.engines.programs.agent_settings import CLAUDE
+from agentsup.engines.programs.cli_agent_policies import CLAUDE
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -30,7 +30,8 @@ source test then trap typeset ulimit umask unalias unset until wait while { } !
 """
 _OF_SHELLS = frozenset(_OF_SHELLS_TEXT.split())
 _CHANGED = re.compile(r"[$`\\*?\[\]{}~]")
-"""What a shell may replace. It is refused in quotes too, where some programs of a shell read it."""
+"""Text that a shell may replace. It is refused in quotes too, where some programs of a shell read
+it."""
 
 
 def of_words(words: Sequence[str]) -> Lines:

@@ -1,4 +1,4 @@
-"""Which commands are refused, decided on their words. Pure.
+"""Refused commands, decided on their words. Pure.
 
 Each call that runs a program needs an approval of a person who sees all of it, and the program fence
 of the kernel (``kit.fence``) holds what it starts. These rules refuse what neither of them stops:
@@ -191,7 +191,7 @@ def _started(words: list[str]) -> list[list[str]]:
 
 
 def _wrapped_at(words: list[str], start: int, end: int) -> Iterator[int]:
-    """Where the command that a wrapper starts begins, and all before it where it could begin.
+    """The possible starts of the command that a wrapper runs.
 
     The word behind a long option may be the value of the option or the program. It counts as a
     program, and so do the words after it.
@@ -214,7 +214,7 @@ def _wrapped_at(words: list[str], start: int, end: int) -> Iterator[int]:
 
 
 def _executed_at(words: list[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the commands that ``find`` runs begin and end."""
+    """The spans of the commands that ``find`` runs."""
     until = start
     for at in range(start, end):
         if at >= until and words[at] in ("-exec", "-execdir", "-ok", "-okdir"):
