@@ -118,12 +118,16 @@ class McpConnection:
         found: list[ListedTool] = []
         self._dispatcher.unfit = []
         cursor: str | None = None
+        cursors: set[str | None] = set()
         async with self._bounded(timeout_s, "did not list its tools"):
             for _ in range(MAX_PAGES):
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                 page = await self._asked(self._session.list_tools(params=params))
-                found += [listed_tool(tool) for tool in page.tools[: MAX_LISTED - len(found)]]
-                cursor = page.next_cursor
+                listed = map(listed_tool, page.tools[: MAX_LISTED - len(found)])
+                found += [tool for tool in listed if tool not in found]
+                cursors.add(cursor)
+                # Some servers name the page that was just read as the next one.
+                cursor = None if page.next_cursor in cursors else page.next_cursor
                 if not cursor or len(found) >= MAX_LISTED:
                     break
         return ToolListing((*found, *self._dispatcher.unfit), is_cut=bool(cursor))

@@ -22,6 +22,7 @@ from agentsup.engines.failures import (
 )
 from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
 from agentsup.engines.programs.presets import EndedSignIn
+from agentsup.engines.thoughts import AnswerText
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import (
@@ -84,6 +85,8 @@ class AcpSession:
     launch: Launch
     spec: EngineSpec
     host: EngineHost
+    opening: set[str]
+    """See ``AnswerText``."""
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``."""
@@ -167,7 +170,10 @@ class _AcpTurn:
         saved, notices = await self._begin(segment)
         for notice in notices:
             yield notice
-        self.turn_state = mapping.AcpTurnState(usd_before=saved.usd if saved else 0.0)
+        self.turn_state = mapping.AcpTurnState(
+            usd_before=saved.usd if saved else 0.0,
+            answer=AnswerText(self._session.opening, self._spec.agent),
+        )
         self._takes_updates = True
         pictures = [each.data for each in segment.pictures] if self._sees else []
         if segment.pictures and not self._sees:

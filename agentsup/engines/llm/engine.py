@@ -56,7 +56,7 @@ class LlmEngine:
     async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
         """Open a session for one turn.
 
-        Raises ``NotConfigured``, ``AuthFailed`` or ``ExtraMissing``, each with the remedy.
+        Raises ``NotConfigured`` or ``ExtraMissing``, each with the remedy.
         """
         settings = read_settings(spec, self._env)
         tls = await self._load(settings.endpoint.dialect)

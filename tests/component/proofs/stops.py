@@ -176,19 +176,19 @@ PROOFS = (
         "a stop ends whole process groups",
         "P5",
         a_stop_ends_whole_process_groups,
-        (Removal("kill the leader only", _leader_only),),
+        Removal("kill the leader only", _leader_only),
         is_real=True,
     ),
     Proof(
         "what was stopped stays stopped",
         "P5",
         what_was_stopped_stays_stopped,
-        (Removal("a stop that is not written", _unwritten_stop),),
+        Removal("a stop that is not written", _unwritten_stop),
     ),
     Proof(
         "who was left behind does nothing more",
         "P5",
         who_was_left_behind_does_nothing_more,
-        (Removal("an engine left to itself", _left_to_itself),),
+        Removal("an engine left to itself", _left_to_itself),
     ),
 )

@@ -329,6 +329,20 @@ IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
         ({"content": [{"type": "text", "text": None}]}, '{"type": "text", "text": null}'),
         ({"structuredContent": {"a": 1}}, '{"a": 1}'),
         ({"content": [], "structuredContent": [1]}, '{"value": [1]}'),
+        (  # memos#6226
+            {"content": [{"type": "text", "text": "2 found"}], "structuredContent": {"a": [1]}},
+            '2 found\n{"a": [1]}',
+        ),
+        (
+            {"content": [{"type": "text", "text": '{"a":1}'}], "structuredContent": {"a": 1}},
+            '{"a":1}',
+        ),
+        (
+            {"content": [{"type": "text", "text": "x"}], "structuredContent": {"result": "x"}},
+            "x",
+        ),
+        # mcp-server-cloudflare#12
+        ({"toolResult": {"content": []}}, '{"toolResult": {"content": []}}'),
         ({"answer": 42}, '{"answer": 42}'),
         ({"content": [], "isError": None}, "(the tool returned nothing)"),
     ],
@@ -468,6 +482,15 @@ async def test_surplus_tools_are_counted_and_named_by_their_server(odd: OddServe
     assert len(document["tools"]) == 128
     (note,) = document["notes"]
     assert note.startswith("32 tools are left out")
+
+
+@pytest.mark.parametrize("cursor", ["8", ""], ids=["codebase-memory-mcp#1247", "java-sdk#628"])
+async def test_a_page_that_is_its_own_next_is_read_once(tmp_path: Path, cursor: str) -> None:
+    async with odd_of(tmp_path, "stdio") as odd:
+        odd.tell(answers={"tools/list": {"result": {"tools": [ECHO], "nextCursor": cursor}}})
+        await odd.have()
+        document = await odd.running()
+        assert (document["tools"], document["notes"]) == (["mcp:odd/echo"], [])
 
 
 async def test_what_is_no_list_of_tools_is_told(odd: OddServer) -> None:

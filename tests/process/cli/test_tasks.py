@@ -13,6 +13,13 @@ from tests.process.cli.process_cli import Cli, until
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.fixture(autouse=True)
+def named(cli: Cli) -> None:
+    """The engine is named: without a model the offline engine finishes no task."""
+    agents = cli.home / "agents.json"
+    agents.write_text(agents.read_text().replace('"auto"', '"scripted"'))
+
+
 def shown(cli: Cli, task_id: str) -> Any:
     return json.loads(cli.good("tasks", "show", task_id, "--json"))
 
