@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from agentsup.config.fence_paths import expanded
 from agentsup.config.fields import Section, as_tuple, setting
-from agentsup.config.places import expanded
 
 
 def _absolute_path(path: str) -> str:

@@ -245,7 +245,7 @@ class ThoughtSplitter:
         return not self._raw[self._raw.rfind("\n", 0, at) + 1 : at].strip()
 
     def _certain_end(self) -> int:
-        """Where the end of the text begins that may become a tag or code."""
+        """The start of the end of the text that may become a tag or code."""
         raw, end = self._raw, len(self._raw)
         line = raw.rfind("\n") + 1
         if line >= self._at and end - line <= 3 and not raw[line:].strip(" "):

@@ -35,7 +35,7 @@ _SENTENCE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LEAD = re.compile(r"(?:claude(?: ai| code)? |api error: |error: )?", re.IGNORECASE)
-"""What may come before the sentence in an answer that is nothing else."""
+"""Text that may come before the sentence in an answer that is nothing else."""
 _EPOCH = re.compile(r"\|\s*(\d{10})(?:\d{3})?\b")
 _WHEN = re.compile(
     r"(?:resets?|(?:try|available) again|retry)\s*(?:(?:at|in|on|after|~|about)\s*)*", re.IGNORECASE

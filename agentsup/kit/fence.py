@@ -64,9 +64,9 @@ _EVERY_PROGRAMS: Final = (
     *(f"/dev/nvidia{each}" for each in ("ctl", "-uvm", "-uvm-tools", "-modeset", *range(16))),
     "/proc",
 )
-"""Where every program may write: devices that hold no data, terminals, shared memory, processors of
-graphics. The kernel itself decides who may write which file of a process; sandboxes of browsers
-write there."""
+"""Paths to which every program may write: devices that hold no data, terminals, shared memory,
+graphics processors. The kernel itself decides who may write which file of a process; sandboxes of
+browsers write there."""
 
 
 class FenceUnavailable(OSError):
@@ -178,7 +178,7 @@ def gaps(fence: Fence) -> Iterator[Gap]:
 
 
 def _writable(fence: Fence, closed: set[str]) -> Iterator[str]:
-    """Where programs may write beside what is opened, without links.
+    """The paths to which programs may write beside what is opened, without links.
 
     A link that programs could have made, since it lies where they write, is not followed.
     """

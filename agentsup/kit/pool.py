@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 _PROBE_S: Final = 4.0
 """Less than the time limit of the health probes."""
 IDLE_S: Final = 1.0
-"""How long a thread waits for another step."""
+"""Seconds that a thread waits for another step."""
 IDLE: Final = "(idle)"
 """The end of the name of a thread that waits for one."""
 
@@ -268,7 +268,8 @@ class _Threads(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle = 0
-        """How many threads wait for a step; each step that is put down for one is counted off."""
+        """Number of threads that wait for a step; each step that is queued for one is counted
+        off."""
         self._lock = threading.Lock()
         self._steps: SimpleQueue[Callable[[], None]] = SimpleQueue()
 

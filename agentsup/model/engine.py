@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
 from agentsup.model.question import NO_CALL, AnswerableBy, AskedCall
-from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
+from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
 
 # -- inputs of an engine ---------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class EngineHost(Protocol):
         """Record that the process group has ended."""
 
     @property
-    def slot(self) -> TurnPlace | None:
+    def slot(self) -> ReleasableSlot | None:
         """The turn's slot, which is released while the turn waits; None if the turn has none."""
 
 

@@ -108,7 +108,7 @@ class WaitSlot(Protocol):
         """An async context manager: the slot is free inside it and taken again after it."""
 
 
-class TurnPlace(WaitSlot, Protocol):
+class ReleasableSlot(WaitSlot, Protocol):
     """A slot with callbacks for its release and return."""
 
     def watched(

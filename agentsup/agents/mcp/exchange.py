@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentsup.agents.mcp.lenient import begun, called
 from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
-from agentsup.kit.fairness import Turns
+from agentsup.kit.cooperative_yield import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
 
 _LIST = "tools/list"
@@ -135,7 +135,7 @@ class Dispatcher(JSONRPCDispatcher[TransportContext]):
                 found.append(tool)
         if self._accepts(page, found):
             return found
-        accepted, turns = [], Turns()
+        accepted, turns = [], CooperativeYield()
         for tool in found:
             await turns.rest()
             if self._accepts(page, [tool]):

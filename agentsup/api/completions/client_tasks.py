@@ -1,4 +1,4 @@
-"""What chat clients ask a model beside the talk: a title, tags, questions to go on with.
+"""Requests of chat clients for a title, tags and follow-up questions, besides the conversation.
 
 Open WebUI asks for these after each answer, in requests of their own that hold the talk as a text. A
 turn of an agent for each would cost as much as the talk, and would leave sessions and memories of

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agentsup.config import ConfigSnapshot, FenceSettings, places
+from agentsup.config import ConfigSnapshot, FenceSettings, fence_paths
 from agentsup.engines.process import Fencing, coding_agent_folders
 
 
@@ -26,10 +26,10 @@ def fencing_by(home: Path, environ: Mapping[str, str], settings: FenceSettings) 
     """
     if settings.mode == "off":
         return Fencing()
-    keys = places.key_folders(environ, os.getuid())
+    keys = fence_paths.key_folders(environ, os.getuid())
     return Fencing(
         (str(home), *keys, *coding_agent_folders(environ), *settings.paths(environ)),
         is_required=settings.mode == "required",
         writable=settings.writable_paths(environ),
-        sockets=(*places.NAME_SERVICES, *settings.socket_paths(environ)),
+        sockets=(*fence_paths.NAME_SERVICES, *settings.socket_paths(environ)),
     )

@@ -115,7 +115,7 @@ class AcpTurnState:
         self._calls: dict[str, _Call] = {}
         self._usd_before = usd_before
         self.usd_total: float | None = None
-        """What the agent's session has cost by now, in US dollars."""
+        """The cost of the agent's session by now, in US dollars."""
         self._has_planned = False
         self._answer = answer or AnswerText()
 
@@ -369,7 +369,7 @@ def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Permissi
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """What is saved of an agent's session between turns."""
+    """The saved state of an agent's session between turns."""
 
     session_id: str
     system: str = ""

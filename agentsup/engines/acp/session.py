@@ -48,7 +48,7 @@ _log = get_logger(__name__)
 _QUEUED = 256
 """Events that may wait for the reader; more slow the agent."""
 _OBEY_S = 0.15
-"""How long an agent may take to answer a cancelled prompt, so that it stores the turn."""
+"""Seconds that an agent may take to answer a cancelled prompt, so that it stores the turn."""
 _EXIT_S = 0.5
 _END_S = 0.5
 _LISTENS = ("end_turn", "cancelled")
@@ -57,7 +57,7 @@ _LISTENS = ("end_turn", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the agent of one spec is started, and what messages call it."""
+    """The command that starts the agent of one spec, and its name in messages."""
 
     engine: str
     title: str
@@ -155,7 +155,7 @@ class _AcpTurn:
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
         self._words: list[str] = []
-        """What people said when they denied calls, which the protocol can't carry."""
+        """People's words with denials, which the protocol can't carry."""
         self._session_id = ""
         self._sees = False
         """Whether the agent takes pictures."""

@@ -46,7 +46,7 @@ from agentsup.model.engine import (
 )
 
 _EXIT_S = 0.8
-"""How long the program may take to end by itself after its last event."""
+"""Seconds that the program may take to end by itself after its last event."""
 _SHOWN_CHARS = 120
 
 

@@ -1,4 +1,4 @@
-"""What a model sent in one response, read as it comes and corrected when it is whole.
+"""A model's response, read as it comes and corrected when it is whole.
 
 The library judges a response only after ``AnswerReader.settle``: it then has no thoughts in its text,
 no blank texts, no halves of characters, and arguments of calls that are JSON objects where they can be.
@@ -70,8 +70,8 @@ _MOST_MODELS = 1000
 
 
 class KnownModels:
-    """What was found out about models: whether their template opens a thought, and which tools
-    their provider refuses.
+    """Facts learned about models: whether their template opens a thought, and which tools their
+    provider refuses.
 
     Until a model has given an answer the first is not known, and its answer is shown only as a whole.
     """

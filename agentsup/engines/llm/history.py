@@ -225,7 +225,7 @@ def _bare(message: ModelMessage) -> ModelMessage:
 
 
 class Checkpoint(BaseModel):
-    """What a run that waits for an answer saves: its messages, and the text so far."""
+    """The saved state of a run that waits for an answer: its messages, and the text so far."""
 
     messages: Any
     """``ModelMessage`` values; the library's own adapter reads and writes them."""

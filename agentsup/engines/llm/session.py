@@ -65,14 +65,16 @@ _log = get_logger(__name__)
 
 _PREVIEW_CHARS = 200
 _TOOL_RETRIES = 2
-"""How often the model may name a tool that does not exist, or send arguments that are no JSON."""
+"""Number of times that the model may name a tool that does not exist, or send arguments that are no
+JSON."""
 _EMPTY_RETRIES = 1
-"""How often the model is asked again after an empty answer."""
+"""Number of times that the model is asked again after an empty answer."""
 _LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
 _MOST_TOOLS = 128
 """OpenAI takes no more, and models choose badly among more."""
 _REFUSALS = 8
-"""How often a refused request is made again without the tool, or the history, that was refused."""
+"""Number of times that a refused request is made again without the tool, or the history, that was
+refused."""
 _REFUSED_TOOL = "The tool {name} is left out, because the provider refuses it: {why}"
 _NO_TOOLS = "The model is offered no tools, because its provider takes none: {why}"
 _NO_ROOM = "{n} tools are left out, because the provider takes {most} at most: {names}"
@@ -84,7 +86,7 @@ Run = AgentRun[None, Output]
 
 
 @dataclass(slots=True)
-class _Said:
+class _SegmentText:
     """The text so far, as the person sees it; texts of different steps are paragraphs."""
 
     text: list[str] = field(default_factory=list)
@@ -197,7 +199,7 @@ class LlmSession:
     # -- inside ------------------------------------------------------------------------------------
 
     async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        said, self._recalled = _Said(), segment.recalled
+        said, self._recalled = _SegmentText(), segment.recalled
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
@@ -209,7 +211,9 @@ class LlmSession:
             again = dict.fromkeys(thawed.again, True)
             self._toolset.expect(thawed.names)
             resumed = DeferredToolResults(calls=dict(thawed.answers), approvals=dict(again))
-            said = _Said([thawed.text] if thawed.text else [], is_new_step=True, used_tools=True)
+            said = _SegmentText(
+                [thawed.text] if thawed.text else [], is_new_step=True, used_tools=True
+            )
         else:
             assert prompt is not None
             before, prompt = history.alternating(history.messages_before(segment), prompt)
@@ -257,7 +261,7 @@ class LlmSession:
             message = f"{message}. {history.MAY_BE_HISTORY}"
         return RequestRejected(message)
 
-    async def _steps(self, run: Run, said: _Said) -> AsyncIterator[EngineEvent | RunUsage]:
+    async def _steps(self, run: Run, said: _SegmentText) -> AsyncIterator[EngineEvent | RunUsage]:
         reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
@@ -316,7 +320,7 @@ class LlmSession:
             known = self._known.may_open(self._settings.model_key)
         return AnswerReader(may_open=known)
 
-    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _Said) -> None:
+    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _SegmentText) -> None:
         """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
         not come to its end."""
         raise_if_broken(response)
@@ -343,7 +347,7 @@ class LlmSession:
             state=history.dump(self._messages(run)),
         )
 
-    def _end(self, run: Run, said: _Said) -> EngineDone | Suspended:
+    def _end(self, run: Run, said: _SegmentText) -> EngineDone | Suspended:
         result = run.result
         if result is None:
             raise BadModelOutput("the model's run ended without a result")
@@ -355,7 +359,7 @@ class LlmSession:
     def _messages(self, run: Run) -> list[ModelMessage]:
         return history.forgetting(run.all_messages(), self._recalled)
 
-    def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
+    def _question(self, waiting: DeferredToolRequests, run: Run, said: _SegmentText) -> Suspended:
         real = self._toolset.real_name
         saved = history.Checkpoint(
             messages=self._messages(run),
@@ -378,7 +382,7 @@ class LlmSession:
         )
 
 
-def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:
+def _from_tool(event: Any, said: _SegmentText, real: Callable[[str], str]) -> EngineEvent | None:
     """Return what the person sees of a call; the question tool is shown as a question."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
         said.used_tools = True

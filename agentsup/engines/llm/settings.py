@@ -57,7 +57,7 @@ class LlmOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go; two agents with equal endpoints share one client."""
+    """The endpoint of requests; two agents with equal endpoints share one client."""
 
     dialect: Dialect
     base_url: str
@@ -82,7 +82,7 @@ class LlmSettings:
     model: str
     options: LlmOptions
     key_source: str
-    """Where the key came from, for messages: an environment variable's or an option's name."""
+    """The source of the key, for messages: an environment variable's or an option's name."""
 
     @property
     def template_opens_thought(self) -> bool | None:

@@ -1,4 +1,4 @@
-"""How many tokens of context a server of one's own serves, and what raises too low a limit.
+"""The context in tokens that a server of one's own serves, and the remedy for too low a limit.
 
 Servers start with less than their models can take: Ollama with 4,096 tokens, which the tools of an
 agent fill before the first word. Hosted providers are not asked.
@@ -24,7 +24,7 @@ from agentsup.model.errors import EngineFailed
 
 ENOUGH_TOKENS: Final = 16_384
 ASK_S: Final = 5.0
-"""How long all questions to one server take at most."""
+"""The longest time that all questions to one server take."""
 _WANTED: Final = 32_768
 _MOST_TOKENS: Final = 100_000_000
 _NAMES: Final = ("localhost", ".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
@@ -49,7 +49,7 @@ def is_own(base_url: str) -> bool:
 async def served_context(
     client: ProviderClient, model: str, *, limit_s: float = ASK_S
 ) -> ServedContext | None:
-    """What the server of ``client`` serves for ``model``; None if that can't be known."""
+    """Ask the server of ``client`` for the context of ``model``; None if that can't be known."""
     if not is_own(client.address):
         return None
     root = client.address.removesuffix("/v1")

@@ -216,7 +216,7 @@ class SlotPool:
 
 
 class TurnSlot:
-    """One turn's slot. Implements ``model.tool.TurnPlace``."""
+    """One turn's slot. Implements ``model.tool.ReleasableSlot``."""
 
     def __init__(self, slots: SlotPool, lane: LaneName) -> None:
         self._slots = slots

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.process.homes import ACP, COMMAND, EngineHome, coding_agent_folders, exec_home
-from agentsup.engines.programs.agent_settings import (
+from agentsup.engines.programs.cli_agent_policies import (
     CLAUDE,
     CLAUDE_ACP,
     CODEX,

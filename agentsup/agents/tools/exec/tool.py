@@ -24,7 +24,7 @@ from agentsup.agents.tools.arguments import (
 from agentsup.agents.tools.declaring import tool, tool_of
 from agentsup.agents.tools.exec import command_lines, policy
 from agentsup.engines.process import Fencing, exec_home
-from agentsup.kit.leftovers import LEADER
+from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
