@@ -149,6 +149,7 @@ def config_schema() -> dict[str, Any]:
     }
     made["$defs"]["LimitSettings"]["properties"] |= unread["limits"]
     made["properties"]["traces"] = {
+        "description": "Has no effect any more: traces are read from what is stored.",
         "additionalProperties": False,
         "deprecated": True,
         "properties": unread["traces"],
