@@ -45,7 +45,7 @@ def state(status: str, say: LocalizedTexts) -> str:
 def agent(view: AgentView, now_ms: int, say: LocalizedTexts) -> str:
     """One agent, in a few lines."""
     head = f"{_MARK.get(view.status, '?')} {view.name} - {state(view.status, say)}"
-    notes = view.warnings
+    notes = tuple(map(say.translated, view.warnings))
     if view.status == "degraded" and notes:
         head, notes = f"{head}: {notes[0]}", notes[1:]
     if view.desired == "down":

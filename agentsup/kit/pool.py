@@ -96,15 +96,15 @@ class BoundedPool:
         since nobody else gets it.
         """
         limit_s = self._limit_s if limit_s is None else limit_s
-        held = self._keys.setdefault(key, _Key(asyncio.Semaphore(self._per_key)))
-        held.users += 1
+        its = self._keys.setdefault(key, _Key(asyncio.Semaphore(self._per_key)))
+        its.users += 1
         try:
-            await self._enter(held, limit_s)
+            await self._enter(its, limit_s)
         except BaseException:
-            self._forget(key, held)
+            self._forget(key, its)
             raise
         asked = _Asked(
-            partial(self._forget, key, held), held, self._slots, partial(self._take_back, undo)
+            partial(self._forget, key, its), its, self._slots, partial(self._take_back, undo)
         )
         try:
             running = asyncio.get_running_loop().run_in_executor(self._threads, step)
@@ -155,10 +155,10 @@ class BoundedPool:
             with suppress(NoThread):  # the thread that made it has just become free
                 self._threads.submit(partial(undo, made))
 
-    def _forget(self, key: str, held: _Key) -> None:
-        held.users -= 1
-        if not held.users:
-            del self._keys[key]
+    def _forget(self, name: str, key: _Key) -> None:
+        key.users -= 1
+        if not key.users:
+            del self._keys[name]
 
 
 @dataclass(slots=True)
@@ -175,13 +175,13 @@ class _Asked:
 
     def __init__(
         self,
-        leave: Callable[[], None],
-        held: _Key,
+        forget: Callable[[], None],
+        key: _Key,
         slots: asyncio.Semaphore,
         undo: Callable[[Any], None],
     ) -> None:
-        self._leave = leave
-        self._held = held
+        self._forget = forget
+        self._key = key
         self._slots = slots
         self._undo = undo
         self._is_given_up = self._is_stuck = False
@@ -189,11 +189,11 @@ class _Asked:
 
     def release(self) -> None:
         """Release the slots."""
-        self._held.slots.release()
-        self._held.stuck -= self._is_stuck
+        self._key.slots.release()
+        self._key.stuck -= self._is_stuck
         if not self._is_given_up:
             self._slots.release()
-        self._leave()
+        self._forget()
 
     def give_up(self, *, is_stuck: bool) -> None:
         """Note that nobody waits any more; what the step has made, or makes later, is undone."""
@@ -201,7 +201,7 @@ class _Asked:
             self._drop(self._ended)
             return
         self._is_given_up, self._is_stuck = True, is_stuck
-        self._held.stuck += is_stuck
+        self._key.stuck += is_stuck
         self._slots.release()
 
     def ended(self, running: asyncio.Future[Any]) -> None:

@@ -162,8 +162,9 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
             os.close(watcher)
 
     def enter() -> None:
+        here = Path.cwd()
         os.chdir(home)
-        os.chdir("/")
+        os.chdir(here)
 
     yield "stat", lambda: os.stat(file)
     yield "access", lambda: os.access(file, os.F_OK) or os.stat(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.test_model_memory import cli
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, ModelServer, Reply
 
@@ -69,16 +69,6 @@ async def test_thoughts_are_seen_nowhere(daemon: DaemonProcess, server: ModelSer
     assert b"Four." in stored
 
 
-async def doctor(home: Path) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "agentsup", "--home", str(home), "doctor"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    return " ".join(said.decode().split())
-
-
 def picky(asked: Asked) -> Reply:
     """A provider that refuses a tool, or all of them to another model."""
     names = [tool["function"]["name"] for tool in asked.body.get("tools") or ()]
@@ -112,6 +102,6 @@ async def test_a_refused_tool_is_named_by_mcp_and_doctor(tmp_path: Path) -> None
             assert "mcp:odd/echo is left out, since the model's provider refuses it" in told
             (warning,) = (await daemon.agents())["talker"]["warnings"]
             assert warning.startswith("its provider refuses all tools: ")
-            shown = await doctor(daemon.home)
+            shown = " ".join((await cli(daemon.home, "doctor")).split())
             assert "mcp:odd/echo is left out" in shown
             assert "its provider refuses all tools" in shown

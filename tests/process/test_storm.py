@@ -134,6 +134,7 @@ class Storm:
             Writer(n, self._own(f"t{n}"), town.people, place, self.pace)
             for n, place in enumerate(places)
         ]
+        self.workers: list[Worker] = [*self.users, self.stopper, *self.givers, *self.people, jobs]
         self.passed = home.parent / "passed-points"
         self.points = sorted(CORE_POINTS | TASK_POINTS | TELEGRAM_POINTS)
         self.chance.shuffle(self.points)
@@ -142,6 +143,7 @@ class Storm:
         self.wanted = frozenset(self.points)
         self.tries: Counter[str] = Counter()
         self.fired: Counter[str] = Counter()
+        self.answering: list[asyncio.Task[None]] = []
         self.lives: list[int] = []
         self.began_at = 0
 
@@ -223,7 +225,7 @@ class Storm:
         # Lives are short: people who never paused would write more than all of them can do.
         is_behind = len(self.daemon.sql(OPEN)) > MOST_OPEN
         (self.pace.clear if is_behind else self.pace.set)()
-        working, answering = self._begin(lambda: True)
+        working = self._begin(lambda: True)
         if point:
             with contextlib.suppress(TimeoutError):
                 await self.daemon.ended(POINT_S)
@@ -234,7 +236,7 @@ class Storm:
             self.daemon.kill()
         assert await self.daemon.ended() == -signal.SIGKILL, self.daemon.tail()
         assert point or not by_itself, self.daemon.tail()
-        await self._over([*working, *answering])
+        await self._over([*working, *self.answering])
         return point if by_itself else "random"
 
     async def _busy(self, seconds: float) -> None:
@@ -244,20 +246,16 @@ class Storm:
             while self.in_flight < NEEDED_IN_FLIGHT:
                 await asyncio.sleep(0.01)
 
-    def _begin(
-        self, wants_more: Callable[[], bool]
-    ) -> tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]:
-        """Those who work, and those who answer."""
-        workers: list[Worker] = [*self.users, self.stopper, *self.givers, *self.people, self.jobs]
-        work = [self._work(each, wants_more) for each in workers]
+    def _begin(self, wants_more: Callable[[], bool]) -> list[asyncio.Task[None]]:
+        """Those who work; those who answer begin, too."""
+        work = [self._work(each, wants_more) for each in self.workers]
         answers: list[Coroutine[Any, Any, None]] = [
             Answerer(self.record, self.chance).live(self.daemon),
             self.jobs.attend(self.daemon),
             *(person.attend(self.daemon) for person in self.people),
         ]
-        return [asyncio.create_task(each) for each in work], [
-            asyncio.create_task(each) for each in answers
-        ]
+        self.answering = [asyncio.create_task(each) for each in answers]
+        return [asyncio.create_task(each) for each in work]
 
     async def _work(self, worker: Worker, wants_more: Callable[[], bool]) -> None:
         """One whose connection a slow machine has cut comes again."""
@@ -271,14 +269,17 @@ class Storm:
         done, pending = await asyncio.wait(work, timeout=within_s)
         for task in pending:
             task.cancel()
-        assert not pending, pending
+        for task in self.answering:
+            if task.done():
+                task.result()
+        assert not pending, [vars(each) for each in self.workers if each.is_busy] or pending
         for task in done:
             task.result()
 
     async def _calm(self) -> None:
         """No more kills, no more work."""
         await self._start()
-        working, answering = self._begin(lambda: False)
+        working = self._begin(lambda: False)
         await self._over(working, CALM_S)
         await self.stopper.finish(self.daemon)
         try:
@@ -287,10 +288,10 @@ class Storm:
                     await asyncio.sleep(0.1)
         except TimeoutError:
             pytest.fail(f"left: {self._unfinished()}")
-        for task in answering:
+        for task in self.answering:
             task.cancel()
         assert await self.daemon.stop() == 0
-        await asyncio.wait(answering)
+        await asyncio.wait(self.answering)
         assert marked_by(self.lives) == [], "processes of the last life"
 
     def _unfinished(self) -> list[Any]:

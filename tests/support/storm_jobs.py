@@ -26,6 +26,7 @@ from tests.support.storm_record import GONE
 MOUTH: Final = "mouth"
 HAND: Final = "hand"
 JOB_ENDS: Final = ("done", "dead")
+AT_ONCE: Final = 4
 # An engine of the kind "command": it asks another agent by the tools it is given over MCP.
 PROGRAM: Final = """
 import json, os, re, subprocess, sys, urllib.request
@@ -53,7 +54,7 @@ class Job:
 
 
 class Jobs:
-    """Who gives jobs, one after the other, and who approves of them."""
+    """Who gives jobs, some at once, and who approves of them."""
 
     def __init__(self, place: Path, chance: random.Random) -> None:
         self._chance = chance
@@ -94,20 +95,22 @@ class Jobs:
         return Counter(self._world.read_text().split())
 
     async def live(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
-        """Give one after the other, and learn how all end."""
+        """Give some at once, again and again, and learn how all end."""
         with contextlib.suppress(*GONE, OSError):
             while wants_more() or self.is_busy:
-                job = next((job for job in self.jobs if not job.result), None)
-                if job is None:
-                    job = Job(f"job-{len(self.jobs)}")
-                    self.jobs.append(job)
-                await self._through(daemon, job)
+                under_way = [job for job in self.jobs if not job.result]
+                if wants_more() and len(under_way) < AT_ONCE:
+                    under_way.append(Job(f"job-{len(self.jobs)}"))
+                    self.jobs.append(under_way[-1])
+                for job in under_way:
+                    await self._look(daemon, job)
+                await asyncio.sleep(0.05)
 
-    async def _through(self, daemon: DaemonProcess, job: Job) -> None:
+    async def _look(self, daemon: DaemonProcess, job: Job) -> None:
         if not job.message_id:
             fields = {"thread_id": job.text, "idempotency_key": job.text}
             job.message_id = await daemon.send(MOUTH, job.text, **fields)
-        found = await daemon.result(job.message_id, 10)
+        found = await daemon.result(job.message_id, 0)
         if found["state"] in JOB_ENDS:
             job.result = found
 

@@ -295,7 +295,7 @@ class Answerer:
         while daemon.is_running:
             with contextlib.suppress(*GONE):
                 for asked in (await daemon.get("/questions?limit=500"))["questions"]:
-                    if asked["kind"] in {"question", "uncertain"} and asked["agent"] in AGENTS:
+                    if asked["agent"] in AGENTS:
                         await self._press(daemon, asked)
             await asyncio.sleep(0.05)
 

@@ -73,4 +73,4 @@ def route(
         for score in document["scores"]
     ]
     screen.say(f"{document['role'] or 'nobody'} ({document['complexity']})")
-    screen.table(("role", "points", "because"), rows, empty="Nothing speaks for any role.")
+    screen.table(("role", "points", "because"), rows, empty="No role fits.")

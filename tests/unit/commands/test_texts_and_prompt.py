@@ -11,7 +11,7 @@ import pytest
 from agentsup.agents.persona import profile, prompt
 from agentsup.agents.turn.call_ids import call_key
 from agentsup.agents.turn.suspended import SuspendedTurn
-from agentsup.catalogue import words
+from agentsup.catalogue import Note, words
 from agentsup.commands import texts
 from agentsup.kit.pool import IDLE
 from agentsup.mailbox.mail.bus import DirectoryEntry
@@ -55,6 +55,16 @@ VIEW = AgentView(
 )
 def test_lengths_of_time(seconds: float | None, text: str) -> None:
     assert texts.duration(seconds) == text
+
+
+def test_a_note_is_said_in_the_language_of_the_person() -> None:
+    note = Note.of("context.ollama", tokens=4096, wanted=32768)
+    view = replace(VIEW, warnings=(note, "as it is"))
+    german = texts.agent(view, 0, words("de"))
+    assert "der Modellserver bietet 4096 Tokens" in german
+    assert "as it is" in german
+    assert note.startswith("the model server serves 4096 tokens")
+    assert note in texts.agent(view, 0, words())
 
 
 def test_an_agent_in_a_few_lines() -> None:
