@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from tests.golden.surfaces import FOLDER, TERMINAL, record
 def write() -> None:
     """Record all surfaces and write their files."""
     os.environ.update(TERMINAL)
+    logging.disable(logging.CRITICAL)  # what is logged is no answer
     with tempfile.TemporaryDirectory(prefix="agentsup-golden-") as folder:
         for name, text in asyncio.run(record(Path(folder) / "home")).items():
             (FOLDER / name).write_text(text, encoding="utf-8")

@@ -103,6 +103,17 @@ class GoldenHousehold:
         )
         return counts == [(2, 1, 0)]
 
+    async def quiet(self) -> None:
+        """Until nothing that was caused so far is under way."""
+        await self.house.until(self._is_quiet)
+
+    async def _is_quiet(self) -> bool:
+        found = await self.house.sql(
+            "SELECT EXISTS (SELECT 1 FROM messages WHERE state IN ('queued', 'leased')),"
+            " EXISTS (SELECT 1 FROM outbox WHERE state = 'pending')"
+        )
+        return found == [(0, 0)]
+
     async def chat(self, name: str, text: str, language: str) -> str:
         """What a chat command is answered, with its buttons."""
         entry = self.house.roster.entry(name)
@@ -169,7 +180,7 @@ async def golden_household(root: Path) -> AsyncIterator[GoldenHousehold]:
     running = asyncio.get_running_loop().create_task(supervisor.run())
     never_late = mock.patch.object(LagProbe, "stats", return_value=LagStats(samples=1))
     try:
-        async with asyncio.timeout(BOUND_S), aiohttp.ClientSession() as http:
+        async with asyncio.timeout(4 * BOUND_S), aiohttp.ClientSession() as http:
             never_late.start()  # a loaded machine must not be recorded as "not ready"
             await house.until(lambda: supervisor.state == "running" or running.done())
             await house.settled()

@@ -51,7 +51,7 @@ CHAT: Final = {
     ),
 }
 CLI: Final = (
-    *("status", "agents list", "agents show ann", "agents show nobody", "agents diff"),
+    *("agents list", "agents show ann", "agents show nobody", "agents diff"),
     *("agents explain ann --changed", "agents set ann", "agents validate", "agents start nobody"),
     *("config get api", "config get nothing", "config set api.port x"),
     *("messages list", "messages show {asked}", "messages thread nothing", "failed list"),
@@ -117,6 +117,7 @@ class _Recording:
     async def add(self, title: str, text: str) -> None:
         """Add what ``title`` was answered."""
         house = self._household.house
+        await self._household.quiet()
         rows = await house.sql("SELECT session_id FROM sessions UNION SELECT task_id FROM tasks")
         varying = {row[0]: f"<{row[0].partition('_')[0]}>" for row in rows}
         for shown in (8, 6):  # ends of ids, as lists and prompts show them

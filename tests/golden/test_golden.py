@@ -13,6 +13,7 @@ import pytest
 from tests.golden.surfaces import FOLDER, TERMINAL, record
 
 
+@pytest.mark.timeout(240)  # a hundred commands, one after the other
 async def test_answers_are_as_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TERMINAL.items():
         monkeypatch.setenv(name, value)

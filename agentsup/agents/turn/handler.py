@@ -8,7 +8,7 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from agentsup.agents.recovery.engine_problems import chat_model_problem
 from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.senses import NOTHING, Seen
+from agentsup.agents.turn import spans
 from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.agents.turn.own_calls import our_tool
@@ -111,9 +112,10 @@ class TurnHandler:
                     message=message.message_id,
                     trace=message.traceparent[3:35],
                 ),
-                self._services.tracer.segment(message, name) as traced,
+                spans.of_segment(self._services.tracer, work, name) as sent,
             ):
-                outcome = traced.outcome = await self._work_on(work, start)
+                outcome = sent.facts["agentsup.outcome"] = await self._work_on(work, start)
+                sent.error = "failed" if outcome == "failed" else ""
         except ExitRequested:
             outcome = "ok"
             raise
@@ -252,12 +254,9 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            with services.tracer.engine(
-                message.message_id, tier.engine.name, tier.model, tier.provider
-            ) as traced:
-                segment_state.trace = traced
+            with spans.of_engine(services.tracer, message, tier) as sent:
                 end = await self._think(host, segment, token, segment_state, work, attempt)
-                traced.ended(end, segment_state.usage)
+                spans.engine_ended(sent, end, segment_state)
                 visit.well = how_well(end)
                 self._note_end(tier, end)
                 end = no_task_offline(end, message, tier, around.spec)
@@ -385,10 +384,9 @@ class TurnHandler:
     ) -> EngineDone | Suspended:
         shown = self._services.redactor.stream()
         self._end.usage.asked(segment, state)
-        async with aclosing(session.run(segment)) as events:
+        async with aclosing(session.run(segment)) as events, AsyncExitStack() as asked:
             async for event in events:
-                if state.trace is not None:
-                    state.trace.observe(event)
+                await spans.follow_requests(self._services.tracer, event, state, asked)
                 if isinstance(event, ToolFinished):
                     await host.own_finished(event.name, event.ok, event.preview)
                 if isinstance(event, Suspended) or (

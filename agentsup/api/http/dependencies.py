@@ -31,13 +31,10 @@ MIB = 1024 * 1024
 
 
 class Traces(Protocol):
-    """The recorder that writes traces besides the turns."""
-
-    async def flush(self) -> None:
-        """Write what is known by now, for a moment."""
+    """What the daemon knows of traces beside the store."""
 
     def counts(self) -> Mapping[str, int]:
-        """Spans written, waiting, lost and sent since the start."""
+        """Spans that the OTLP receiver took and did not take, since the start."""
 
     def excerpt(self, text: str) -> str:
         """The first words of a message, short and without secrets."""

@@ -30,8 +30,8 @@ from agentsup.mailbox.work import Journal
 from agentsup.model.hook import Approver
 from agentsup.model.principal import PersonRole
 from agentsup.model.tool import Tool
-from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe import Redactor
+from agentsup.observe.traces import OtelTracer
 from agentsup.store import Database
 
 _NAMES = ("PATH", "USER", "LOGNAME", "TMPDIR", "TZ", "TERM", "LANG", "LANGUAGE", "LC_ALL")
@@ -50,7 +50,7 @@ class CallSettings:
     exhausted: Callable[[str], str | None] = lambda message_id: None
     """Returns why the budget of a turn is used up, or None; it gets the message's id."""
     files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
-    tracer: Tracer = UNTRACED
+    tracer: OtelTracer = field(default_factory=OtelTracer)
 
 
 def calls_of(
@@ -60,7 +60,7 @@ def calls_of(
     mailbox: Mailbox,
     tools: Iterable[Tool],
     exhausted: Callable[[str], str | None] = lambda message_id: None,
-    tracer: Tracer = UNTRACED,
+    tracer: OtelTracer | None = None,
 ) -> HostServices:
     """The services for tool calls: ``tools`` and those of every daemon (files, programs, web).
 
@@ -98,7 +98,7 @@ def calls_of(
             switches=lambda: current().settings.hooks,
             exhausted=exhausted,
             files=boot_context.files,
-            tracer=tracer,
+            tracer=tracer or OtelTracer(),
         ),
     )
 
@@ -123,9 +123,10 @@ def host_services(
     )
     return HostServices(
         tools=Tools((*tools, result_tool(results))),
-        pipeline=Pipeline(hooks, journal, clock, given.tracer),
+        pipeline=Pipeline(hooks, journal, clock),
         approver=given.approver,
         journal=journal,
         processes=processes,
         files=given.files,
+        tracer=given.tracer,
     )

@@ -235,12 +235,22 @@ class Journal:
         )
         return number
 
-    def end_segment_tx(self, tx: Tx, message_id: str, segment_no: int, at: int) -> None:
-        """End the segment because its turn has ended. Raises ``LeaseLost`` if it no longer runs."""
+    def end_segment_tx(
+        self,
+        tx: Tx,
+        message_id: str,
+        segment_no: int,
+        at: int,
+        *,
+        engine: str = "",
+        model: str = "",
+    ) -> None:
+        """End the segment, which ran with ``engine`` and ``model``, because its turn has ended.
+        Raises ``LeaseLost`` if it no longer runs."""
         changed = tx.execute(
-            "UPDATE segments SET state = 'ended', ended_at = ?"
+            "UPDATE segments SET state = 'ended', ended_at = ?, engine = ?, model = ?"
             " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (at, message_id, segment_no),
+            (at, engine, model, message_id, segment_no),
         ).rowcount
         if not changed:
             raise _segment_gone(message_id, segment_no)
@@ -253,12 +263,16 @@ class Journal:
         checkpoint: bytes | None,
         question_id: str,
         at: int,
+        *,
+        engine: str = "",
+        model: str = "",
     ) -> None:
-        """Suspend the segment until an answer. Raises ``LeaseLost`` if it no longer runs."""
+        """Suspend the segment, as ``end_segment_tx``, until an answer."""
         changed = tx.execute(
-            "UPDATE segments SET state = 'suspended', checkpoint = ?, question_id = ?, ended_at = ?"
+            "UPDATE segments SET state = 'suspended', checkpoint = ?, question_id = ?,"
+            " ended_at = ?, engine = ?, model = ?"
             " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (checkpoint, question_id, at, message_id, segment_no),
+            (checkpoint, question_id, at, engine, model, message_id, segment_no),
         ).rowcount
         if not changed:
             raise _segment_gone(message_id, segment_no)

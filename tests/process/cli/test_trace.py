@@ -33,7 +33,7 @@ def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
 def test_what_a_kill_cut_is_interrupted(cli: Cli) -> None:
     daemon = cli.daemon()
     message_id = cli.good("send", "main", "hang", "--no-wait").strip()
-    until("it is traced", lambda: "engine" in cli.run("trace", "show", message_id).stdout)
+    until("it has begun", lambda: "segment" in cli.run("trace", "show", message_id).stdout)
     daemon.kill()
     daemon.wait()
     cli.daemon()

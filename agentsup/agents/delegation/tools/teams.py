@@ -225,7 +225,7 @@ class _Teams:
         caller = await self._service.caller(context)
         members = self._members(caller, args.team)
         if args.mode == "notify":
-            mail = new_mail(prompt, idempotency_key=caller.call_id, traceparent=caller.traceparent)
+            mail = new_mail(prompt, idempotency_key=caller.call_id)
             sent = await self._dispatcher.broadcast(
                 mail,
                 names=[each.name for each in members],
