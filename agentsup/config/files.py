@@ -13,8 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import BoundedPool, PoolTimeout, TimedSteps
+from agentsup.kit.safe_files import read_plain
 
 T = TypeVar("T")
 LIMIT_S = 5.0

@@ -17,7 +17,7 @@ from typing import Final
 from agentsup.config.files import timed_reads
 from agentsup.config.findings import ConfigFinding, Severity, is_secret_name
 from agentsup.config.home import Home
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 
 MAX_BYTES: Final = 64 * 1024
 LIMIT_S: Final = 5.0

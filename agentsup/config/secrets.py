@@ -15,7 +15,7 @@ from typing import Any
 
 from agentsup.config.files import timed_reads
 from agentsup.config.findings import is_secret_name
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 from agentsup.model.errors import ConfigError
 from agentsup.model.secret import Secret
 

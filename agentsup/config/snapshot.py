@@ -44,7 +44,7 @@ from agentsup.config.merge import (
 from agentsup.config.overriding import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
 from agentsup.config.unknown_names import as_warnings, unknown_names
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 from agentsup.model.agent import MAIN, AgentSpec
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
 from agentsup.model.name import BUILTIN_ROLES

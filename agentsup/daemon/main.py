@@ -46,9 +46,9 @@ from agentsup.kit.keeping import has_keeper
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.outbound import proxy
-from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import in_time
 from agentsup.kit.reaper import OrphansStuck, Reaper
+from agentsup.kit.safe_files import read_plain
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError, ConfigErrors, StoreUnavailable
 from agentsup.model.ids import BootId

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import FileTooLong, GuardedFolder
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import FileTooLong, GuardedFolder
 
 T = TypeVar("T")
 _log = get_logger(__name__)

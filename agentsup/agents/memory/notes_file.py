@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from agentsup.kit.known_files import KnownFiles
-from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import read_plain
 
 
 class NotesFiles:

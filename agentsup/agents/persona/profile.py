@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from agentsup.config import timed_reads
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.name import name_problem

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentsup.agents.roles.role import MAX_CHARS, Role, RoleSource, RoleStatus, order_of
 from agentsup.config import ConfigFiles, may_be_a_programs, tool_problem
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool

@@ -20,9 +20,9 @@ from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.senses import kinds
 from agentsup.agents.senses.kinds import NOTHING, Seen, Unreadable
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.engine import Picture, unseen
 from agentsup.model.message import Message, Part
 

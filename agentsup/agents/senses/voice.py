@@ -26,9 +26,9 @@ from agentsup.kit.compute import compute
 from agentsup.kit.log import get_logger
 from agentsup.kit.outbound import tls
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.errors import AgentsupError, ConfigError
 
 _log = get_logger(__name__)

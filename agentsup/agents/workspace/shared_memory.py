@@ -15,8 +15,8 @@ from pathlib import Path
 
 from agentsup.config import ConfigFiles
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 
 _log = get_logger(__name__)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from agentsup.api.http.route import Call
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.errors import BadRequest, StoreUnavailable
 from agentsup.model.message import Part
 

@@ -25,8 +25,8 @@ from agentsup.api.http.dependencies import MIB
 from agentsup.api.http.route import Call, get, post
 from agentsup.api.http.upload_sweeps import OWNER
 from agentsup.channels.core.files import FOLDER, InboxFolder, UploadFile, inside, open_upload
-from agentsup.kit.planted import GuardedFolder, PathEscapes
 from agentsup.kit.pool import PoolTimeout
+from agentsup.kit.safe_files import GuardedFolder, PathEscapes
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import (

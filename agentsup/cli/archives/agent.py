@@ -14,7 +14,7 @@ from agentsup.cli.archives.writing import write_archive
 from agentsup.config import Home, is_secret_name, is_secret_text
 from agentsup.kit.archive.contents import Contents
 from agentsup.kit.archive.packing import Packer
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.name import name_problem
 from agentsup.store import Reader, agents, glance
 

@@ -16,7 +16,7 @@ from agentsup.cli.archives.home import STORE, is_closed
 from agentsup.config import Home
 from agentsup.kit.archive.contents import Contents
 from agentsup.kit.archive.unpacking import unpack
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.store import record, restoring, stamp
 
 

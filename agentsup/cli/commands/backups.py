@@ -115,7 +115,7 @@ def restore(
 
 
 def _is_archive(file: Path) -> bool:
-    from agentsup.kit.planted import read_plain
+    from agentsup.kit.safe_files import read_plain
 
     try:
         return read_plain(file, len(_GZIP)) == _GZIP

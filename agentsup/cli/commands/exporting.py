@@ -162,7 +162,7 @@ def declared(home: Home, name: str) -> dict[str, Any]:
     """The entry of an agent as the files have it. Raises ``CommandFailed``."""
     from agentsup.cli.commands.agents_edit import EMPTY, listed
     from agentsup.config import decode, did_you_mean
-    from agentsup.kit.planted import read_plain
+    from agentsup.kit.safe_files import read_plain
     from agentsup.model.agent import MAIN
 
     try:

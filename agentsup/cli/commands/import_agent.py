@@ -28,7 +28,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, environment_of, load
 from agentsup.kit.archive.contents import FILE, ArchiveRefused, Contents
 from agentsup.kit.archive.unpacking import content_of, unpack
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.agent import MAIN
 from agentsup.model.name import name_problem
 from agentsup.model.principal import PERSON_MARK

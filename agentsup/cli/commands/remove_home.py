@@ -7,7 +7,7 @@ from pathlib import Path
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home
 from agentsup.kit.files import HomeLock, HomeLocked
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 
 
 def problem_of(home: Home) -> str:

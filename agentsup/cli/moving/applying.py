@@ -30,7 +30,7 @@ from agentsup.config import Home
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked, write_atomic
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.mailbox.messages import chat_key, sessions
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import OPERATORS

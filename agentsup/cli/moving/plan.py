@@ -20,7 +20,7 @@ from agentsup.cli.moving.foreign_home import (
 from agentsup.cli.moving.source import MAX_FILE, SourceFolder
 from agentsup.config import MAX_BYTES, Home, parse_agents
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.planted import GuardedFolder, read_plain
+from agentsup.kit.safe_files import GuardedFolder, read_plain
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.message import DeliverTo

@@ -20,7 +20,7 @@ import yaml
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.moving.json5 import BadJson5, parse_json5
 from agentsup.cli.moving.values import parse_yaml
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.store import foreign_rows
 
 MAX_TEXT: Final = 4 * 1024 * 1024

@@ -36,7 +36,7 @@ from agentsup.daemon.runtime.roster import is_wanted_up
 from agentsup.daemon.runtime.scripts import ScriptCheck
 from agentsup.kit.files import write_atomic
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import read_plain
+from agentsup.kit.safe_files import read_plain
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigErrors, NotFound

@@ -28,7 +28,7 @@ from agentsup.engines.process import (
 from agentsup.engines.programs.presets import CLAUDE
 from agentsup.engines.thoughts import AnswerText, answer_of
 from agentsup.kit.clock import Clock
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

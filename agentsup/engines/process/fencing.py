@@ -11,8 +11,8 @@ from pathlib import Path
 from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
 from agentsup.kit.log import get_logger
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder
 
 _log = get_logger(__name__)
 

@@ -23,7 +23,7 @@ from agentsup.engines.programs.cli_agent_policies import (
     AgentSettings,
     filled,
 )
-from agentsup.kit.planted import GuardedFolder, names_of
+from agentsup.kit.safe_files import GuardedFolder, names_of
 from agentsup.model.engine import EngineSpec
 from agentsup.model.principal import is_one_persons
 

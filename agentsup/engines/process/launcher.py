@@ -20,9 +20,9 @@ from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.orphan_sweep import LEADER
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
 from agentsup.model.tool import Children, ReleasableSlot

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 
 _LISTED = 1000
 

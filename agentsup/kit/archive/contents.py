@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agentsup.kit.planted import PathEscapes, names_of
+from agentsup.kit.safe_files import PathEscapes, names_of
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"

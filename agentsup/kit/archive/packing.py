@@ -33,7 +33,7 @@ from agentsup.kit.archive.contents import (
     encoded,
     link_stays_inside,
 )
-from agentsup.kit.planted import kind_of
+from agentsup.kit.safe_files import kind_of
 
 MAX_FILE: Final = 16 * 1024**3
 """A larger file is left out, and told."""

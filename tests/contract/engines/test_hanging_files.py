@@ -28,7 +28,7 @@ from agentsup.engines.process.fencing import Fencing
 from agentsup.engines.programs.cli_agent_policies import CLAUDE, KINDS, AgentSettings
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence
-from agentsup.kit.planted import GuardedFolder
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.engine import EngineSpec
 from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost

@@ -1,5 +1,5 @@
-"""What agents can write has one door, ``kit/planted.py``: no other function opens, lists, makes, moves
-or removes a file by its path, but those that are named here with the reason.
+"""What agents can write has one door, ``kit/safe_files.py``: no other function opens, lists, makes,
+moves or removes a file by its path, but those that are named here with the reason.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_what_agents_can_write_has_one_door() -> None:
         for module, place in without_the_door()
         if (module, place.function) not in excepted()
     ]
-    assert not found, f"use kit/planted.py, in a pool; or say why not: {found}"
+    assert not found, f"use kit/safe_files.py, in a pool; or say why not: {found}"
 
 
 def test_the_exceptions_from_the_door_are_needed() -> None:

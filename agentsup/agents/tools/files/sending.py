@@ -16,8 +16,8 @@ from pydantic import Field
 from agentsup.agents.tools.arguments import Arguments, Text
 from agentsup.agents.tools.declaring import tool, tool_of
 from agentsup.kit.clock import Clock
-from agentsup.kit.planted import GuardedFolder, PathEscapes, names_of
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder, PathEscapes, names_of
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import sent_files
 from agentsup.mailbox.queue import waits

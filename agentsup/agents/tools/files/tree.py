@@ -9,8 +9,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agentsup.kit import planted
-from agentsup.kit.planted import GuardedFolder, PathEscapes
+from agentsup.kit import safe_files
+from agentsup.kit.safe_files import GuardedFolder, PathEscapes
 from agentsup.model.errors import BadRequest, Conflict, NotFound, TooLarge
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -28,7 +28,7 @@ def protected(names: Sequence[str]) -> str | None:
 def names_of(path: str) -> tuple[str, ...]:
     """The names on a relative path. Raises ``BadRequest`` for one that leaves the workspace."""
     try:
-        return planted.names_of(path)
+        return safe_files.names_of(path)
     except PathEscapes:
         text = "this is no path relative to the workspace, or it leads out of it"
         raise BadRequest(f"{path[:200]!r}: {text}", field="path") from None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agentsup.catalogue import LocalizedTexts
 from agentsup.channels.core.files.upload import UploadFile, inside
-from agentsup.kit.planted import GuardedFolder, PathEscapes
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder, PathEscapes
 
 _ERRNO = {
     errno.ENOENT: "file.missing",

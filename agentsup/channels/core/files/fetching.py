@@ -21,8 +21,8 @@ from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder, Write
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 

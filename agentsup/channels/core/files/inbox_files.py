@@ -13,8 +13,8 @@ from typing import IO, Final
 
 from agentsup.kit.log import get_logger
 from agentsup.kit.normal_form import normal_form
-from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import GuardedFolder
 
 _log = get_logger(__name__)
 

@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-from agentsup.kit.planted import FileTooLong, GuardedFolder, PathEscapes
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.safe_files import FileTooLong, GuardedFolder, PathEscapes
 
 
 @dataclass(frozen=True, slots=True)

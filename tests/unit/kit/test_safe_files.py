@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.kit.planted import (
+from agentsup.kit.safe_files import (
     FileTooLong,
     GuardedFolder,
     NotRegularFile,
