@@ -30,21 +30,6 @@ UNHURRIED: Final = (
 """The daemon without the platform's limits, which would stretch this to minutes of waiting."""
 
 
-def paced(faster: float) -> str:
-    """The daemon with the platform's limits, as if time ran ``faster`` for them."""
-    return (
-        "import sys\n"
-        "from agentsup.channels.telegram import flood\n"
-        "rates = flood.Rates.__init__\n"
-        "rates.__defaults__ = tuple(\n"
-        f"    (each[0], each[1] / {faster}) if isinstance(each, tuple) else each\n"
-        "    for each in rates.__defaults__\n"
-        ")\n"
-        "from agentsup.cli.main import main\n"
-        "sys.exit(main())\n"
-    )
-
-
 class FakeTelegramProcess:
     """``python -m agentsup.fakes.telegram`` on a folder, through any number of starts."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.errors import BadRequest, StoreUnavailable
+from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -38,16 +38,6 @@ async def test_counts_are_exact(household: Open) -> None:
     assert (again.running, again.queued, again.parked, again.agents) == (0, 0, 0, 0)
     assert {house.state(name) for name in ("main", "ann", "ben")} == {"running"}
     assert (await house.ask("ann", "hello")).outcome == "ok"
-
-
-async def test_nothing_stopped_comes_back_after_a_restart(household: Open) -> None:
-    house = await household(agent("ann", SLOW, ASKS))
-    ids = [await house.said("ann", "slow"), await house.said("ann", "slow 2")]
-    await house.clock.sleep(1)
-    await house.daemon.control.stop("all", OPERATOR)
-    await house.restart(kill=True)
-    await house.clock.sleep(3600)
-    assert [await house.state_of(m) for m in ids] == ["cancelled"] * 2
 
 
 async def test_a_deaf_engine_delays_no_stop(household: Open) -> None:
@@ -104,22 +94,6 @@ async def test_what_was_accepted_after_a_stop_is_worked_on(household: Open) -> N
     after = await house.said("ann", "hello", conversation="two")
     await stopping
     assert (await house.daemon.mailbox.wait_done(after, 60)).outcome == "ok"
-
-
-async def test_an_interrupt_leaves_the_queue(household: Open) -> None:
-    house = await household(agent("ann", SLOW))
-    ids = [await house.said("ann", f"slow {n}") for n in range(3)]
-    await house.clock.sleep(1)
-    session = (await house.daemon.mailbox.get(ids[0])).session_id
-    report = await house.daemon.control.interrupt(session, OPERATOR)
-    assert (report.running, report.queued, report.parked) == (1, 0, 0)
-    await house.clock.sleep(1)
-    assert [await house.state_of(m) for m in ids] == ["cancelled", "leased", "queued"]
-    nothing = await house.daemon.control.interrupt("ses_nothing", OPERATOR)
-    assert nothing.running == 0
-    with pytest.raises(BadRequest, match="scope"):
-        await house.daemon.control.stop("everything", OPERATOR)
-    await house.daemon.control.stop("all", OPERATOR)
 
 
 async def test_a_stopped_asker_gets_no_late_result(household: Open) -> None:
