@@ -22,7 +22,7 @@ from tests.support.matrix_driver import MatrixPerson
 from tests.support.synapse import Synapse
 
 HERE = Path(__file__).parent
-TEST_S = 60.0
+TEST_S = 180.0
 
 Register = Callable[[str], Awaitable[str]]
 Person = Callable[..., Awaitable[MatrixPerson]]
