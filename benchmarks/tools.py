@@ -10,7 +10,7 @@ from typing import Any
 from agentsup.agents.turn.engine_host import HostServices, TurnHost
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.daemon.assembly.calls import CallSettings, host_services
+from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.work.handler import Work

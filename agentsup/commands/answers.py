@@ -13,7 +13,7 @@ from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import answer_options
-from agentsup.mailbox.questions import Stage, Token, asking, showing
+from agentsup.mailbox.questions import Stage, Token, asking, rendering
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
 from agentsup.model.ids import AgentId
@@ -48,7 +48,7 @@ class _Answers:
         if option is Token.SHOW_ALL:
             return await self.question(context, question.question_id)
         seen = await self.database.read(
-            showing.seen_in, question, context.channel, context.conversation, name="command.seen"
+            rendering.seen_in, question, context.channel, context.conversation, name="command.seen"
         )
         if option is Token.CONFIRM:
             option, seen = answer_options.ANY, replace(seen, is_confirmed=True)
@@ -129,7 +129,9 @@ class _Answers:
     ) -> CommandReply:
         at = self.clock.now_ms()
         await self.database.write(
-            lambda tx: showing.more_tx(tx, question, context.address, stage, at=at, option=option),
+            lambda tx: rendering.more_tx(
+                tx, question, context.address, stage, at=at, option=option
+            ),
             name="command.question",
         )
         return CommandReply(words(context.language)(text))
@@ -180,7 +182,7 @@ def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple
     run = _Answers(mailbox, database, clock)
     return (
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),
-        Command("skip", "[ID]", "leave a question unanswered", run.skip),
+        Command("skip", "[ID]", "go on without an answer to a question", run.skip),
         Command(
             "say", "TEXT", "send a text as a new message, also while a question is open", run.say
         ),

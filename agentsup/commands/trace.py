@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from agentsup.catalogue import words
 from agentsup.commands import texts
@@ -13,7 +13,7 @@ from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message
 from agentsup.model.trace import SpanKind, trace_id
-from agentsup.observe.traces import SpanNode, views
+from agentsup.observe.traces import SpanNode, tree, views
 
 SHOWN = 30
 """The most messages of one request that are shown."""
@@ -30,9 +30,8 @@ def _is_theirs(context: CommandContext, root: Message) -> bool:
 
 
 class _Trace:
-    def __init__(self, services: CommandServices, flush: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, services: CommandServices) -> None:
         self._s = services
-        self._flush = flush
 
     async def run(self, context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)
@@ -57,16 +56,15 @@ class _Trace:
 
     async def _pieces(self, messages: Sequence[Message]) -> dict[str, list[SpanNode]]:
         """The spans of the turns by message id, for these messages only, not the whole trace."""
-        await self._flush()
         wanted = {message.message_id for message in messages}
         traces = {trace_id(message.traceparent) for message in messages} - {""}
         found: dict[str, list[SpanNode]] = {}
         for trace in sorted(traces):
-            tree = await self._s.database.read(
-                lambda reader, trace=trace: views.tree(reader, trace),  # type: ignore[misc]  # bound at once
+            found_tree = await self._s.database.read(
+                lambda reader, trace=trace: tree.tree(reader, trace),  # type: ignore[misc]  # bound at once
                 name="command.trace",
             )
-            for span in tree.spans if tree is not None else ():
+            for span in found_tree.spans if found_tree is not None else ():
                 if span.kind in _SHOWN_KINDS and span.message_id in wanted:
                     found.setdefault(span.message_id, []).append(span)
         return found
@@ -90,11 +88,9 @@ class _Trace:
         raise NotFound(say("trace.no_trace", trace=wanted) if wanted else say("trace.no_message"))
 
 
-def trace_commands(
-    services: CommandServices, flush: Callable[[], Awaitable[None]]
-) -> tuple[Command, ...]:
-    """The command ``/trace``; ``flush`` writes the spans that are not stored yet."""
-    run = _Trace(services, flush)
+def trace_commands(services: CommandServices) -> tuple[Command, ...]:
+    """The command ``/trace``."""
+    run = _Trace(services)
     about = "the way of a request through the agents"
     return (Command("trace", "[MESSAGE_ID | last]", about, run.run),)
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from agentsup.config.entry import (
     AgentEntry,
+    McpServerBlock,
     expand_shorthands,
     known_keys,
     without_nulls,
@@ -28,12 +29,14 @@ from agentsup.config.findings import (
     Locate,
     Report,
     did_you_mean,
+    explain_invalid,
     raise_errors,
     refuse_file,
 )
-from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form
+from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form, is_list_of_servers
+from agentsup.config.mcp import MISPLACED, server_problems
 from agentsup.config.positions import JsonPositions, LineIndex
-from agentsup.config.sygen import translate
+from agentsup.config.sygen import Translated, translate
 from agentsup.model.agent import MAIN
 from agentsup.model.name import name_problem
 
@@ -167,7 +170,7 @@ def _first(pattern: str, text: str) -> int:
 
 
 def _explain_syntax(error: json.JSONDecodeError) -> tuple[str, str | None]:
-    """What is wrong with the JSON, and what was probably meant."""
+    """A text about the error in the JSON, and what was probably meant."""
     text, at = error.doc, error.pos
     rest, before = text[at:].lstrip(), text[:at].rstrip()
     if not rest or "Unterminated string" in error.msg:
@@ -204,6 +207,9 @@ def _deepest(text: str) -> int:
 def _entries(document: Any, report: Report) -> tuple[list[Any], KeyPath]:
     """The list of entries and its key path: the document itself, or its ``agents``."""
     if isinstance(document, list):
+        if is_list_of_servers(document) and (form := foreign_form({"mcpServers": {}})):
+            report.error((), *form)
+            return [], ()
         return document, ()
     if not isinstance(document, dict):
         report.error((), wrong_shape(document, "a list of agents, or an object with agents"))
@@ -274,6 +280,36 @@ def _check_name(name: str, at: KeyPath, names: dict[str, KeyPath], report: Repor
         report.error((*at, "name"), "the main agent is called 'main'", "write it in lower case")
 
 
+def _switch_off_unusable(entry: Translated, at: KeyPath, report: Report) -> None:
+    """Leave out each server of another program's block that can't be used, and say why.
+
+    Unknown keys stay errors: they may be ours, misspelt.
+    """
+    servers = entry.values.get("mcp")
+    if not isinstance(servers, dict):
+        return
+    for name, server in servers.items():
+        problems: list[tuple[KeyPath, str, str | None]] = []
+        found = list(server_problems(name, server)) if isinstance(server, dict) else []
+        for where, text, hint, _ in found:
+            if where[-1] in MISPLACED:
+                del server[where[-1]]
+                report.warning((*at, *entry.written_at(where)), f"{text}: it has no effect", hint)
+            else:
+                problems.append((where, text, hint))
+        try:
+            McpServerBlock.model_validate(server)
+        except ValidationError as error:
+            for each in error.errors(include_url=False, include_input=True):
+                if each["type"] != "extra_forbidden":
+                    where = ("mcp", name, *each["loc"])
+                    problems.append((where, *explain_invalid({**each, "loc": where}, ())))
+        for where, text, hint in problems:
+            servers[name] = {"enabled": False}
+            left_out = f"{text}, so this server is left out"
+            report.warning((*at, *entry.written_at(where)), left_out, hint)
+
+
 def check_values(
     value: dict[str, Any], at: KeyPath, report: Report, *, has_name: bool = False
 ) -> CheckedValues:
@@ -284,6 +320,8 @@ def check_values(
         del translated.values[key]
         report.error((*at, key), f"unknown key {key!r}", OTHERS_WORDS[key])
     expand_shorthands(translated.values)
+    if translated.written_at(("mcp",)) != ("mcp",):
+        _switch_off_unusable(translated, at, report)
     try:
         AgentEntry.model_validate(
             translated.values if has_name else {**translated.values, "name": "x"}

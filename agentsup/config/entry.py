@@ -90,6 +90,12 @@ def _server_url(text: str) -> str:
     return _secret(text) if text.startswith(("env:", "file:")) else _url(text)
 
 
+def _folder(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("a folder to work in is an absolute path")
+    return text
+
+
 def _server_type(text: str) -> str:
     if text not in ("stdio", "http"):
         raise ValueError("a server is of type stdio or http")
@@ -158,6 +164,7 @@ class McpServerBlock(Strict):
     command: Annotated[ServerText, Field(min_length=1)] | None = None
     args: Annotated[list[ServerText], Field(max_length=200)] | None = None
     env: Annotated[dict[str, str], AfterValidator(_given)] | None = None
+    cwd: Annotated[ServerText, AfterValidator(_folder)] | None = None
     url: Annotated[str, AfterValidator(_server_url)] | None = None
     headers: Annotated[dict[str, str], AfterValidator(_given)] | None = None
     tools: list[_Word] | None = None

@@ -25,6 +25,7 @@ by intent, and for so few milliseconds neither."""
 
 _RENAMED: Mapping[str, str] = {
     "cmd": "command",
+    "workingDirectory": "cwd",
     "environment": "env",
     "envs": "env",
     "http_headers": "headers",
@@ -56,14 +57,10 @@ _NOT_TAKEN: Mapping[str, tuple[str, str | None]] = {
         "each call is judged by itself",
         'tools that may be called unasked are named: "safety": {"*": "safe"}',
     ),
-    "cwd": (
-        "a server's program works in the workspace of its agent",
-        "name files in args by their full path",
-    ),
     "auto_restart": ("a server that ends is always started again, after growing pauses", None),
 }
 """Keys that are accepted and have no effect: the reason, and what to write instead."""
-_ALIKE = {"alwaysAllow": "autoApprove", "alwaysApprove": "autoApprove", "workingDirectory": "cwd"}
+_ALIKE = {"alwaysAllow": "autoApprove", "alwaysApprove": "autoApprove"}
 _REFUSED: Mapping[str, str] = {
     "envFile": 'write its variables one by one: "env": {"NAME": "env:NAME"}, or "file:PATH"',
     "env_file": 'write its variables one by one: "env": {"NAME": "env:NAME"}, or "file:PATH"',
@@ -71,6 +68,7 @@ _REFUSED: Mapping[str, str] = {
     "auth": 'give a token: "headers": {"Authorization": "Bearer env:NAME"}',
     "bearer_token_env_var": 'write "headers": {"Authorization": "Bearer env:NAME"}',
     "env_http_headers": 'write "headers": {"NAME": "env:VARIABLE"}',
+    "requestInit": 'write its headers: "headers": {"NAME": "VALUE"}',
     "headersHelper": 'give a token: "headers": {"Authorization": "Bearer env:NAME"}',
 }
 """Keys without which the server would not be the one that was meant, and what to write."""
@@ -104,7 +102,8 @@ def translate_server(server: Any, at: KeyPath, report: Report) -> Any:
         if made.get(key) == "" and made.get("url" if key == "command" else "command"):
             del made[key]  # Sygen saves the unused one of the two as ""
     _times(made, at, report)
-    _switch(made)
+    _switch(made, at, report)
+    _values(made)
     _type(made, at, report)
     if isinstance(made.get("tools"), dict):  # Hermes: both in one object
         both = made.pop("tools")
@@ -205,10 +204,12 @@ def _command(made: dict[str, Any], at: KeyPath, report: Report) -> None:
 
 def _times(made: dict[str, Any], at: KeyPath, report: Report) -> None:
     for theirs, ours in _TIMES.items():
-        value = made.get(theirs)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if theirs not in made:
             continue
-        del made[theirs]
+        value = made.pop(theirs)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            report.warning((*at, theirs), f"{theirs} has no effect here, as it is no number")
+            continue
         if ours in made:
             continue
         is_ms = theirs.endswith("_ms") or (value >= _FROM_MS and "sec" not in theirs)
@@ -225,11 +226,34 @@ def _times(made: dict[str, Any], at: KeyPath, report: Report) -> None:
             report.warning((*at, theirs), text, f'write "{ours}": {seconds:g}')
 
 
-def _switch(made: dict[str, Any]) -> None:
+def _switch(made: dict[str, Any], at: KeyPath, report: Report) -> None:
     for key, is_on in (("disabled", False), ("isActive", True)):
-        if isinstance(made.get(key), bool):
-            value = made.pop(key)
+        if key not in made:
+            continue
+        value = made.pop(key)
+        if isinstance(value, bool):
             made.setdefault("enabled", value is is_on)
+        else:
+            hint = 'write "enabled": true or false'
+            _switch_off(made, (*at, key), f"{key} is neither true nor false", hint, report)
+
+
+def _values(made: dict[str, Any]) -> None:
+    """Variables, headers and arguments as texts: others write numbers, truth values and lists."""
+    for key in ("env", "headers"):
+        given = made.get(key)
+        if isinstance(given, list) and all(isinstance(one, str) and "=" in one for one in given):
+            given = dict(one.split("=", 1) for one in given)
+        if isinstance(given, dict):
+            made[key] = {name: _text(one) for name, one in given.items() if one is not None}
+    if isinstance(made.get("args"), list):
+        made["args"] = [_text(one) for one in made["args"]]
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
 def _type(made: dict[str, Any], at: KeyPath, report: Report) -> None:

@@ -30,6 +30,9 @@ from agentsup.model.tool import OUR_MCP_SERVER
 MAX_SERVERS = 16
 """Of one agent. Each server is a program or a connection that stays open."""
 
+MISPLACED = ("headers", "args", "env", "cwd")
+"""Keys that mean nothing for the other kind of server."""
+
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}", re.ASCII)
 _SCHEMED = re.compile(
     r"(?P<scheme>Bearer|Basic|Token|ApiKey) (?P<secret>\S.*)", re.ASCII | re.IGNORECASE
@@ -56,7 +59,7 @@ def translate_servers(
     values: dict[str, Any], moved: dict[KeyPath, KeyPath], at: KeyPath, report: Report
 ) -> None:
     """Convert ``mcp`` of an entry to servers by name. Changes ``values`` and ``moved``."""
-    given = values.get("mcp")
+    given = _by_name(values.get("mcp"), moved.get(("mcp",), ("mcp",)), moved)
     if not isinstance(given, dict):
         return  # its wrong type is reported where the entry is checked
     for wrapper in ("mcpServers", "servers"):
@@ -121,6 +124,8 @@ class McpServer:
     command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, Any] = field(default_factory=dict)
+    cwd: str = ""
+    """The folder in which its program works; empty: the workspace."""
     url: Any = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[str, ...] | None = None
@@ -150,7 +155,7 @@ class McpServer:
 
     @property
     def remedy(self) -> str:
-        """What to do if its program is not found."""
+        """The remedy if its program is not found."""
         if is_bare(self.command):
             return f"a command is one program: {as_words(self.command)}"
         return f"install it, or name its full path as the command of the server {self.name}"
@@ -158,7 +163,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class OpenedServer:
-    """What is needed to open a server, with secrets resolved."""
+    """The values for opening a server, with secrets resolved."""
 
     env: Mapping[str, str] = field(repr=False)
     url: str = field(repr=False)
@@ -249,7 +254,7 @@ def problems(
     if len(declared) > MAX_SERVERS:
         yield ("mcp",), f"an agent has at most {MAX_SERVERS} servers", None, True
     for name, value in declared.items():
-        yield from _server_problems(name, value)
+        yield from server_problems(name, value)
     for name, server in servers_of(declared).items():
         if not server.enabled:
             continue
@@ -278,13 +283,16 @@ def _texts_of(server: McpServer) -> Iterator[tuple[KeyPath, Any]]:
     for block in ("env", "headers"):
         for key, text in getattr(server, block).items():
             yield (block, key), text
+    if server.cwd:
+        yield ("cwd",), server.cwd
     if server.url is not None:
         yield ("url",), server.url
 
 
-def _server_problems(
+def server_problems(
     name: str, value: Mapping[str, Any]
 ) -> Iterable[tuple[KeyPath, str, str | None, bool]]:
+    """The problems of one server that concern several of its keys."""
     at: KeyPath = ("mcp", name)
     if value.get("enabled") is False:
         return
@@ -296,11 +304,11 @@ def _server_problems(
     kind = "stdio" if has_command else "http"
     if value.get("type") not in (None, kind):
         yield (*at, "type"), f"the server {name} is of type {kind}", "leave type out", True
-    foreign = ("headers",) if has_command else ("args", "env")
-    for key in foreign:
+    for key in MISPLACED[:1] if has_command else MISPLACED[1:]:
         if value.get(key):
             problem = f"{key} is nothing for a server of type {kind}"
-            yield (*at, key), problem, "headers belong to a url, args and env to a command", True
+            hint = "headers belong to a url, args, env and cwd to a command"
+            yield (*at, key), problem, hint, True
 
 
 def _holds_secret(argument: str, following: tuple[str, ...]) -> bool:

@@ -57,10 +57,11 @@ class ExplainedValues:
     origins: Mapping[str, ValueOrigin]
 
     def origin(self, path: str) -> ValueOrigin:
-        """The origin of the value at ``path``: its own, or that of the value that contains it."""
+        """The origin of the value at ``path``: its own, or that of a value around it or in it."""
+        within = next((each for each in self.origins if each.startswith(f"{path}.")), "")
         while path and path not in self.origins:
             path = path.rpartition(".")[0]
-        return self.origins.get(path, ValueOrigin.BUILT_IN)
+        return self.origins.get(path or within, ValueOrigin.BUILT_IN)
 
 
 def merge(layers: Iterable[Layer]) -> ExplainedValues:

@@ -1,4 +1,4 @@
-"""``[traces]`` and ``[otel]`` of config.toml: which spans are stored, and where they are sent."""
+"""``[otel]`` of config.toml: where spans are sent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from agentsup.config.fields import Section, setting
-
-
-class TraceSettings(Section):
-    """``[traces]``: whether turns are traced, and for how many days and how many spans are kept."""
-
-    enabled: bool = setting(True, "Whether turns are traced.")
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = setting(14, "Days that spans are kept.")
-    max_spans: Annotated[int, Field(ge=1_000, le=100_000_000)] = setting(
-        200_000, "How many spans are kept at most."
-    )
 
 
 def _address(text: str) -> str:

@@ -143,8 +143,18 @@ def config_schema() -> dict[str, Any]:
         ("agent_defaults", "What every agent starts from; its own entry wins."),
     ):
         made["properties"][table] = {"$ref": "#/$defs/agent", "description": meaning}
-    limits = made["$defs"]["LimitSettings"]["properties"]
-    limits |= {key: {"deprecated": True, "description": why} for key, why in WITHOUT_EFFECT.items()}
+    unread = {
+        table: {key: {"deprecated": True, "description": why} for key, why in keys.items()}
+        for table, keys in WITHOUT_EFFECT.items()
+    }
+    made["$defs"]["LimitSettings"]["properties"] |= unread["limits"]
+    made["properties"]["traces"] = {
+        "description": "Has no effect any more: traces are read from what is stored.",
+        "additionalProperties": False,
+        "deprecated": True,
+        "properties": unread["traces"],
+        "type": "object",
+    }
     made["$defs"]["ApiSettings"]["properties"]["interagent_port"] = {
         "deprecated": True,
         "description": "The same as port.",

@@ -63,7 +63,7 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "hooks": FieldClass.LIVE,
     }
 )
-"""How a changed setting takes effect; a table's class holds for its keys that are not listed."""
+"""The class of a change of each setting; a table's class holds for its keys that are not listed."""
 
 
 def setting_class(path: str) -> FieldClass:
@@ -137,10 +137,15 @@ def _check_file(document: dict[str, Any], report: Report) -> None:
                 "port and interagent_port are the same setting",
                 "keep port",
             )
-    limits = document.get("limits")
-    for key in WITHOUT_EFFECT.keys() & limits.keys() if isinstance(limits, dict) else ():
-        del document["limits"][key]
-        report.warning(("limits", key), f"{key!r} has no effect", WITHOUT_EFFECT[key])
+    for table, keys in WITHOUT_EFFECT.items():
+        given = document.get(table)
+        if not isinstance(given, dict):
+            continue
+        for key in keys.keys() & given.keys():
+            del given[key]
+            report.warning((table, key), f"{key!r} has no effect", keys[key])
+        if not given and table not in SettingsFile.model_fields:
+            del document[table]
     try:
         SettingsFile.model_validate(document, strict=True)
     except ValidationError as error:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from agentsup.config.fencing import FenceSettings
 from agentsup.config.fields import Section, Texts, as_tuple, setting, timezone_name
-from agentsup.config.observing import OtelSettings, TraceSettings
+from agentsup.config.observing import OtelSettings
 from agentsup.config.voice import VoiceSettings
 from agentsup.model.principal import PersonRole
 
@@ -79,15 +79,21 @@ class LimitSettings(Section):
     )
 
 
-WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
+_WITH_MESSAGES = "a trace is kept as long as its messages ([limits] keep_days); remove this line"
+WITHOUT_EFFECT: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "pending_per_sender": "queue_limit of an agent bounds what may wait; remove this line",
-        "resume_age_s": "a turn is taken up again within 15 minutes; remove this line",
-        "aging_s": "what waits rises by one priority each half hour; remove this line",
-        "send_timeout_s": "each request has a timeout of its own, 300 s without one; remove this line",
+        "limits": {
+            "pending_per_sender": "queue_limit of an agent bounds what may wait; remove this line",
+            "resume_age_s": "a turn is taken up again within 15 minutes; remove this line",
+            "aging_s": "what waits rises by one priority each half hour; remove this line",
+            "send_timeout_s": (
+                "each request has a timeout of its own, 300 s without one; remove this line"
+            ),
+        },
+        "traces": dict.fromkeys(("enabled", "keep_days", "max_spans"), _WITH_MESSAGES),
     }
 )
-"""Keys of ``[limits]`` that earlier versions accepted and never read, with a hint.
+"""Keys by table that earlier versions accepted and that are not read, with a hint.
 
 A file with one is still accepted: an upgrade must not keep a daemon from starting.
 """
@@ -184,7 +190,6 @@ class SettingsFile(Section):
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     fence: FenceSettings = FenceSettings()
     log: LogSettings = LogSettings()
-    traces: TraceSettings = TraceSettings()
     otel: OtelSettings = OtelSettings()
     voice: VoiceSettings = VoiceSettings()
     people: dict[str, Person] = Field(default_factory=dict)

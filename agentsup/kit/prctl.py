@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from agentsup.kit import seccomp
 from agentsup.kit.descriptors import lower_limit
 from agentsup.kit.fence import stay_inside
 
@@ -48,13 +47,11 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
     It sets the usual limit of descriptors and the usual effect of signals, which a shell in the
     background or ``nohup`` has changed for the daemon. It asks the kernel for a kill when the
     daemon's thread dies, gives up the gaining of rights (if ``gains_rights`` is false, or with a
-    fence), and enters the ``fence`` with the filter of system calls, if the system has one. None if
-    the system is not Linux.
+    fence), and enters the ``fence``. None if the system is not Linux.
     """
     if _libc is None:
         return None
     prctl, daemon_pid = _libc.prctl, os.getpid()
-    refuse_calls = seccomp.installer() if fence is not None else None
 
     def ask() -> None:
         lower_limit()
@@ -66,8 +63,6 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
             prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if fence is not None:
             stay_inside(fence)
-        if refuse_calls is not None:
-            refuse_calls()
         if os.getppid() != daemon_pid:  # it died between fork and prctl
             os._exit(1)
 

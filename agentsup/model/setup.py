@@ -25,8 +25,8 @@ class OfferedProvider:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedModel:
-    """What the person has chosen so far. Without a key, the one that the daemon has is used."""
+class ModelDraft:
+    """The person's choices so far. Without a key, the one that the daemon has is used."""
 
     provider: str
     base_url: str = ""
@@ -36,7 +36,7 @@ class WantedModel:
 
 @dataclass(frozen=True, slots=True)
 class TriedModel:
-    """What one short request came to. ``usd`` is None if its price is not known."""
+    """The result of one short request. ``usd`` is None if its price is not known."""
 
     model: str
     input_tokens: int
@@ -48,7 +48,7 @@ class TriedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedBot:
+class BotDraft:
     """A bot's token, and who its owner is; without a number the owner is let in by pairing."""
 
     token: str = field(repr=False)
@@ -62,18 +62,18 @@ class Setup(Protocol):
     provider refuses."""
 
     def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
-        """What can be chosen, in the order in which it is offered."""
+        """The providers, in the order in which they are offered."""
 
-    async def models(self, wanted: WantedModel, by: Principal) -> OfferedModels:
+    async def models(self, wanted: ModelDraft, by: Principal) -> OfferedModels:
         """Sign in, and list the models."""
 
-    async def try_model(self, wanted: WantedModel, by: Principal) -> TriedModel:
+    async def try_model(self, wanted: ModelDraft, by: Principal) -> TriedModel:
         """Make one short request."""
 
-    async def use_model(self, wanted: WantedModel, by: Principal) -> None:
+    async def use_model(self, wanted: ModelDraft, by: Principal) -> None:
         """Keep the key in a file, and let agents think with the model. Raises ``ConfigError`` and
         ``Conflict`` if the files can't be edited."""
 
-    async def use_bot(self, wanted: WantedBot, by: Principal) -> str:
+    async def use_bot(self, wanted: BotDraft, by: Principal) -> str:
         """Ask Telegram whether it knows the bot, keep its token in a file and let main use it.
         Returns its user name."""

@@ -1,4 +1,4 @@
-"""Traces: W3C trace context as one header string, and the port through which spans are reported.
+"""Traces: W3C trace context as one header string, and the words for what a trace has.
 
 The header of a message names its trace and the span that caused it. The id of the span of the
 message's turn is derived from the message's id, so every segment, boot and reader computes the
@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
 
-from agentsup.model.engine import EngineDone, EngineEvent, Suspended, Usage
-from agentsup.model.hook import CallFacts
 from agentsup.model.message import Message
-from agentsup.model.tool import ToolResult
 
 _TRACEPARENT = re.compile(r"^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
 
@@ -80,21 +75,15 @@ def by_turn_of(message: Message) -> str:
 # -- spans -----------------------------------------------------------------------------------------
 
 
-DECISION = "decision"
-"""The stage under which a refusal of a call is reported."""
-
-
 class SpanKind(StrEnum):
     """The subject of a span."""
 
     TURN = "turn"
     SEGMENT = "segment"
     ENGINE = "engine"
-    MODEL = "model"
-    """A request to a model, if the engine reports single ones."""
     TOOL = "tool"
     AGENT = "agent"
-    """A wait for another agent's answer."""
+    """A request to another agent; it is counted, and in a trace it is that agent's turn."""
     PERSON = "person"
     """A wait for a person's answer; read from the questions."""
     DELIVERY = "delivery"
@@ -109,8 +98,6 @@ class SpanState(StrEnum):
     RUNNING = "running"
     OK = "ok"
     FAILED = "failed"
-    DENIED = "denied"
-    """A stage refused the call."""
     PARKED = "parked"
     """It waits for an answer."""
     RETRY = "retry"
@@ -119,66 +106,3 @@ class SpanState(StrEnum):
     CRASHED = "crashed"
     INTERRUPTED = "interrupted"
     """The daemon ended during it."""
-
-
-# -- reports --------------------------------------------------------------------------------------
-
-
-class SegmentTrace:
-    """The span of a segment, while it runs."""
-
-    outcome: str = ""
-    """ok | failed | parked | retry; if it is not set, how the block ended decides."""
-
-
-class EngineTrace:
-    """The span of an engine's run."""
-
-    def observe(self, event: EngineEvent) -> None:
-        """Report an event of the engine: its requests to its model are spans of their own."""
-
-    def ended(self, end: EngineDone | Suspended, usage: Sequence[Usage]) -> None:
-        """Report how the run ended, and what it used."""
-
-
-class Tracer:
-    """Gets reports of work. No method waits, writes or raises: what can't be stored is dropped.
-
-    This one drops everything; ``observe.traces.tracer`` has the one of a daemon.
-    """
-
-    def segment(self, message: Message, agent: str) -> AbstractContextManager[SegmentTrace]:
-        """Around one segment of the message's turn."""
-        return nullcontext(SegmentTrace())
-
-    def engine(
-        self, message_id: str, name: str, model: str, provider: str = ""
-    ) -> AbstractContextManager[EngineTrace]:
-        """Around the engine's run in that turn's segment; ``provider`` is the service behind its
-        model."""
-        return nullcontext(EngineTrace())
-
-    def call_asked(self, call: CallFacts) -> None:
-        """A call reaches its first stage."""
-
-    def call_judged(self, call: CallFacts, stage: str, verdict: str) -> None:
-        """The verdict of one stage: allow, deny or suspend."""
-
-    def call_ended(self, call: CallFacts, result: ToolResult) -> None:
-        """A call has its result, which may be a denial or come from the journal."""
-
-    def own_ended(self, message_id: str, name: str, ok: bool) -> None:
-        """The engine reports that the oldest of its own calls with that name has ended."""
-
-    def waiting_for(self, message_id: str, call_id: str, agent: str) -> AbstractContextManager[str]:
-        """Around a call's wait for another agent. Gives the header for the request; empty if the
-        call is unknown."""
-        return nullcontext("")
-
-    def header_of(self, message_id: str, call_id: str) -> str:
-        """The header for work that a call causes and does not wait for; empty if the call is
-        unknown."""
-        return ""
-
-
-UNTRACED: Final = Tracer()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import find_message, question_of
-from agentsup.mailbox.questions import OUTSIDE_TURN, asking, showing
+from agentsup.mailbox.questions import OUTSIDE_TURN, asking, rendering
 from agentsup.mailbox.queue import check_root
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, NotFound
@@ -111,7 +111,7 @@ def answer_tx(
         raise NotFound(
             f"task {task.task_id} has no question {question_id}", question_id=question_id
         )
-    seen = NOTHING_SEEN if shown_in is None else showing.seen_in(tx, question, *shown_in)
+    seen = NOTHING_SEEN if shown_in is None else rendering.seen_in(tx, question, *shown_in)
     return answering.answer_tx(mailbox.context, tx, question_id, text, by, seen=seen)
 
 

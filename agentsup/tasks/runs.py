@@ -78,7 +78,6 @@ class NewRun:
     part_of: str = ""
     """The message of that work, whose budgets apply to the run too."""
     summary: str = ""
-    traceparent: str = ""
 
 
 class Runs:
@@ -190,7 +189,7 @@ class Runs:
             in_reply_to=parent.message_id if parent is not None else "",
             root_id=parent.root_id if parent is not None else "",
             path=path,
-            traceparent=new.traceparent or (by_turn_of(parent) if parent is not None else ""),
+            traceparent=by_turn_of(parent) if parent is not None else "",
             expires_at=new.expires_at,
             idempotency_key=new.key,
             key_by=new.key_by,

@@ -31,28 +31,13 @@ NUMBERS = {
     "open_by_handle_at": 304,
     "pidfd_getfd": 438,
     "keyctl": 250,
-    "setpriority": 141,
     "ioprio_set": 251,
     "ioprio_get": 252,
-    "prlimit64": 302,
-    "sched_setattr": 314,
-    "sched_getattr": 315,
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "tgkill": 234,
 }
 """Of system calls without a function, on x86_64."""
-NUMBERS_32 = {
-    "setpriority": 97,
-    "sched_setscheduler": 156,
-    "sched_setaffinity": 241,
-    "ioprio_set": 289,
-    "prlimit64": 340,
-}
-"""Of the 32-bit form, which a 64-bit program reaches by an interrupt."""
-NOBODY = 61_234
-BY_INTERRUPT = bytes.fromhex("53 89f8 89f3 4489c6 87ca cd80 5b c3")
-"""push rbx; eax, ebx, ecx, edx, esi = the arguments; int 0x80; pop rbx; ret."""
 AT_FDCWD = -100
 
 
@@ -75,11 +60,10 @@ def opened(path: str, flags: int) -> None:
 def probes(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from on_files(aim["closed"])
     yield from on_metadata(aim["closed"])
-    yield from on_read_only(aim["read_only"])
+    yield from on_others_places(aim["elsewhere"])
     yield from on_sockets(aim)
     yield from on_processes(aim["pid"])
     yield from on_resources(aim["pid"])
-    yield from on_resources_otherwise(aim["pid"])
     yield from on_shared_objects(aim)
 
 
@@ -178,8 +162,9 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
             os.close(watcher)
 
     def enter() -> None:
+        here = Path.cwd()
         os.chdir(home)
-        os.chdir("/")
+        os.chdir(here)
 
     yield "stat", lambda: os.stat(file)
     yield "access", lambda: os.access(file, os.F_OK) or os.stat(file)
@@ -195,21 +180,28 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "fanotify_mark", mark
 
 
-def on_read_only(place: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    yield "read-only: open for reading", lambda: opened(f"{place}/file", os.O_RDONLY)
-    yield "read-only: list", lambda: os.listdir(place)
-    yield "read-only: flock", lambda: locked(f"{place}/file")
-    yield "read-only: a lease", lambda: leased(f"{place}/file")
-    yield "read-only: open for writing", lambda: opened(f"{place}/file", os.O_WRONLY)
-    yield "read-only: create", lambda: opened(f"{place}/new", os.O_WRONLY | os.O_CREAT)
+def on_others_places(place: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def link_in() -> None:
+        Path("linkable").write_text("mine")
+        os.link("linkable", f"{place}/linked")
+
+    yield "elsewhere: open for reading", lambda: opened(f"{place}/file", os.O_RDONLY)
+    yield "elsewhere: list", lambda: os.listdir(place)
+    yield "elsewhere: flock", lambda: locked(f"{place}/file")
+    yield "elsewhere: a lease", lambda: leased(f"{place}/file")
+    yield "elsewhere: open for writing", lambda: opened(f"{place}/file", os.O_WRONLY)
+    yield "elsewhere: create", lambda: opened(f"{place}/new", os.O_WRONLY | os.O_CREAT)
     yield (
-        "read-only: create where nothing is",
+        "elsewhere: create where nothing is",
         lambda: opened(f"{place}-missing", os.O_WRONLY | os.O_CREAT),
     )
-    yield "read-only: replace by rename", lambda: os.rename(f"{place}/file", f"{place}/other")
-    yield "read-only: unlink", lambda: os.unlink(f"{place}/removed")
-    yield "read-only: chmod", lambda: os.chmod(f"{place}/file2", 0o600)
-    yield "read-only: rename the place", lambda: os.rename(place, f"{place}-away")
+    yield "elsewhere: replace by rename", lambda: os.rename(f"{place}/file", f"{place}/other")
+    yield "elsewhere: truncate", lambda: os.truncate(f"{place}/long", 1)
+    yield "elsewhere: mkdir", lambda: os.mkdir(f"{place}/folder")
+    yield "elsewhere: link in", link_in
+    yield "elsewhere: unlink", lambda: os.unlink(f"{place}/removed")
+    yield "elsewhere: chmod", lambda: os.chmod(f"{place}/file2", 0o600)
+    yield "elsewhere: rename the folder", lambda: os.rename(place, f"{place}-away")
 
 
 def on_sockets(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -277,90 +269,19 @@ def on_processes(pid: int) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def on_resources(pid: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What the kernel lets a process set for every other one of its user."""
-    core = resource.RLIMIT_CORE
+    core, process = resource.RLIMIT_CORE, 1
 
-    def attributes() -> None:
-        buffer = ctypes.create_string_buffer(56)
-        by_number("sched_getattr", pid, buffer, 56, 0)
-        by_number("sched_setattr", pid, buffer, 0)
+    def io_priority() -> Any:
+        return by_number("ioprio_set", process, pid, by_number("ioprio_get", process, pid))
 
-    def io_priority(which: int, who: int) -> Any:
-        return by_number("ioprio_set", which, who, by_number("ioprio_get", 1, pid))
-
-    def of_a_user(step: Callable[[], Any]) -> None:
-        """As a user of its own, since all its processes are changed."""
-        if os.getuid():
-            raise OSError(errno.ENOSYS, "only root can be another user")
-        child = os.fork()
-        if not child:
-            with contextlib.suppress(OSError):
-                os.setuid(NOBODY)
-                step()
-                os._exit(0)
-            os._exit(1)
-        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            raise PermissionError("refused")
-
-    yield "prlimit: read", lambda: resource.prlimit(pid, core)
-    yield "prlimit: set", lambda: resource.prlimit(pid, core, resource.prlimit(pid, core))
+    yield "prlimit", lambda: resource.prlimit(pid, core, resource.prlimit(pid, core))
     yield "setpriority", lambda: os.setpriority(os.PRIO_PROCESS, pid, nicer(pid))
-    yield "setpriority of a group", lambda: os.setpriority(os.PRIO_PGRP, pid, nicer(pid))
-    yield "setpriority of a user", lambda: of_a_user(lambda: os.setpriority(os.PRIO_USER, 0, 19))
-    yield "ioprio_set", lambda: io_priority(1, pid)
-    yield "ioprio_set of a group", lambda: io_priority(2, pid)
-    yield "ioprio_set of a user", lambda: of_a_user(lambda: io_priority(3, NOBODY))
-    yield "sched_setparam", lambda: os.sched_setparam(pid, os.sched_param(0))
+    yield "ioprio_set", io_priority
     yield (
         "sched_setscheduler",
         lambda: os.sched_setscheduler(pid, os.sched_getscheduler(pid), os.sched_param(0)),
     )
-    yield "sched_setattr", attributes
     yield "sched_setaffinity", lambda: os.sched_setaffinity(pid, os.sched_getaffinity(pid))
-
-
-def on_resources_otherwise(pid: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The same, by numbers that a filter could overlook."""
-
-    def interrupt(name: str, *args: int) -> None:
-        answer = by_interrupt(NUMBERS_32[name], *args)
-        if answer < 0:
-            raise OSError(-answer, os.strerror(-answer))
-
-    def limits() -> int:
-        """The address, of 32 bits, of the limits that are there already."""
-        both = (each & 0xFFFFFFFFFFFFFFFF for each in resource.prlimit(pid, resource.RLIMIT_CORE))
-        return low_memory(struct.pack("<QQ", *both))
-
-    def high(number: int) -> ctypes.c_long:
-        return ctypes.c_long(number | 7 << 32)
-
-    def by_x32() -> None:
-        called(LIBC.syscall(ctypes.c_long(0x40000000 | NUMBERS["setpriority"]), 0, pid, 1))
-
-    mask = (1 << (os.cpu_count() or 1)) - 1
-    yield (
-        "int 0x80: prlimit",
-        lambda: interrupt("prlimit64", pid, resource.RLIMIT_CORE, limits(), 0),
-    )
-    yield "int 0x80: setpriority", lambda: interrupt("setpriority", 0, pid, nicer(pid))
-    yield (
-        "int 0x80: sched_setaffinity",
-        lambda: interrupt("sched_setaffinity", pid, 8, low_memory(struct.pack("<Q", mask))),
-    )
-    yield (
-        "int 0x80: sched_setscheduler",
-        lambda: interrupt("sched_setscheduler", pid, 0, low_memory(bytes(4))),
-    )
-    yield "int 0x80: ioprio_set", lambda: interrupt("ioprio_set", 1, pid, 2 << 13 | 4)
-    yield "x32: setpriority", by_x32
-    yield (
-        "prlimit with high bits in the number",
-        lambda: by_number("prlimit64", high(pid), high(4), ctypes.c_long(limits()), None),
-    )
-    yield (
-        "setpriority with high bits in the number",
-        lambda: by_number("setpriority", high(0), high(pid), nicer(pid)),
-    )
 
 
 def locked(path: str) -> None:
@@ -410,27 +331,6 @@ def opened_by_ring(path: str) -> None:
 def nicer(pid: int) -> int:
     """One more than it has."""
     return min(19, os.getpriority(os.PRIO_PROCESS, pid) + 1)
-
-
-def low_memory(content: bytes, protection: int = mmap.PROT_READ | mmap.PROT_WRITE) -> int:
-    """The address of ``content`` among the first 4 GiB, for calls of the 32-bit form."""
-    LIBC.mmap.restype = ctypes.c_void_p
-    map_32bit = 0x40
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | map_32bit
-    at = LIBC.mmap(None, mmap.PAGESIZE, protection, flags, -1, ctypes.c_long(0))
-    if at == ctypes.c_void_p(-1).value:
-        called(-1)
-    ctypes.memmove(at, content, len(content))
-    return int(at)
-
-
-def by_interrupt(number: int, *args: int) -> int:
-    """A system call of the 32-bit form; negative: the error."""
-    if os.uname().machine != "x86_64":
-        raise OSError(errno.ENOSYS, "known for x86_64 only")
-    code = low_memory(BY_INTERRUPT, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint] * 5)(code)
-    return int(call(number, *args, *[0] * (4 - len(args))))
 
 
 def on_shared_objects(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -1,10 +1,8 @@
-"""P3, P7: a program that changes modes in the home takes nothing from the daemon for long."""
+"""P3, P7: what a program changed in modes of the home is put right at the next start."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 ATTACK = """
 import os, sys
@@ -69,24 +67,6 @@ async def test_a_start_puts_modes_right_and_makes_a_new_token(tmp_path: Path) ->
         assert "api.token" not in told
         assert "agents/good" in told
         assert "The operator's token could be read" in told
-
-
-async def test_what_a_program_outside_the_fence_takes_is_given_back(tmp_path: Path) -> None:
-    async with DaemonProcess(laid(tmp_path)) as daemon:
-        pid, number = daemon.pid, resource.RLIMIT_CORE
-        _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
-        limits, cpus = resource.prlimit(pid, number), os.sched_getaffinity(pid)
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (900, hard))
-        os.sched_setaffinity(pid, {min(cpus)})
-        async with asyncio.timeout(BOUND_S):
-            while not (told := await notices(daemon)):
-                await asyncio.sleep(0.05)
-        assert resource.prlimit(pid, resource.RLIMIT_NPROC) != (900, hard)
-        assert (resource.prlimit(pid, number), os.sched_getaffinity(pid)) == (limits, cpus)
-        assert "limit nproc" in told
-        assert ("processors" in told) is (len(cpus) > 1)
-        ready = await daemon.get("/readyz")
-        assert {each["name"]: each["ok"] for each in ready["probes"]}["resources"]
 
 
 OPEN = "import os, sys; os.umask(0); from agentsup.cli.main import main; sys.exit(main())"

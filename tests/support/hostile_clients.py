@@ -149,34 +149,22 @@ async def _matrix_file(url: str, limit_s: float) -> Any:
 
 
 async def _traces(url: str, limit_s: float) -> Any:
-    from agentsup.model.trace import SpanKind, SpanState
     from agentsup.observe.traces import otel
-    from agentsup.observe.traces.span import Span
 
     vars(otel).update(EVERY_MS=20, POST_TIMEOUT_S=0.3)
-    export = await otel.OtelExport.open(otel.OtelTarget(url))
-    span = Span(
-        span_id="1" * 16,
-        trace_id="2" * 32,
-        parent_id="",
-        kind=SpanKind.TOOL,
-        name="exec",
-        agent_id="a",
-        message_id="m",
-        session_id="s",
-        started_at=1,
-        ended_at=2,
-        state=SpanState.OK,
-    )
-    export.put([span])
+    tracer = otel.OtelTracer()
+    await tracer.open(otel.OtelTarget(url))
+    with tracer.span("tool exec", f"00-{'2' * 32}-{'1' * 16}-01"):
+        pass
     try:
         async with asyncio.timeout(limit_s):
             # Counted in a thread of the library, which tells nobody.
-            while not (export.counts.failed or export.counts.sent):
+            while not (tracer.unsent or tracer.sent):
                 await asyncio.sleep(0.01)
+        failed = tracer.unsent
     finally:
-        await export.close()
-    if export.counts.failed:
+        await tracer.close()
+    if failed:
         raise ConnectionError("not taken")
     return "sent"
 

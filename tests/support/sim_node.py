@@ -18,7 +18,7 @@ from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.agents.workspace.shared_memory import SharedKnowledge
 from agentsup.daemon.assembly import services
-from agentsup.daemon.assembly.calls import CallSettings, host_services
+from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.daemon.runtime.directory import RosterDirectory
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.housekeeping import EXPIRE_EVERY_S, Chore, Housekeeper

@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import collections
 import heapq
+import itertools
 import math
 import os
 import random
 import selectors
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -178,12 +179,35 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _selector: Any
 
 
+class _NumberedTask(asyncio.Task[Any]):
+    """Its place in a set follows from its number, as its address differs from run to run."""
+
+    def __init__(self, *arguments: Any, number: int, **keywords: Any) -> None:
+        self._number = number
+        super().__init__(*arguments, **keywords)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """The same of a future."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SeededLoop(VirtualLoop):
     """A virtual loop that draws the order of ready callbacks from a seed.
 
     Each round a random part of what is ready runs, in random order; the rest waits, so one task may
     take several steps while another stands still. Executor jobs are delayed by up to
-    ``job_delay_s`` virtual seconds.
+    ``job_delay_s`` virtual seconds. Sets of tasks and futures are iterated in an order that is the
+    same in each run.
     """
 
     def __init__(
@@ -199,7 +223,21 @@ class SeededLoop(VirtualLoop):
         self._held: list[asyncio.Handle] = []
         self._graves: set[asyncio.Task[Any]] = set()
         self.crashed = False
+        self._numbers = itertools.count(1)
         super().__init__(start_s=start_s, horizon_s=horizon_s)
+        self.set_task_factory(self._new_task)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future with a number."""
+        return _NumberedFuture(self, next(self._numbers))
+
+    def _new_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        **keywords: Any,
+    ) -> asyncio.Task[Any]:
+        return _NumberedTask(coro, loop=loop, number=next(self._numbers), **keywords)
 
     def run_in_executor(  # type: ignore[override]  # see VirtualLoop
         self, executor: Any, func: Callable[..., Any], *args: Any

@@ -23,7 +23,7 @@ from agentsup.mailbox.messages import find_message
 from agentsup.mailbox.usage.budget import (
     NANO,
     Amount,
-    Claim,
+    HoldOwner,
     HoldResult,
     Limit,
     LimitExceededBy,
@@ -40,11 +40,12 @@ from agentsup.model.message import Message
 from agentsup.store import Database, Reader, Tx
 
 RESERVED_WAIT_S = 30.0
-"""How long a turn waits for the reservations of others to be released, before it is refused."""
+"""The longest wait of a turn for reservations of others to be released, before it is refused."""
 REPORT_COST = frozenset({"claude"})
 """Engines whose last report has the cost of the whole turn; the earlier ones have only tokens."""
 _LOOK_S = 5.0
-"""How often a waiting turn checks again. Not every end of a reservation touches the topic."""
+"""The pause between the checks of a waiting turn. Not every end of a reservation touches the
+topic."""
 
 
 class BudgetLimits(Protocol):
@@ -62,8 +63,8 @@ class BudgetLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredBudget:
-    """What is stored about the limits of a turn: the agent that got the first message of the
-    request, and whether a team or task with a limit counts the turn."""
+    """The stored facts about a turn's limits: the agent that got the first message of the request,
+    and whether a team or task with a limit counts the turn."""
 
     root_agent_id: str
     has_limits: bool
@@ -73,7 +74,7 @@ class StoredBudget:
 class _BudgetedTurn:
     """A running turn; ``limits(at)`` returns its limits at ``at``, wall-clock ms."""
 
-    claim: Claim
+    owner: HoldOwner
     spec: AgentSpec
     limits: Callable[[int], list[Limit]]
     language: str
@@ -102,7 +103,7 @@ class BudgetReservations:
     # -- before a turn -----------------------------------------------------------------------------
 
     def look(self, reader: Reader, message: Message) -> StoredBudget:
-        """What is stored about the limits of a turn on ``message``."""
+        """Read the stored facts about the limits of a turn on ``message``."""
         begun_with: Message | None = None
         if message.root_id != message.message_id and self._settings.has_trees():
             begun_with = find_message(reader, message.root_id)
@@ -134,8 +135,8 @@ class BudgetReservations:
         if not stored.has_limits and not limits(self._clock.now_ms()):
             return spec.budget.per_turn_usd
         ids = (message.agent_id, message.root_id)
-        claim = Claim(message.message_id, message.fence, self._boot_id, *ids)
-        turn = _BudgetedTurn(claim, spec, limits, message.principal.language)
+        owner = HoldOwner(message.message_id, message.fence, self._boot_id, *ids)
+        turn = _BudgetedTurn(owner, spec, limits, message.principal.language)
         rate = _rate(await self._price(around.spec, model))
         until_s = self._clock.monotonic() + RESERVED_WAIT_S
         while True:
@@ -162,7 +163,7 @@ class BudgetReservations:
         at = self._clock.now_ms()
         size = len(message.text) + transcript.request_bytes(tx, message.session_id)
         wanted = estimate(size, rate, ledger.recent(tx, message.agent_id))
-        return ledger.hold_tx(tx, turn.claim, self._limits_tx(tx, turn, at), wanted, at=at)
+        return ledger.hold_tx(tx, turn.owner, self._limits_tx(tx, turn, at), wanted, at=at)
 
     # -- during a turn -----------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class BudgetReservations:
         for each in fresh:
             used += ledger.amount_of(each)
         at = self._clock.now_ms()
-        return ledger.charge_tx(tx, turn.claim, self._limits_tx(tx, turn, at), used, at=at)
+        return ledger.charge_tx(tx, turn.owner, self._limits_tx(tx, turn, at), used, at=at)
 
     def overrun(self, message: Message, over: LimitExceededBy) -> str:
         """Refuse the turn's calls from now on. Returns the sentence that says why."""
@@ -214,21 +215,21 @@ class BudgetReservations:
         if turn is None:
             return
         at = self._clock.now_ms()
-        found = ledger.usages(tx, turn.claim, self._limits_tx(tx, turn, at), boot_id=self._boot_id)
+        found = ledger.usages(tx, turn.owner, self._limits_tx(tx, turn, at), boot_id=self._boot_id)
         ledger.note_tx(tx, crossed(found), at=at)
         ledger.release_tx(tx, message.message_id, message.fence)
 
     def forget(self, message: Message) -> None:
         """Drop the in-memory state of a turn that is over."""
         turn = self._turns.get(message.message_id)
-        if turn is not None and turn.claim.fence == message.fence:
+        if turn is not None and turn.owner.fence == message.fence:
             del self._turns[message.message_id]
             self._over.pop(message.message_id, None)
 
     # -- inside ------------------------------------------------------------------------------------
 
     def _limits_tx(self, tx: Tx, turn: _BudgetedTurn, at: int) -> list[Limit]:
-        return [*turn.limits(at), *ledger.limits_by_rows(tx, turn.claim.message_id)]
+        return [*turn.limits(at), *ledger.limits_by_rows(tx, turn.owner.message_id)]
 
     def _refusal(self, turn: _BudgetedTurn, over: LimitExceededBy) -> BudgetExceeded:
         scope = over.limit.scope

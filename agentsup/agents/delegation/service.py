@@ -32,7 +32,6 @@ from agentsup.model.message import Message, MessageState
 from agentsup.model.principal import NOBODY, SYSTEM, Principal, PrincipalKind
 from agentsup.model.task import Run, RunKind
 from agentsup.model.tool import ToolContext
-from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.store import Database, Reader, Tx
 from agentsup.tasks import NewRun, RunReport, Runs, lineage, report_of, session_targets
 
@@ -57,8 +56,6 @@ class DelegatingTurn:
     call_id: str
     persona: str = ""
     """The id of the turn's persona, if that is not the owner."""
-    traceparent: str = ""
-    """The trace header for the work that the call causes."""
 
     @property
     def message(self) -> Message:
@@ -74,9 +71,7 @@ class DelegatingTurn:
         """The key of one run of the call."""
         return f"{self.call_id}:{part}"
 
-    def new_run(
-        self, kind: RunKind, prompt: str, *, agent_id: str = "", traceparent: str = "", **facts: Any
-    ) -> NewRun:
+    def new_run(self, kind: RunKind, prompt: str, *, agent_id: str = "", **facts: Any) -> NewRun:
         """A run for the turn, in the mailbox of that agent or its owner; ``facts``: see ``NewRun``."""
         return NewRun(
             kind,
@@ -85,7 +80,6 @@ class DelegatingTurn:
             self.principal,
             self.message.deliver_to,
             parent=self.message,
-            traceparent=traceparent or self.traceparent,
             **facts,
         )
 
@@ -100,7 +94,8 @@ class RequestedRun:
 
 @dataclass(frozen=True, slots=True)
 class DelegationServices:
-    """What delegation needs. ``fan_out`` is how many runs one call may start."""
+    """The dependencies of delegation. ``fan_out`` is the largest number of runs that one call may
+    start."""
 
     runs: Runs
     database: Database
@@ -111,7 +106,6 @@ class DelegationServices:
     fan_out: Callable[[], int]
     loads: AgentLoads
     redact: Callable[[str], str] = str
-    tracer: Tracer = UNTRACED
 
 
 class DelegationService:
@@ -160,7 +154,6 @@ class DelegationService:
             principal,
             context.call_id,
             identity.persona,
-            self.s.tracer.header_of(context.message_id, context.call_id),
         )
 
     # -- whom it may call ----------------------------------------------------------------------------

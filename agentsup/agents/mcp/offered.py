@@ -103,6 +103,7 @@ def version_of(server: McpServer, tool: ListedTool) -> str:
     arguments or another description, needs a new approval.
     """
     location = [server.kind, server.command, *server.args, str(server.url or "")]
+    location += [server.cwd] if server.cwd else []
     said = [tool.name, tool.description, tool.schema, astuple(tool.hints)]
     whole = json.dumps([location, sorted(server.env), sorted(server.headers), said], sort_keys=True)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]

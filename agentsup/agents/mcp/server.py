@@ -1,8 +1,8 @@
 """One tool server of an agent: a supervised child that opens it, keeps it open and lists its tools.
 
 It is opened once and used by every turn of the stack. The stack's start does not wait for it: a
-start that hangs, a crash or garbage affects only this child. A call whose server goes away fails
-with a message and is never repeated by itself.
+start that hangs, a crash or garbage affects only this child. A program that hangs at its first start
+is tried once. A call whose server goes away fails with a message and is never repeated by itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentsup.agents.mcp.documents import error_line, idle
@@ -69,6 +70,7 @@ _AFTER_S = 2.0
 """Seconds after its limit in which a call must have ended by itself."""
 _COMING_S = 10.0
 """Seconds for which a call waits for a server that is being opened (again)."""
+_ONCE = "not tried again until its entry is changed or its agent restarted"
 _LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)
@@ -168,7 +170,12 @@ class ToolServer:
                 raise
             said = link.said() if link is not None else ""
             text = f"{name} was not ready within {allowed_s:g} s (start_timeout_s)"
-            raise ServerUnavailable(f"{text}; it said: {said}" if said else text) from None
+            text = f"{text}; it said: {said}" if said else text
+            if link is not None and self.declared.url is None and not self._listed:
+                # A program that has never begun waits for something, such as an answer to its question.
+                self.child.spec = replace(self.child.spec, restart=Restart.TEMPORARY)
+                text = f"{_ONCE}; {text}"
+            raise ServerUnavailable(text) from None
         except SessionGone:
             if not has_begun:
                 raise
@@ -223,6 +230,7 @@ class ToolServer:
                 secrets=opened.secrets,
                 limits=_LIMITS,
                 remedy=declared.remedy,
+                cwd=declared.cwd,
             ) as child,
         ):
             try:
@@ -369,9 +377,11 @@ class ToolServer:
         return self._link
 
     def _unavailable(self) -> ServerUnavailable:
+        is_final = self.child.state is AgentState.FAILED
+        after = _ONCE if is_final else "started again by itself"
         return ServerUnavailable(
             f"the tool server {self.declared.name} is not running now, so nothing was done; it is "
-            "started again by itself"
+            f"{after}"
         )
 
     # -- state -------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from agentsup.model.hook import (
     WatchHook,
 )
 from agentsup.model.tool import Effect, ToolResult
-from agentsup.model.trace import DECISION, UNTRACED, Tracer
 
 _log = get_logger(__name__)
 
@@ -36,21 +35,16 @@ Execute = Callable[[dict[str, Any]], Awaitable[str]]
 class Pipeline:
     """Passes calls through their stages. Shared by all agents; it has no state of a call."""
 
-    def __init__(
-        self, hooks: Hooks, journal: Journal, clock: Clock, tracer: Tracer = UNTRACED
-    ) -> None:
+    def __init__(self, hooks: Hooks, journal: Journal, clock: Clock) -> None:
         self.hooks = hooks
-        self.tracer = tracer
         self._journal = journal
         self._clock = clock
 
     async def admit(self, call: CallFacts) -> tuple[CallFacts, Deny | Suspend | None]:
         """Pass the gates in order. Returns the call with its admitted arguments, and what stopped
         it, if anything."""
-        self.tracer.call_asked(call)
         for gate in self.hooks.of(GateHook):
             verdict = await self._ask(gate, call)
-            self.tracer.call_judged(call, gate.name, type(verdict).__name__.lower())
             if isinstance(verdict, Deny | Suspend):
                 return call, verdict
             call, problem = self.edited(call, verdict)
@@ -70,7 +64,6 @@ class Pipeline:
     async def denied(self, call: CallFacts, why: Deny) -> ToolResult:
         """The result of a call that is not made; it is reported to the observers."""
         result = ToolResult(False, why.reason, why.code)
-        self.tracer.call_judged(call, DECISION, "deny")
         self._observe(call, result, 0.0)
         return result
 
@@ -153,7 +146,6 @@ class Pipeline:
             return ToolResult(False, text, "tool_failed")
 
     def _observe(self, call: CallFacts, result: ToolResult, seconds: float) -> None:
-        self.tracer.call_ended(call, result)
         for watch in self.hooks.of(WatchHook):
             try:
                 watch.run(call, result, seconds)

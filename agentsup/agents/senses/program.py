@@ -38,13 +38,13 @@ class Unusable(Exception):
     """The file can't be read; the first argument is the reason, one of the texts ``senses.*``."""
 
 
-Found = tuple[dict[str, Any], list[bytes]]
+Extracted = tuple[dict[str, Any], list[bytes]]
 
 
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def picture(data: bytes, limits: dict[str, int]) -> Found:
+def picture(data: bytes, limits: dict[str, int]) -> Extracted:
     """The picture as a JPEG of a bounded size; what else the file has, such as a place, is gone."""
     return {}, [_small(io.BytesIO(data), limits)]
 
@@ -94,7 +94,7 @@ _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 # -- documents -------------------------------------------------------------------------------------
 
 
-def pdf(data: bytes, limits: dict[str, int]) -> Found:
+def pdf(data: bytes, limits: dict[str, int]) -> Extracted:
     """The text of the first pages. Pages that only have a picture, as scanned ones, are shown."""
     import pypdf  # noqa: PLC0415 - loaded for documents alone
 
@@ -147,7 +147,7 @@ _PARAGRAPHS = {
 }
 
 
-def office(data: bytes, limits: dict[str, int]) -> Found:
+def office(data: bytes, limits: dict[str, int]) -> Extracted:
     """The text of a Word or OpenDocument file, paragraph by paragraph."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 - loaded for documents alone
 
@@ -200,7 +200,7 @@ _PLUGINS = {
     "WEBP": "WebPImagePlugin",
     "GIF": "GifImagePlugin",
 }
-KINDS: dict[str, Callable[[bytes, dict[str, int]], Found]] = {
+KINDS: dict[str, Callable[[bytes, dict[str, int]], Extracted]] = {
     **dict.fromkeys(FORMATS, picture),
     "pdf": pdf,
     "office": office,

@@ -41,7 +41,7 @@ Hear = Callable[[str, bytes, Path], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Extracted:
     head: Mapping[str, Any]
     pictures: tuple[bytes, ...] = ()
 
@@ -74,7 +74,7 @@ async def read_apart(kind: str, data: bytes) -> bytes:
 
 
 def _libraries() -> tuple[str, ...] | None:
-    """Where the libraries are; None if they are not installed."""
+    """The folders of the libraries; None if they are not installed."""
     found = [importlib.util.find_spec(name) for name in _LIBRARIES]
     origins = [spec.origin for spec in found if spec is not None and spec.origin]
     if len(origins) < len(_LIBRARIES):
@@ -94,7 +94,8 @@ class Senses:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def of(self, message: Message, workspace: Path, *, sees: bool) -> Seen:
-        """What the engine is shown; without ``sees`` it can't be shown pictures."""
+        """Return a message's files as the engine sees them; without ``sees`` it can't be shown
+        pictures."""
         if message.sender_agent_id:
             return NOTHING  # another agent's files are in another workspace
         parts = [part for part in message.parts if part.type == "file"]
@@ -105,7 +106,7 @@ class Senses:
 
     async def _all(
         self, parts: Sequence[Part], workspace: Path, *, sees: bool
-    ) -> list[_Found | Unreadable]:
+    ) -> list[_Extracted | Unreadable]:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._one(part, workspace, sees=sees), name=f"see:{part.path}")
@@ -113,7 +114,7 @@ class Senses:
             ]
         return [task.result() for task in tasks]
 
-    async def _one(self, part: Part, workspace: Path, *, sees: bool) -> _Found | Unreadable:
+    async def _one(self, part: Part, workspace: Path, *, sees: bool) -> _Extracted | Unreadable:
         """One file: its text, its pictures, or why not. Nothing for a kind that is not shown."""
         folder, key = GuardedFolder(workspace), workspace.parent.name
         try:
@@ -123,11 +124,11 @@ class Senses:
                 kind = kinds.kind_of(part.path, head)
                 if kind == "text":
                     text = head.decode("utf-8", "ignore")
-                    return _Found({"text": text, "cut": size > len(head)})
+                    return _Extracted({"text": text, "cut": size > len(head)})
                 if kind.isupper() and not sees:
-                    return _Found({"unseen": True})
+                    return _Extracted({"unseen": True})
                 if not kind or (kind == "audio" and not self.hear):
-                    return _Found({})
+                    return _Extracted({})
                 if kind == "broken":
                     return Unreadable("broken")
                 if size > kinds.MAX_FILE_BYTES:
@@ -136,7 +137,7 @@ class Senses:
                 data, _ = await self.files.run(whole, key=key)
                 if kind == "audio":
                     assert self.hear is not None
-                    return _Found({"spoken": await self.hear(part.path, data, workspace)})
+                    return _Extracted({"spoken": await self.hear(part.path, data, workspace)})
                 return _result(await self.read(kind, data))
         except Unreadable as problem:
             return problem
@@ -144,8 +145,8 @@ class Senses:
             return Unreadable("gone")
 
 
-def _result(output: bytes) -> _Found | Unreadable:
-    """What the program wrote: its head, and the pictures behind it."""
+def _result(output: bytes) -> _Extracted | Unreadable:
+    """Parse the program's output: its head, and the pictures behind it."""
     line, _, rest = output.partition(b"\n")
     pictures, at = [], 0
     try:
@@ -157,10 +158,12 @@ def _result(output: bytes) -> _Found | Unreadable:
         return Unreadable("broken")  # the file has broken its reader
     if problem := head.get("problem"):
         return Unreadable(problem if problem in _REASONS else "broken")
-    return _Found(head, tuple(pictures))
+    return _Extracted(head, tuple(pictures))
 
 
-def _seen(message: Message, parts: Sequence[Part], found: Sequence[_Found | Unreadable]) -> Seen:
+def _seen(
+    message: Message, parts: Sequence[Part], found: Sequence[_Extracted | Unreadable]
+) -> Seen:
     """Put together what was found, within the limits of one message."""
     pictures: list[Picture] = []
     texts: list[str] = []

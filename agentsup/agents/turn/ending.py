@@ -115,7 +115,9 @@ class TurnEnd:
             else:
                 _transcribe_tx(tx, message, now, "assistant", end.text, tuple(state.files))
             self._report_tx(tx, state, now)
-            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+            services.journal.end_segment_tx(
+                tx, message.message_id, segment_no, now, **_ran_with(state)
+            )
             if claim_next is not None:
                 claim_next(tx)
             return True
@@ -129,7 +131,7 @@ class TurnEnd:
         return True
 
     def failure_text(self, message: Message, end: EngineDone, state: SegmentState) -> str:
-        """What the sender of the message reads about a failure."""
+        """The text about a failure for the sender of the message."""
         is_primary = state.tier.name == PRIMARY
         chat_model = self._agent_context.chat_model if is_primary else ""
         return texts.sentence(message, end, chat_model)
@@ -146,7 +148,9 @@ class TurnEnd:
             lifecycle.release_tx(services.mailbox.context, tx, lease)
             _transcribe_tx(tx, message, now, "assistant", services.redactor.text(end.text))
             self.usage.end_tx(tx, state)
-            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+            services.journal.end_segment_tx(
+                tx, message.message_id, segment_no, now, **_ran_with(state)
+            )
 
         await services.database.write(commit, name="turn.put_down", closing=True)
 
@@ -183,6 +187,7 @@ class TurnEnd:
                     segment[1].pack(),
                     question.question_id,
                     now,
+                    **(_ran_with(state) if state is not None else {}),
                 )
             if call_id:
                 services.journal.ask_about_tx(tx, call_id, question.question_id)
@@ -199,6 +204,11 @@ class TurnEnd:
         self.usage.end_tx(tx, state)
         context = self._services.mailbox.context
         steering.close_tx(context, tx, state.shown_notes, state.message, at=at)
+
+
+def _ran_with(state: SegmentState) -> dict[str, str]:
+    """What a segment ran with, for its row."""
+    return {"engine": state.tier.engine.name, "model": state.tier.model or ""}
 
 
 def _transcribe_tx(

@@ -7,10 +7,11 @@ Calls are numbered by content: the n-th call of one tool with the same arguments
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from agentsup.agents.turn.own_calls import classify, essence, is_own_kind, our_t
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.work import Journal, Replay, Work
 from agentsup.model.agent import AgentSpec
@@ -46,14 +47,16 @@ from agentsup.model.ids import AgentId, CallId
 from agentsup.model.message import MessageKind
 from agentsup.model.tool import (
     Effect,
+    ReleasableSlot,
     Safety,
     Tool,
     ToolContext,
     ToolRegistry,
     ToolResult,
-    TurnPlace,
 )
+from agentsup.model.trace import by_turn_of
 from agentsup.model.wire_names import wire_name
+from agentsup.observe.traces import OtelTracer
 
 _OF_TOOLS = (
     *("is_optional", "is_essential", "is_outside", "is_paged"),
@@ -79,6 +82,8 @@ class HostServices:
     journal: Journal
     processes: ProcessTable
     files: BoundedPool
+    tracer: OtelTracer = field(default_factory=OtelTracer)
+    """Makes spans of calls."""
 
     def documents(self) -> list[dict[str, Any]]:
         """The stages of the pipeline as they are now."""
@@ -258,9 +263,14 @@ class TurnHost:
 
         self._work.busy += 1
         try:
-            result = await self._s.pipeline.carry_out(
-                admitted, execute, asked=call.args, fence=self._work.lease.fence, began=began
-            )
+            with self._s.tracer.span(f"tool {name}", by_turn_of(self._work.lease.message)) as sent:
+                result = await self._s.pipeline.carry_out(
+                    admitted, execute, asked=call.args, fence=self._work.lease.fence, began=began
+                )
+                sent.facts = {"gen_ai.tool.name": name, "agentsup.effect": call.effect.value}
+                sent.error = "" if result.ok else result.code or "failed"
+                if self._s.tracer.is_on:
+                    sent.text = json.dumps(call.args, ensure_ascii=False, default=str)
         finally:
             self._work.note = ""
             self._work.busy -= 1
@@ -350,7 +360,6 @@ class TurnHost:
 
     async def own_finished(self, name: str, ok: bool, preview: str) -> None:
         """Finish the oldest open call of that name: the engine's stream reported its end."""
-        self._s.pipeline.tracer.own_ended(self._work.lease.message.message_id, name, ok)
         for call in self._own.under_way.values():
             if call.own_name == name:
                 await self._finish_own(call, ok, preview[:_OWN_CHARS])
@@ -383,7 +392,7 @@ class TurnHost:
         await self._s.processes.forget(self._work.lease.message.message_id, pgid)
 
     @property
-    def slot(self) -> TurnPlace:
+    def slot(self) -> ReleasableSlot:
         return self._work.slot
 
     # -- inside --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,18 @@ from agentsup.agents.recovery.engine_problems import chat_model_problem
 from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.senses import NOTHING, Seen
+from agentsup.agents.turn import spans
 from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.agents.turn.own_calls import our_tool
 from agentsup.agents.turn.recovery import (
-    GO_ON,
-    Attempting,
+    RETRY_NOW,
+    AttemptState,
     TurnRecovery,
     how_well,
     joined_end,
     missing_answer,
+    no_task_offline,
 )
 from agentsup.agents.turn.services import StoredTurn, TurnServices
 from agentsup.agents.turn.steering import SteeringNotes
@@ -94,7 +96,6 @@ class TurnHandler:
 
     async def handle(self, work: Work, start: StoredTurn = _NOT_READ) -> None:
         """Work on the message's turn until it ends, parks or is retried, and settle the lease.
-
         ``start`` is what is stored for it, as far as that has been read already.
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
@@ -111,9 +112,10 @@ class TurnHandler:
                     message=message.message_id,
                     trace=message.traceparent[3:35],
                 ),
-                self._services.tracer.segment(message, name) as traced,
+                spans.of_segment(self._services.tracer, work, name) as sent,
             ):
-                outcome = traced.outcome = await self._work_on(work, start)
+                outcome = sent.facts["agentsup.outcome"] = await self._work_on(work, start)
+                sent.error = "failed" if outcome == "failed" else ""
         except ExitRequested:
             outcome = "ok"
             raise
@@ -140,7 +142,7 @@ class TurnHandler:
                 return await self._recovery.wait(work, attempt, left_alone_s)
             with self._services.breakers.visit(attempt.tier.provider) as visit:
                 outcome = await self._run_segment(work, resume, attempt, visit, start)
-            if outcome != GO_ON:
+            if outcome != RETRY_NOW:
                 return outcome
             is_again, start = True, _NOT_READ
 
@@ -158,8 +160,7 @@ class TurnHandler:
                     "failed", error=_nobody_knew(call.name, within_s), code=Uncertain.code
                 )
             if call.answer is not None:
-                # No answer, or one that is no option, means: skip the call. A blind call is
-                # repeated only if a person says so.
+                # No option, no answer: it is skipped. Only a person has a blind call repeated.
                 await journal.resolve(call.call_id, RESOLUTIONS.get(call.answer, "skipped"))
                 continue
             question = Suspended(
@@ -177,7 +178,7 @@ class TurnHandler:
         return False
 
     async def _give_up(
-        self, work: Work, end: EngineDone, resume: Resume | None, attempt: Attempting
+        self, work: Work, end: EngineDone, resume: Resume | None, attempt: AttemptState
     ) -> str:
         """End the turn without asking its engine."""
         self._recovery.choose(attempt)
@@ -191,11 +192,11 @@ class TurnHandler:
         self,
         work: Work,
         resume: Resume | None,
-        attempt: Attempting,
+        attempt: AttemptState,
         visit: BreakerAttempt,
         start: StoredTurn,
     ) -> str:
-        """Run one segment. Returns ok | failed | parked | retry, or ``GO_ON``."""
+        """Run one segment. Returns ok | failed | parked | retry, or ``RETRY_NOW``."""
         services, message, around = self._services, work.lease.message, self._agent_context
         tier, suspended = attempt.tier, SuspendedTurn.of(resume)
         brief = attempt.brief = await services.brief.of(message, start.run)
@@ -253,14 +254,12 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            with services.tracer.engine(
-                message.message_id, tier.engine.name, tier.model, tier.provider
-            ) as traced:
-                segment_state.trace = traced
+            with spans.of_engine(services.tracer, message, tier) as sent:
                 end = await self._think(host, segment, token, segment_state, work, attempt)
-                traced.ended(end, segment_state.usage)
+                spans.engine_ended(sent, end, segment_state)
                 visit.well = how_well(end)
                 self._note_end(tier, end)
+                end = no_task_offline(end, message, tier, around.spec)
         except BaseException:
             await self._end.usage.of_unfinished(segment_state)
             raise
@@ -308,8 +307,8 @@ class TurnHandler:
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
     ) -> Seen:
-        """What the engine is shown of the files that came with the message. A turn that goes on
-        from a checkpoint has seen them."""
+        """Return the message's files as the engine sees them. A turn that goes on from a checkpoint
+        has seen them."""
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
         workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures
@@ -349,7 +348,7 @@ class TurnHandler:
         token: str,
         state: SegmentState,
         work: Work,
-        attempt: Attempting,
+        attempt: AttemptState,
     ) -> EngineDone | Suspended:
         """Run the engine, and again if ``TurnRecovery.nudged`` asks for an answer or a summary."""
         tier, agent, brief = attempt.tier, self._agent_context.spec, attempt.brief
@@ -385,10 +384,9 @@ class TurnHandler:
     ) -> EngineDone | Suspended:
         shown = self._services.redactor.stream()
         self._end.usage.asked(segment, state)
-        async with aclosing(session.run(segment)) as events:
+        async with aclosing(session.run(segment)) as events, AsyncExitStack() as asked:
             async for event in events:
-                if state.trace is not None:
-                    state.trace.observe(event)
+                await spans.follow_requests(self._services.tracer, event, state, asked)
                 if isinstance(event, ToolFinished):
                     await host.own_finished(event.name, event.ok, event.preview)
                 if isinstance(event, Suspended) or (

@@ -1,4 +1,4 @@
-"""How a turn continues after a failure: asked once more, on the fallback, later, or not at all.
+"""Continuation of a turn after a failure: asked once more, on the fallback, later, or not at all.
 
 ``agents.recovery`` decides; this module carries the decision out. It records each attempt first, so
 that a restart continues from there.
@@ -30,21 +30,22 @@ from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.services import TurnServices
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.turn.usage import SegmentState
-from agentsup.engines import EmptyAfterToolUse, TurnLimitReached
+from agentsup.engines import EmptyAfterToolUse, NotConfigured, TurnLimitReached
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.messages import AttemptRow, attempts, segments
 from agentsup.mailbox.work import Work
+from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import EngineDone, HistoryItem, Segment, Suspended, Usage
 from agentsup.model.errors import EngineFailed
-from agentsup.model.message import Message
+from agentsup.model.message import Message, MessageKind
 from agentsup.store import Tx
 from agentsup.tasks import Brief
 
 _log = get_logger(__name__)
 
-GO_ON = "go_on"
+RETRY_NOW = "go_on"
 """The turn makes another attempt at once."""
 PROVIDER_OUT = "provider_out"
 """The error code of a message that waits for a provider whose breaker is open."""
@@ -54,7 +55,7 @@ answer, so it is made again; the calls made after it are in the journal."""
 
 
 @dataclass(slots=True)
-class Attempting:
+class AttemptState:
     """The attempts on one message: those that failed, and the model of the current one."""
 
     course: list[Attempt] = field(default_factory=list)
@@ -83,7 +84,7 @@ class _FailedAttempt:
     """An attempt that failed, or could not be made."""
 
     work: Work
-    attempt: Attempting
+    attempt: AttemptState
     kind: FailureKind
     end: EngineDone
     has_checkpoint: bool = False
@@ -116,10 +117,10 @@ class TurnRecovery:
 
     # -- before --------------------------------------------------------------------------------------
 
-    async def begin(self, work: Work) -> Attempting:
+    async def begin(self, work: Work) -> AttemptState:
         """The recorded attempts on this message under earlier leases."""
         if not work.lease.resumed:
-            return Attempting()
+            return AttemptState()
         rows = await self._services.database.read(
             attempts.of_message, work.lease.message.message_id, name="attempts.read"
         )
@@ -128,9 +129,9 @@ class TurnRecovery:
             for row in rows
             if row.act in _COUNTED
         ]
-        return Attempting(course)
+        return AttemptState(course)
 
-    def choose(self, attempt: Attempting) -> float:
+    def choose(self, attempt: AttemptState) -> float:
         """Set the model of the next attempt. Returns the seconds until its provider may be asked;
         0 also if the fallback can answer meanwhile."""
         spec, breakers = self._agent_context.spec, self._services.breakers
@@ -157,7 +158,7 @@ class TurnRecovery:
             _log.warning("the fallback can't be used", code=error.code, error=error.message)
             return None
 
-    async def wait(self, work: Work, attempt: Attempting, wait_s: float) -> str:
+    async def wait(self, work: Work, attempt: AttemptState, wait_s: float) -> str:
         """Queue the message again until its provider may be asked, which counts as no attempt.
         After ``MOST_WAIT_MS`` in all, dead-letter it."""
         tier, now = attempt.tier, self._services.clock.now_ms()
@@ -215,7 +216,7 @@ class TurnRecovery:
     # -- asked once more in the same run ---------------------------------------------------------------
 
     async def nudged(
-        self, work: Work, attempt: Attempting, segment: Segment, end: EngineDone
+        self, work: Work, attempt: AttemptState, segment: Segment, end: EngineDone
     ) -> Segment | None:
         """The segment that asks the engine once more after ``end``, for an answer or for a summary
         at the limit of steps; or None."""
@@ -251,14 +252,14 @@ class TurnRecovery:
     async def after(
         self,
         work: Work,
-        attempt: Attempting,
+        attempt: AttemptState,
         end: EngineDone,
         state: SegmentState,
         segment_no: int,
         *,
         has_checkpoint: bool,
     ) -> str:
-        """Act on a failed attempt. Returns how the segment ended, or ``GO_ON``."""
+        """Act on a failed attempt. Returns how the segment ended, or ``RETRY_NOW``."""
         kind = failure_kind_of(end.code, permanent=end.permanent)
         if end.code in {TurnLimitReached.code, EmptyAfterToolUse.code}:
             end = replace(end, engine_state=None)
@@ -284,7 +285,7 @@ class TurnRecovery:
             case RecoveryAction.SWITCH | RecoveryAction.SHORTEN:
                 await self._note(failed, step.act, state)
                 faults.point("turn.attempt_failed")
-                return GO_ON
+                return RETRY_NOW
             case RecoveryAction.RETRY | RecoveryAction.BURY:
                 await self._later(failed, step, state)
                 return "retry"
@@ -372,7 +373,8 @@ class TurnRecovery:
 
 
 def how_well(end: EngineDone | Suspended) -> bool | None:
-    """What an end says about the provider, as in ``recovery.breakers.BreakerAttempt.well``."""
+    """Whether an end speaks for the provider, as in ``recovery.breakers.BreakerAttempt.well``;
+    None: neither."""
     if isinstance(end, Suspended) or end.outcome == "ok":
         return True
     if end.outcome == "cancelled":
@@ -394,6 +396,20 @@ def missing_answer(end: EngineDone, state: SegmentState) -> EngineDone:
         code=EmptyAfterToolUse.code,
         engine_state=end.engine_state,
     )
+
+
+def no_task_offline(
+    end: EngineDone | Suspended, message: Message, tier: ModelTier, spec: AgentSpec
+) -> EngineDone | Suspended:
+    """``end``, or a failure if it is a task's and the offline engine stood in for a model because
+    nobody named one: nobody looks for work that is called done."""
+    stands_in = tier.engine.name == OFFLINE and spec.engine != OFFLINE
+    if isinstance(end, Suspended) or end.outcome != "ok" or not stands_in:
+        return end
+    if message.kind is not MessageKind.TASK:
+        return end
+    error = "no model is set up, so this task can't be done; `agentsup setup` sets one up"
+    return replace(end, outcome="failed", permanent=True, error=error, code=NotConfigured.code)
 
 
 def joined_end(before: EngineDone, after: EngineDone | Suspended) -> EngineDone | Suspended:

@@ -18,15 +18,15 @@ from agentsup.agents.turn.engine_host import HostServices
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.work import Journal
-from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe import LiveHub, Redactor
+from agentsup.observe.traces import OtelTracer
 from agentsup.store import Database
 from agentsup.tasks import Briefing, StoredRun
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """What one read has found for a turn. None: it was not read."""
+    """The result of a turn's one read. None: it was not read."""
 
     memory: TurnStart | None = None
     run: StoredRun | None = None
@@ -66,8 +66,8 @@ class TurnServices:
     """Why models could not answer last."""
     redactor: Redactor = field(default_factory=Redactor)
     """Masks the daemon's secrets in the output of engines: a program knows its own key."""
-    tracer: Tracer = UNTRACED
-    """Traces segments and engine runs."""
+    tracer: OtelTracer = field(default_factory=OtelTracer)
+    """Makes spans of segments, engine runs and requests to models."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
     """Called when the work on a lease ends, with the agent's name, ok | failed | parked | retry |
     cancelled, and the duration in seconds."""

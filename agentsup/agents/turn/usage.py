@@ -19,7 +19,6 @@ from agentsup.model.engine import EngineDone, EngineEvent, Segment, Suspended, T
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
-from agentsup.model.trace import EngineTrace
 from agentsup.store import Tx
 
 _log = get_logger(__name__)
@@ -27,7 +26,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class SegmentState:
-    """What a segment's events have reported so far."""
+    """The events of a segment so far, collected."""
 
     message: Message
     tier: ModelTier
@@ -47,8 +46,6 @@ class SegmentState:
     """Estimates the usage of a run whose engine may report no tokens."""
     estimates: list[int] = field(default_factory=list)
     """Indexes in ``usage`` of the estimates of this run."""
-    trace: EngineTrace | None = None
-    """Records the events of the run."""
     reports_cost: bool = False
     """The engine has reported a cost, so its tokens get no price from our table."""
     shown_notes: list[str] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""The open waits, streams, sockets and uploads of the listener: counted, limited, and ended."""
+"""The open requests, waits, streams, sockets and uploads of the listener: counted, limited, and
+ended."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ _log = get_logger(__name__)
 
 
 class Connections:
-    """Counts open things by kind and ends them in bounded time when the listener closes."""
+    """Counts what is open by kind and ends it in bounded time when the listener closes."""
 
     def __init__(self, limits: ApiLimits) -> None:
         """Limit each kind by ``limits``."""
         self._limits = {
+            "connections": limits.connections,
             "waits": limits.waiting,
             "event streams": limits.event_streams,
             "sockets": limits.sockets,
@@ -33,7 +35,7 @@ class Connections:
         }
         self._look_s = limits.heartbeat_s
         self._open: Counter[tuple[str, str]] = Counter()
-        """How many are open of a kind: in all (``""``), for people who are no operators, and for
+        """Number of open ones of a kind: in all (``""``), for people who are no operators, and for
         one person."""
         self._endings: set[Callable[[], Awaitable[None]]] = set()
         self._waits: set[asyncio.Task[Any]] = set()
@@ -47,23 +49,24 @@ class Connections:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind are open."""
+        """Number of open ones of each kind."""
         return {kind: self._open[kind, ""] for kind in self._limits}
 
     @contextmanager
     def admit(self, kind: str, who: str = "", *, is_operator: bool = True) -> Iterator[None]:
-        """Count one of ``kind`` for the block; ``who`` is the person of a browser, else empty.
+        """Count one of ``kind`` for the block; ``who`` is the person of a browser or the agent
+        whose share it counts in, else empty.
 
-        A person may have at most a quarter of the limit open (an operator half), and a quarter is
-        reserved for operators, so that no person and no faulty page locks the others out. Raises
-        ``Overloaded`` over a limit, ``NotReady`` while the listener closes.
+        A person or agent may have at most a quarter of the limit open (an operator half), and a
+        quarter is reserved for operators, so that no person, agent or faulty page locks the others
+        out. Raises ``Overloaded`` over a limit, ``NotReady`` while the listener closes.
         """
         if self._closing:
             raise closing()
         limit = self._limits[kind]
         share = max(1, limit // (2 if is_operator else 4))
         if who and self._open[kind, who] >= share:
-            raise _full(kind, share, f"you have {share} {kind} open, the most for one person")
+            raise _full(kind, share, f"you have {share} {kind} open, the most for one caller")
         if not is_operator and self._open[kind, _PEOPLE] >= max(1, limit - limit // 4):
             raise _full(kind, limit, f"too many {kind} are open; the rest is kept for operators")
         if self._open[kind, ""] >= limit:

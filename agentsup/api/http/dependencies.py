@@ -31,13 +31,10 @@ MIB = 1024 * 1024
 
 
 class Traces(Protocol):
-    """The recorder that writes traces besides the turns."""
-
-    async def flush(self) -> None:
-        """Write what is known by now, for a moment."""
+    """What the daemon knows of traces beside the store."""
 
     def counts(self) -> Mapping[str, int]:
-        """Spans written, waiting, lost and sent since the start."""
+        """Spans that the OTLP receiver took and did not take, since the start."""
 
     def excerpt(self, text: str) -> str:
         """The first words of a message, short and without secrets."""
@@ -55,12 +52,8 @@ class ApiLimits:
     """Both for a route that needs no token."""
     connections: int = 512
     """At the same time; at the limit, those without a valid token are closed first."""
-    header_s: float = 10.0
-    """From a connection, or the first byte of a further request, to the end of the headers."""
     idle_s: float = 75.0
-    """Between two requests on a connection that has shown a valid token or session."""
-    stranger_s: float = 20.0
-    """For a request without a valid token, its body and answer included, and until the next one."""
+    """From a connection or the end of a request to the end of the next request's headers."""
     event_streams: int = 64
     """Open ``/events`` streams; one more is refused."""
     sockets: int = 64
@@ -76,10 +69,10 @@ class ApiLimits:
     ``kept_uploads`` limits their number."""
     stored_uploads: int = 1000
     heartbeat_s: float = 15.0
-    """How often an idle event stream is kept open with a comment, and a waiting call looks whether
-    its client is still there."""
+    """Seconds between comments that keep an idle event stream open, and between checks of a waiting
+    call whether its client is still there."""
     ping_s: float = 15.0
-    """How often a WebSocket is pinged. It is closed if no pong arrives within half of this."""
+    """Seconds between pings of a WebSocket. It is closed if no pong arrives within half of this."""
     stall_s: float = 20.0
     """A reader that takes nothing for this long is disconnected."""
     hello_s: float = 10.0
@@ -87,7 +80,7 @@ class ApiLimits:
     """Frames that may wait in one socket's outgoing queue."""
     says_in_flight: int = 32
     close_s: float = 2.0
-    """How long open requests may go on once the listener closes."""
+    """Seconds that open requests may go on once the listener closes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import hdrs, web
@@ -109,7 +109,7 @@ def gate(api: Api, routes: Mapping[Any, ApiRoute]) -> Middleware:
         try:
             route = routes.get(request.match_info.handler)
             identity = _identify(request, api, route)
-            with api.peers.serving(request.transport, identity):
+            with _counted(request, api, identity):
                 _check(request, api, route, identity)
                 response = await handler(request)
         except AgentsupError as error:
@@ -209,6 +209,20 @@ def _check_host_and_origin(request: web.Request, api: Api) -> None:
             "name with its port in api.allowed_hosts (such as agents.home.example:8443)",
             reason="origin",
         )
+
+
+@contextlib.contextmanager
+def _counted(request: web.Request, api: Api, identity: TokenIdentity | None) -> Iterator[None]:
+    """Serve a request inside the block. An agent or person that is no operator may have requests
+    under way on a share of the connections only; raises ``Overloaded`` beyond it."""
+    if identity is None:
+        yield
+        return
+    with api.peers.serving(request.transport), contextlib.ExitStack() as counted:
+        if not identity.principal.is_operator:
+            who = identity.agent_id or identity.principal.subject
+            counted.enter_context(api.connections.admit("connections", who, is_operator=False))
+        yield
 
 
 def _quoted(values: Sequence[str]) -> str:

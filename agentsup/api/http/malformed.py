@@ -1,4 +1,4 @@
-"""Answers and logs input that is no HTTP request.
+"""One connection of the listener: it is counted, and input that is no HTTP request is answered.
 
 Neither the answer nor the log line repeats the input. A header that can't be parsed may hold a
 secret, and aiohttp's own answer and traceback show the faulty line.
@@ -6,12 +6,14 @@ secret, and aiohttp's own answer and traceback show the faulty line.
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
 from agentsup.api.http.access_log import Refusals
+from agentsup.api.http.connection_table import ConnectionTable
 from agentsup.api.http.gate import SECURITY_HEADERS
 from agentsup.api.http.problems import PROBLEM_TYPE, problem
 from agentsup.api.http.route import reply
@@ -22,14 +24,32 @@ _log = get_logger(__name__)
 
 
 class HttpProtocol(web.RequestHandler):
-    """One connection as aiohttp serves it, except for the answer to what can't be served."""
+    """One connection as aiohttp serves it, except for its count and the answer to what can't be
+    served."""
 
-    __slots__ = ("_refusals",)
+    __slots__ = ("_connection", "_peers", "_refusals")
 
-    def __init__(self, manager: web.Server, *, refusals: Refusals, **options: Any) -> None:
-        """``refusals`` decides which refusals are logged."""
+    def __init__(
+        self, manager: web.Server, *, peers: ConnectionTable, refusals: Refusals, **options: Any
+    ) -> None:
+        """Count itself in ``peers``; ``refusals`` decides which refusals are logged."""
         super().__init__(manager, **options)
+        self._peers = peers
         self._refusals = refusals
+        self._connection: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve the connection, or close it or another one if there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        self._connection = transport
+        self._peers.add(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        if self._connection is not None:
+            self._peers.remove(self._connection)
+        super().connection_lost(exc)
 
     def handle_error(
         self,

@@ -15,7 +15,7 @@ from agentsup.api.http.access import Access
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.route import Call, get, post
 from agentsup.model.errors import NotFound
-from agentsup.model.setup import Setup, WantedBot, WantedModel
+from agentsup.model.setup import BotDraft, ModelDraft, Setup
 
 Line = Annotated[str, Field(max_length=4200)]
 
@@ -29,9 +29,9 @@ class WantedModelBody(Body):
     model: Line = ""
 
     @property
-    def wanted(self) -> WantedModel:
+    def wanted(self) -> ModelDraft:
         """The body as a value."""
-        return WantedModel(self.provider, self.base_url, self.key, self.model)
+        return ModelDraft(self.provider, self.base_url, self.key, self.model)
 
 
 class WantedBotBody(Body):
@@ -113,6 +113,6 @@ async def use_model(call: Call, body: WantedModelBody) -> DoneDocument:
 @post("/setup/bot", access=Access.STEER, offered=_offered, refusals=(404, 409))
 async def use_bot(call: Call, body: WantedBotBody) -> BotDocument:
     """Check the token of a Telegram bot, and let main use it."""
-    wanted = WantedBot(body.token, body.person, body.telegram_id)
+    wanted = BotDraft(body.token, body.person, body.telegram_id)
     username = await _setup(call).use_bot(wanted, call.by)
     return BotDocument.model_construct(success=True, username=username)

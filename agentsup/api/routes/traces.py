@@ -14,7 +14,16 @@ from agentsup.mailbox.mail import name_in
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import PrincipalKind
 from agentsup.model.trace import SpanKind, SpanState
-from agentsup.observe.traces import SpanNode, StatisticsRow, TraceRow, TraceTree, excerpts, views
+from agentsup.observe.traces import (
+    SpanNode,
+    StatisticsRow,
+    TraceRow,
+    TraceTree,
+    excerpts,
+    tree,
+    views,
+)
+from agentsup.observe.traces import statistics as counting
 from agentsup.store import Reader
 
 HOUR_MS: Final = 3_600_000
@@ -62,7 +71,7 @@ class SpanDocument(Document):
     span_id: str
     parent_id: str
     depth: int = Field(description="0 at the top; a span is below the one that caused it")
-    kind: str = Field(description="turn, segment, engine, model, tool, agent, person or delivery")
+    kind: str = Field(description="turn, segment, engine, tool, person, delivery or route")
     name: str
     agent: str
     message_id: str
@@ -85,7 +94,7 @@ class TraceShown(Document):
     duration_ms: float | None
     agents: list[str]
     spans: list[SpanDocument]
-    truncated: bool = Field(description="there are more spans than are shown")
+    truncated: bool = Field(description="there are more turns than are shown")
 
 
 class TimesDocument(Document):
@@ -116,17 +125,18 @@ class ErrorCount(Document):
 class TraceStatisticsDocument(Document):
     hours: int
     spans: int = Field(description="that were counted")
-    truncated: bool = Field(description="there were more; the latest were counted")
+    truncated: bool = Field(description="there were more turns; the latest were counted")
     agents: list[AgentStatistics]
     errors: list[ErrorCount]
-    recorder: dict[str, int] = Field(description="since the start of the daemon")
+    recorder: dict[str, int] = Field(
+        description="spans that the OTLP receiver took and did not take, since the start"
+    )
 
 
 @get("/traces", access=Access.LOOK, refusals=(404, 410))
 async def listing(call: Call, query: TracesQuery) -> TraceList:
     """Traces of requests, newest first."""
     agent_id = call.deps.directory.lookup(query.agent).agent_id if query.agent else None
-    await call.deps.traces.flush()
 
     def read(reader: Reader) -> tuple[list[TraceRow], dict[str, dict[str, Any]], dict[str, str]]:
         found = views.newest(
@@ -155,11 +165,10 @@ async def show(call: Call) -> TraceShown:
     The beginning of a trace's id is enough.
     """
     wanted = call.named("id")
-    await call.deps.traces.flush()
 
     def read(reader: Reader) -> tuple[TraceTree, dict[str, dict[str, Any]]] | None:
         trace = views.find(reader, wanted)
-        found = views.tree(reader, trace) if trace else None
+        found = tree.tree(reader, trace) if trace else None
         if found is None:
             return None
         return found, views.owners(reader, (span.message_id for span in found.spans))
@@ -174,10 +183,9 @@ async def show(call: Call) -> TraceShown:
 async def statistics(call: Call, query: TraceStatisticsQuery) -> TraceStatisticsDocument:
     """How often and how long: turns, engines, tools and waits."""
     agent_id = call.deps.directory.lookup(query.agent).agent_id if query.agent else None
-    await call.deps.traces.flush()
     since = call.deps.clock.now_ms() - query.hours * HOUR_MS
     found = await call.deps.database.read(
-        lambda reader: views.statistics(reader, since, agent_id=agent_id), name="traces.figures"
+        lambda reader: counting.statistics(reader, since, agent_id=agent_id), name="traces.figures"
     )
     errors = sorted(found.errors.items(), key=lambda pair: -pair[1])
     return TraceStatisticsDocument.model_construct(
@@ -240,18 +248,11 @@ def _span(
         agent=_name(call, span.agent_id),
         session=span.session_id,
         detail="" if is_private else span.detail,
-        attributes={} if is_private else _attributes(call, span),
+        attributes={} if is_private else span.attributes,
         offset_ms=span.started_at - began,
         duration_ms=_ms(span.duration_us),
         private=is_private,
     )
-
-
-def _attributes(call: Call, span: SpanNode) -> dict[str, Any]:
-    """The attributes of a span; the provider, which may be an endpoint, is for operators only."""
-    if call.by.is_operator:
-        return span.attributes
-    return {name: value for name, value in span.attributes.items() if name != "provider"}
 
 
 def _is_own(call: Call, owner: dict[str, Any] | None) -> bool:

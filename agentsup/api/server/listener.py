@@ -10,7 +10,6 @@ from functools import partial
 
 from aiohttp import web
 
-from agentsup.api.http.accepting import AcceptLoop
 from agentsup.api.http.access import HostRules
 from agentsup.api.http.access_log import Refusals
 from agentsup.api.http.dependencies import ApiDependencies
@@ -22,9 +21,9 @@ from agentsup.model.errors import ConfigError
 
 _log = get_logger(__name__)
 _LINGER_S = 2.0
-"""How long the rest of a refused body is read, so that its sender reads the refusal."""
+"""Seconds for which the rest of a refused body is read, so that its sender reads the refusal."""
 _READ_BYTES = 32 * 1024
-"""How much of a body is buffered before it is read; at most twice as much."""
+"""Bytes of a body that are buffered before it is read; at most twice as many."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -38,7 +37,7 @@ class ApiServer:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
-        self._listener: AcceptLoop | None = None
+        self._server: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
@@ -53,7 +52,7 @@ class ApiServer:
 
     @property
     def connections(self) -> dict[str, int]:
-        """How many waits, event streams and sockets are open."""
+        """Number of open waits, event streams and sockets."""
         return self._app[API].connections.counts
 
     async def one_time_link(self, person: str = "") -> str:
@@ -75,30 +74,41 @@ class ApiServer:
         await runner.setup()
         served = runner.server
         assert served is not None
+        loop = asyncio.get_running_loop()
         serve = partial(
             HttpProtocol,
             served,
+            peers=api.peers,
             refusals=Refusals(),
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             access_log=None,  # as its runner passes it: none
             keepalive_timeout=limits.idle_s,
             lingering_time=_LINGER_S,
             read_bufsize=_READ_BYTES,
         )
-        listener = AcceptLoop(api.peers, serve, clock=self._deps.clock)
+        self._runner = runner
         try:
-            bound, self._port = await listener.bind(self._host, self._port)
-        except OSError as error:
-            await runner.cleanup()
-            raise self._bind_failed(error) from error
-        self._runner, self._listener = runner, listener
-        api.rules = HostRules.of(self._port, self._deps.allowed_hosts, bound)
-        try:
+            self._server = server = await loop.create_server(
+                serve,
+                self._host,
+                self._port,
+                # So many are accepted at once, before any of them is counted.
+                backlog=max(16, limits.connections // 4),
+                start_serving=False,
+            )
+            bound = [each.getsockname() for each in server.sockets]
+            self._port = bound[0][1]
+            api.rules = HostRules.of(
+                self._port, self._deps.allowed_hosts, tuple(str(each[0]) for each in bound)
+            )
             await api.web.load(self._port)
+            await server.start_serving()
+        except OSError as error:
+            await self.close()
+            raise self._bind_failed(error) from error
         except BaseException:
             await self.close()
             raise
-        listener.accept()
         api.sweeps.start(self._deps)
         if self._host not in _LOOPBACK:
             hosts = ", ".join(self._deps.allowed_hosts) or "none"
@@ -111,8 +121,8 @@ class ApiServer:
     async def close(self) -> None:
         """Stop listening, end streams, sockets and waits. Idempotent."""
         runner, self._runner = self._runner, None
-        if self._listener is not None:
-            await self._listener.close()
+        if self._server is not None:
+            self._server.close()
         if runner is not None:
             await runner.cleanup()
 
@@ -124,7 +134,7 @@ class ApiServer:
             hint = f"stop that process (`agentsup status` tells whether it is ours), or {hint}"
         elif error.errno == errno.EACCES:
             said = f"port {self._port} on {self._host} may not be bound by this user"
-        elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        elif error.errno in (errno.EADDRNOTAVAIL, None) or isinstance(error, socket.gaierror):
             setting, hint = "api.bind", "set api.bind in config.toml to an address of this machine"
             said = f"can't listen on {where} (port {self._port}): this machine has no such address"
         else:

@@ -100,7 +100,7 @@ def ensure_running(
 
 def _is_started_as_service(location: DaemonLocation, screen: CommandOutput) -> bool:
     """Start the person's own service of this home, if one is installed and can be started."""
-    from agentsup.cli.service.place import installed_unit
+    from agentsup.cli.service.service_file import installed_unit
 
     unit = installed_unit(location.home)
     if unit is None:
@@ -194,8 +194,8 @@ def _until_ready(
 
 
 def _failure_of(location: DaemonLocation, pid: int) -> int | None:
-    """The code of a first start that came to nothing; its keeper, our child ``pid``, is ended then:
-    what a person must put right is told and not tried again."""
+    """The exit code of a failed first start. Its keeper, our child ``pid``, is ended: a person must
+    fix the cause, so it is not tried again."""
     code = exit_code_of(pid)
     if code is not None and code != TAKEN:
         return code

@@ -13,7 +13,7 @@ from agentsup.cli.output.options import AsJson, group, location_of
 from agentsup.cli.output.show import CommandOutput
 
 if TYPE_CHECKING:
-    from agentsup.cli.service.place import ServiceFile
+    from agentsup.cli.service.service_file import ServiceFile
 
 service = group("Keep the daemon running, over a reboot too: a service of systemd or launchd.")
 OfMachine = Annotated[
@@ -68,7 +68,8 @@ def uninstall(
 def status(
     ctx: typer.Context, is_system: OfMachine = False, user: AsUser = None, as_json: AsJson = False
 ) -> None:
-    """What runs, since when, from which file, and whether that still fits; 1 where it does not run."""
+    """Show what runs, since when, from which file, and whether that still fits; 1 if it does not
+    run."""
     from agentsup.cli.commands.service_install import report
 
     one = report(_file(ctx, is_system, user), location_of(ctx))
@@ -117,7 +118,7 @@ def logs(
 
 def _file(ctx: typer.Context, is_system: bool, user: str | None) -> ServiceFile:
     """The file of the service of this home. Raises ``CommandFailed``."""
-    from agentsup.cli.service.place import file_of
+    from agentsup.cli.service.service_file import file_of
 
     location = location_of(ctx)
     if location.url:

@@ -12,9 +12,9 @@ from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.connect.keeping import is_container_main
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
 from agentsup.cli.output.show import CommandOutput
-from agentsup.cli.service.place import ServiceFile
+from agentsup.cli.service.service_file import ServiceFile
 from agentsup.cli.service.systemd import Systemd, asked, is_macos, lingers
-from agentsup.cli.service.unit import Found, argv_in, complaints, is_ours
+from agentsup.cli.service.unit import UnitState, argv_in, complaints, is_ours
 from agentsup.config import read_environment
 from agentsup.kit.files import write_atomic
 
@@ -31,7 +31,7 @@ def install(
     """
     _available(file)
     found = file.found()
-    if found is Found.FOREIGN and not force:
+    if found is UnitState.FOREIGN and not force:
         own = f"systemctl --user edit {file.name}"
         raise CommandFailed(
             f"{file.path} was written or changed by somebody else, and is left alone. Own settings "
@@ -50,10 +50,10 @@ def install(
     of_service = _main_pid(file)
     _write(file, found)
     screen.say(
-        f"wrote {file.path}" if found is not Found.SAME else f"{file.path} is as it should be"
+        f"wrote {file.path}" if found is not UnitState.SAME else f"{file.path} is as it should be"
     )
     _take_over(file, location, of_service, screen)
-    _start(file, is_changed=found is not Found.SAME)
+    _start(file, is_changed=found is not UnitState.SAME)
     screen.prose(
         f"The service {file.name} runs {file.service.home}, and starts it again when it ends."
     )
@@ -70,11 +70,11 @@ def _available(file: ServiceFile) -> None:
         raise CommandFailed(problem)
 
 
-def _write(file: ServiceFile, found: Found) -> None:
-    if found is Found.SAME:
+def _write(file: ServiceFile, found: UnitState) -> None:
+    if found is UnitState.SAME:
         return
     try:
-        if found is Found.FOREIGN:
+        if found is UnitState.FOREIGN:
             file.path.rename(file.path.with_name(f"{file.path.name}~"))
         file.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file.path, file.wanted.encode(), mode=0o644)
@@ -125,7 +125,7 @@ def _start(file: ServiceFile, *, is_changed: bool) -> None:
 
 
 def _hints(file: ServiceFile, location: DaemonLocation) -> list[str]:
-    """What a person should know: when it ends in spite of it all, and what it can't see."""
+    """Hints for a person: when the service ends all the same, and what it can't see."""
     hints = []
     if not file.is_system and not is_macos():
         user = pwd.getpwuid(os.getuid()).pw_name

@@ -74,7 +74,7 @@ def _what(one: dict[str, Any]) -> str:
 
 @trace.command()
 def show(ctx: typer.Context, which: Which = "last", as_json: AsJson = False) -> None:
-    """One request as a tree: turns, engines, requests to models, calls, waits and deliveries."""
+    """One request as a tree: turns, engines, calls, waits and deliveries."""
     document = client_of(ctx).get(f"/traces/{segment(which)}")
     screen = CommandOutput.unless_json(document, as_json)
     screen.say(
@@ -84,7 +84,7 @@ def show(ctx: typer.Context, which: Which = "last", as_json: AsJson = False) -> 
     for span in document["spans"]:
         screen.say(line(span, screen.width))
     if document["truncated"]:
-        screen.say("… there are more spans than are shown")
+        screen.say("… there are more turns than are shown")
 
 
 def line(span: dict[str, Any], width: int | None) -> str:
@@ -109,12 +109,6 @@ def line(span: dict[str, Any], width: int | None) -> str:
 
 def _more(attributes: dict[str, Any]) -> list[str]:
     parts = []
-    stages = attributes.get("stages", {})
-    if attributes.get("provider"):
-        parts.append(attributes["provider"])
-    parts += [f"{name} {verdict}" for name, verdict in stages.items() if verdict != "allow"]
-    if attributes.get("replayed"):
-        parts.append("made before")
     if "input_tokens" in attributes:
         about = "≈ " if attributes.get("is_estimated") else ""
         parts.append(f"{about}{attributes['input_tokens']}+{attributes['output_tokens']} tokens")
@@ -132,7 +126,7 @@ def metrics(
     hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far back.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """How often and how long: turns, segments, engines, tools and waits; errors by class."""
+    """Show counts and durations: turns, segments, engines, tools and waits; errors by class."""
     document = client_of(ctx).get("/traces/metrics", {"hours": hours, "agent": agent})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [row for one in document["agents"] for row in _statistics_rows(one)]
@@ -142,11 +136,8 @@ def metrics(
         screen.say("")
         errors = [(e["agent"], e["kind"], str(e["count"]), e["code"]) for e in document["errors"]]
         screen.table(("agent", "of a", "count", "error"), errors, empty="")
-    lost = document["recorder"].get("dropped", 0)
-    if lost:
-        screen.say(f"{lost} spans were lost since the start: the store took none.")
     if document["truncated"]:
-        screen.say(f"Only the latest {document['spans']} spans are counted.")
+        screen.say("Only the latest turns are counted.")
 
 
 def _statistics_rows(one: dict[str, Any]) -> list[tuple[str, ...]]:

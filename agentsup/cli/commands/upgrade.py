@@ -200,7 +200,7 @@ def uninstall(
     from agentsup.cli.commands.service_install import uninstall as remove_service
     from agentsup.cli.connect.failure import DaemonUnreachable
     from agentsup.cli.connect.locate import holder_of
-    from agentsup.cli.service.place import file_of
+    from agentsup.cli.service.service_file import file_of
     from agentsup.kit.clock import SystemClock
     from agentsup.store import stamp
 

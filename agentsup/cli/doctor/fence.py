@@ -1,15 +1,14 @@
-"""What the fence around programs of agents protects on this machine, and what stays open."""
+"""Checks of the program fence: its protection on this machine, and its gaps."""
 
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
-from agentsup.kit import fence, seccomp
+from agentsup.kit import fence
 
 _LISTENS: Final = 0x10000
 _NAMED: Final = 6
@@ -57,13 +56,6 @@ def check_fence(mode: str) -> Iterator[Check]:
     if known < fence.SCOPED:
         text = "what agents run can send signals and reach abstract sockets of other programs"
         yield Check("fence", WARN, text, "Linux 6.12 or newer closes that")
-    if not seccomp.is_available():
-        text = (
-            "what agents run can lower the daemon's limits and priority: this system "
-            f"({platform.machine()}) has no filter of system calls for it"
-        )
-        advice = "a kernel with seccomp, on x86-64 or 64-bit ARM, closes that"
-        yield Check("fence", FAIL if mode == "required" else WARN, text, advice)
     if os.geteuid() == 0:
         text = (
             "the daemon runs as root: what agents run can change what this machine starts by itself"

@@ -23,7 +23,7 @@ from agentsup.cli.commands.agents_edit import (
 )
 from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.moving.found import FoundAgent, FoundChat
+from agentsup.cli.moving.foreign_home import ForeignAgent, ForeignChat
 from agentsup.cli.moving.plan import MovePlan
 from agentsup.cli.moving.source import MAX_FILE
 from agentsup.config import Home
@@ -50,7 +50,7 @@ _MAIN_ONLY = """{
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What an import has brought."""
+    """The result of an import."""
 
     files: int
     memories: int
@@ -195,7 +195,7 @@ def _agent_id_tx(tx: Tx, name: str, entropy: Entropy, now: int) -> str:
     return agent_id
 
 
-def _memories_tx(tx: Tx, agent: FoundAgent, agent_id: str, entropy: Entropy, now: int) -> int:
+def _memories_tx(tx: Tx, agent: ForeignAgent, agent_id: str, entropy: Entropy, now: int) -> int:
     owner = MemoryOwner(agent_id, person=OPERATORS)
     count = 0
     for each in agent.memories:
@@ -209,7 +209,7 @@ def _memories_tx(tx: Tx, agent: FoundAgent, agent_id: str, entropy: Entropy, now
     return count
 
 
-def _chat_tx(tx: Tx, chat: FoundChat, agent_id: str, entropy: Entropy, now: int) -> int:
+def _chat_tx(tx: Tx, chat: ForeignChat, agent_id: str, entropy: Entropy, now: int) -> int:
     """Let the chat go on where it was, unless there is one already."""
     key = chat_key(chat.channel, chat.conversation)
     if sessions.current(tx, agent_id, key) is not None:

@@ -45,9 +45,9 @@ def import_(
     from agentsup.cli.moving.applying import apply_move, check_plan
     from agentsup.cli.moving.detect import read_home
     from agentsup.cli.moving.plan import plan_move
+    from agentsup.cli.moving.report import as_json as document
+    from agentsup.cli.moving.report import plan_lines
     from agentsup.cli.moving.source import SourceFolder
-    from agentsup.cli.moving.telling import as_json as document
-    from agentsup.cli.moving.telling import plan_lines
 
     location = location_of(ctx)
     if location.url:

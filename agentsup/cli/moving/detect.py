@@ -1,4 +1,4 @@
-"""Which product a folder belongs to."""
+"""Detection of the product to which a folder belongs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.moving.found import FoundHome
+from agentsup.cli.moving.foreign_home import ForeignHome
 from agentsup.cli.moving.products import hermes, nanobot, openclaw, sygen
 from agentsup.cli.moving.source import SourceFolder
 
 _READERS: Final[
-    Mapping[str, tuple[Callable[[SourceFolder], bool], Callable[[SourceFolder], FoundHome]]]
+    Mapping[str, tuple[Callable[[SourceFolder], bool], Callable[[SourceFolder], ForeignHome]]]
 ] = MappingProxyType(
     {
         "sygen": (sygen.looks_like, sygen.read),
@@ -24,8 +24,8 @@ _READERS: Final[
 PRODUCTS: Final = tuple(_READERS)
 
 
-def read_home(source: SourceFolder, product: str | None) -> FoundHome:
-    """What is found in the home of ``product``; without one it must be plain which it is.
+def read_home(source: SourceFolder, product: str | None) -> ForeignHome:
+    """Read the home of ``product``; without one, the folder must show which product it is.
 
     Raises ``CommandFailed``.
     """

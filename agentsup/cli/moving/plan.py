@@ -1,4 +1,4 @@
-"""What of a found home is new here. Reads the home here, writes nothing."""
+"""The plan of an import: the parts of the foreign home that are new here. Reads, writes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, Final
 from agentsup.cli.commands.agents_edit import EMPTY, listed
 from agentsup.cli.commands.home_files import TEMPLATES
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.moving.found import FoundAgent, FoundChat, FoundHome, FoundSchedule, Remark
+from agentsup.cli.moving.foreign_home import (
+    ForeignAgent,
+    ForeignChat,
+    ForeignHome,
+    ForeignSchedule,
+    Remark,
+)
 from agentsup.cli.moving.source import MAX_FILE, SourceFolder
 from agentsup.config import MAX_BYTES, Home, parse_agents
 from agentsup.kit.clock import SystemClock
@@ -29,21 +35,21 @@ _CHATS: Final = "workspace/moved/chats"
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What an import would do. ``fields`` are the new fields of entries, by agent."""
+    """The effects that an import would have. ``fields`` are the new fields of entries, by agent."""
 
-    found: FoundHome
+    found: ForeignHome
     fields: Mapping[str, Mapping[str, Any]]
     new_agents: tuple[str, ...]
     files: Mapping[str, bytes] = field(repr=False)
     """New files of the home, by their path in it."""
     executable: frozenset[str] = frozenset()
-    tasks: tuple[tuple[FoundSchedule, NewTask], ...] = ()
-    chats: tuple[FoundChat, ...] = ()
+    tasks: tuple[tuple[ForeignSchedule, NewTask], ...] = ()
+    chats: tuple[ForeignChat, ...] = ()
     """Chats that go on on a platform; the others are among the files."""
     remarks: tuple[Remark, ...] = ()
 
 
-def plan_move(source: SourceFolder, found: FoundHome, home: Home) -> MovePlan:
+def plan_move(source: SourceFolder, found: ForeignHome, home: Home) -> MovePlan:
     """Compare what was found with what is here. Raises ``CommandFailed`` if agents.json is wrong."""
     found = replace(found, chats=_one_each(found.chats))
     entries = _entries(home)
@@ -88,7 +94,7 @@ def _entries(home: Home) -> dict[str, Mapping[str, Any]]:
 
 
 def _new_fields(
-    agent: FoundAgent, known: Mapping[str, Any], remarks: list[Remark]
+    agent: ForeignAgent, known: Mapping[str, Any], remarks: list[Remark]
 ) -> dict[str, Any]:
     fields = {key: value for key, value in agent.fields.items() if value not in _UNSET}
     if known.get("model") or known.get("engine", "auto") != "auto":
@@ -107,7 +113,7 @@ def _new_fields(
 
 
 def _files(
-    source: SourceFolder, found: FoundHome, home: Home, remarks: list[Remark]
+    source: SourceFolder, found: ForeignHome, home: Home, remarks: list[Remark]
 ) -> tuple[dict[str, bytes], frozenset[str]]:
     """The files that are not here yet, and which of them the owner may run."""
     files: dict[str, bytes] = {}
@@ -173,7 +179,7 @@ def _has_text(home: Home) -> bool:
 
 
 def _secrets(
-    found: FoundHome, home: Home, fields: Mapping[str, Mapping[str, Any]], remarks: list[Remark]
+    found: ForeignHome, home: Home, fields: Mapping[str, Mapping[str, Any]], remarks: list[Remark]
 ) -> dict[str, bytes]:
     """The files of those secrets that the new fields name."""
     wanted = str(dict(fields))
@@ -190,9 +196,11 @@ def _secrets(
     return files
 
 
-def _tasks(found: FoundHome, remarks: list[Remark]) -> tuple[tuple[FoundSchedule, NewTask], ...]:
+def _tasks(
+    found: ForeignHome, remarks: list[Remark]
+) -> tuple[tuple[ForeignSchedule, NewTask], ...]:
     now = SystemClock().now_ms()
-    tasks: list[tuple[FoundSchedule, NewTask]] = []
+    tasks: list[tuple[ForeignSchedule, NewTask]] = []
     for each in found.schedules:
         new = NewTask(prompt=each.prompt, name=each.name, schedule=each.schedule)
         if problem := moved.problem_of(new, at=now):
@@ -213,7 +221,7 @@ def _tasks(found: FoundHome, remarks: list[Remark]) -> tuple[tuple[FoundSchedule
     return tuple(tasks)
 
 
-def _own_chat(found: FoundHome, agent: str) -> tuple[str, str]:
+def _own_chat(found: ForeignHome, agent: str) -> tuple[str, str]:
     """The chat of the first person with the agent's bot, or with main's."""
     for each in found.agents:
         people = each.fields.get("allowed_user_ids")
@@ -222,10 +230,10 @@ def _own_chat(found: FoundHome, agent: str) -> tuple[str, str]:
     return "", ""
 
 
-def _one_each(chats: Iterable[FoundChat]) -> tuple[FoundChat, ...]:
+def _one_each(chats: Iterable[ForeignChat]) -> tuple[ForeignChat, ...]:
     """The chats; of several in one conversation the latest goes on, the others are for reading."""
     chats = tuple(chats)
-    latest: dict[tuple[str, str, str], FoundChat] = {}
+    latest: dict[tuple[str, str, str], ForeignChat] = {}
     for chat in chats:
         where = (chat.agent, chat.channel, chat.conversation)
         if where not in latest or latest[where].lines[-1].at < chat.lines[-1].at:
@@ -237,12 +245,12 @@ def _one_each(chats: Iterable[FoundChat]) -> tuple[FoundChat, ...]:
     )
 
 
-def _file_name(chat: FoundChat) -> str:
+def _file_name(chat: ForeignChat) -> str:
     staying = "".join(sign if sign.isalnum() and sign.isascii() else "-" for sign in chat.key)
     return staying.strip("-")[:120] or "chat"
 
 
-def chat_markdown(chat: FoundChat) -> str:
+def chat_markdown(chat: ForeignChat) -> str:
     """A chat as a file for reading."""
     head = f"# {' '.join(chat.title.split())[:200] or chat.key}\n"
     parts = [head]
@@ -255,7 +263,7 @@ def chat_markdown(chat: FoundChat) -> str:
 
 
 def _skipped(source: SourceFolder) -> list[Remark]:
-    """What could not be read, the first of each reason with how many there are."""
+    """Remarks about what could not be read: the first of each reason, with their number."""
     by_reason: dict[str, list[str]] = {}
     for path, why in source.skipped.items():
         by_reason.setdefault(why, []).append(path or ".")

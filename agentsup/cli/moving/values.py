@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from agentsup.cli.moving.found import ChatLine, FoundMemory, FoundSkill, safe_name
+from agentsup.cli.moving.foreign_home import ChatLine, ForeignMemory, ForeignSkill, safe_name
 
 MOST_LINES: Final = 1_000
 """The messages of one chat that come: the latest."""
@@ -191,7 +191,7 @@ def chat_lines(messages: Iterable[tuple[object, object, object]]) -> tuple[ChatL
     return tuple(found[-MOST_LINES:])
 
 
-def skill_of(folder: str, text: str) -> FoundSkill | None:
+def skill_of(folder: str, text: str) -> ForeignSkill | None:
     """The skill in a SKILL.md; None if it says nothing."""
     head: Mapping[str, Any] = {}
     body = text
@@ -205,15 +205,15 @@ def skill_of(folder: str, text: str) -> FoundSkill | None:
         return None
     name = safe_name(text_of(head.get("name"), 100) or folder, "skill")
     about = " ".join(text_of(head.get("description"), 2_000).split())
-    return FoundSkill(name, about[:300], body.strip())
+    return ForeignSkill(name, about[:300], body.strip())
 
 
-def memories_of(text: str, source: str, tag: str) -> list[FoundMemory]:
+def memories_of(text: str, source: str, tag: str) -> list[ForeignMemory]:
     """A text as memories: its sections; a longer one in pieces of whole paragraphs.
 
     ``source`` names the file in the keys.
     """
-    found: list[FoundMemory] = []
+    found: list[ForeignMemory] = []
     taken: set[str] = set()
     starts = [0, *(match.start() for match in _SECTION.finditer(text)), len(text)]
     for start, end in pairwise(starts):
@@ -225,7 +225,7 @@ def memories_of(text: str, source: str, tag: str) -> list[FoundMemory]:
         label = " ".join(f"{source} {title[1] if title else ''}".split())[:150]
         for at, piece in enumerate(_pieces(section)):
             key = label if at == 0 else f"{label} ({at + 1})"
-            found.append(FoundMemory(_unused(key, taken), piece, (tag,)))
+            found.append(ForeignMemory(_unused(key, taken), piece, (tag,)))
             if len(found) == MOST_MEMORIES:
                 return found
     return found

@@ -1,4 +1,4 @@
-"""What the homes of other products have in common: files of a workspace, personas, skills."""
+"""Parts that the homes of other products have in common: files of a workspace, personas, skills."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agentsup.cli.moving.found import (
+from agentsup.cli.moving.foreign_home import (
     MOST_NOTES_CHARS,
     MOST_PROMPT_CHARS,
-    FoundFile,
-    FoundMemory,
-    FoundSkill,
+    ForeignFile,
+    ForeignMemory,
+    ForeignSkill,
     Remark,
     joined_text,
 )
@@ -25,10 +25,10 @@ RULES: Final = "AGENTS.md and such tell how to use what the other product has"
 
 @dataclass(slots=True)
 class Gathered:
-    """What is gathered while a home is read."""
+    """The values that are collected while a home is read."""
 
     remarks: list[Remark] = field(default_factory=list)
-    skills: dict[str, FoundSkill] = field(default_factory=dict)
+    skills: dict[str, ForeignSkill] = field(default_factory=dict)
 
     def remark(self, what: str, why: str) -> None:
         """Note something that does not come, once."""
@@ -58,9 +58,9 @@ def notes(source: SourceFolder, *paths: str) -> str:
 
 def memories(
     source: SourceFolder, folder: str, tag: str, skip: Collection[str] = ()
-) -> tuple[FoundMemory, ...]:
+) -> tuple[ForeignMemory, ...]:
     """The memories in the Markdown files of a folder, the latest names first."""
-    found: list[FoundMemory] = []
+    found: list[ForeignMemory] = []
     for path in reversed(source.walk(folder) if source.is_folder(folder) else []):
         name = path.removeprefix(f"{folder}/")
         if name.endswith(".md") and name not in skip:
@@ -74,7 +74,7 @@ def workspace_files(
     *,
     skip: Collection[str] = (),
     skip_below: Collection[str] = (),
-) -> tuple[FoundFile, ...]:
+) -> tuple[ForeignFile, ...]:
     """The files of a workspace, without those at the paths ``skip`` and below ``skip_below``."""
     if not source.is_folder(folder):
         return ()
@@ -82,13 +82,13 @@ def workspace_files(
     for path in source.walk(folder):
         name = path.removeprefix(f"{folder}/")
         if name not in skip and not name.startswith(tuple(f"{each}/" for each in skip_below)):
-            found.append(FoundFile(path, name))
+            found.append(ForeignFile(path, name))
     return tuple(found)
 
 
 def skills(
     source: SourceFolder, folder: str, gathered: Gathered, *, skip: Collection[str] = ()
-) -> tuple[FoundFile, ...]:
+) -> tuple[ForeignFile, ...]:
     """The skills below a folder: each ``SKILL.md`` with the files beside it.
 
     Returns the files for the workspace of the agent that has them.
@@ -97,7 +97,7 @@ def skills(
     heads = [path for path in paths if path.endswith("/SKILL.md")]
     if len(heads) > _MOST_SKILLS:
         gathered.remark(f"{len(heads) - _MOST_SKILLS} skills", f"{_MOST_SKILLS} come at most")
-    found: list[FoundFile] = []
+    found: list[ForeignFile] = []
     for head in heads[:_MOST_SKILLS]:
         home = head.removesuffix("/SKILL.md")
         skill = skill_of(home.rpartition("/")[2], source.text(head))
@@ -105,14 +105,16 @@ def skills(
             continue
         gathered.skills.setdefault(skill.name, skill)
         found += [
-            FoundFile(path, f"skills/{skill.name}{path.removeprefix(home)}")
+            ForeignFile(path, f"skills/{skill.name}{path.removeprefix(home)}")
             for path in paths
             if path.startswith(f"{home}/")
         ]
     return tuple({each.target: each for each in found}.values())
 
 
-def with_skills(prompt: str, files: tuple[FoundFile, ...], known: Mapping[str, FoundSkill]) -> str:
+def with_skills(
+    prompt: str, files: tuple[ForeignFile, ...], known: Mapping[str, ForeignSkill]
+) -> str:
     """The persona, with the skills that lie in the workspace named at its end."""
     names = sorted(
         {each.target.split("/")[1] for each in files if each.target.startswith("skills/")}

@@ -23,7 +23,7 @@ _WANTED: Final = "WantedBy=default.target"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a service runs."""
+    """The command and settings of a service."""
 
     program: tuple[str, ...]
     """The start of the command line; the home and ``run`` follow."""
@@ -37,12 +37,12 @@ class Service:
         return (*self.program, "--home", str(self.home), "run")
 
 
-class Found(Enum):
-    """What lies where the service's file belongs."""
+class UnitState(Enum):
+    """The state of the service's file."""
 
     NOTHING = "nothing"
     SAME = "same"
-    """What would be written now."""
+    """The text that would be written now."""
     OURS = "ours"
     """Written by us, for something else or by another version."""
     FOREIGN = "foreign"
@@ -91,13 +91,14 @@ def plist_of(service: Service, label: str) -> str:
     return f"{first}\n{PLIST_MARK}{_sum(rest)} -->\n{rest}"
 
 
-def judged(content: str | None, wanted: str) -> Found:
-    """What the ``content`` of a file (None: there is none) is to the text that would be written."""
+def judged(content: str | None, wanted: str) -> UnitState:
+    """Compare the ``content`` of a file (None: there is none) with the text that would be
+    written."""
     if content is None:
-        return Found.NOTHING
+        return UnitState.NOTHING
     if content == wanted:
-        return Found.SAME
-    return Found.OURS if is_ours(content) else Found.FOREIGN
+        return UnitState.SAME
+    return UnitState.OURS if is_ours(content) else UnitState.FOREIGN
 
 
 def is_ours(content: str) -> bool:
@@ -144,7 +145,7 @@ def unquoted(line: str) -> Sequence[str]:
 
 
 def complaints(argv: Sequence[str], service: Service, exists: bool) -> list[str]:
-    """What is wrong with the command line of an installed service, for this home and program.
+    """Problems of an installed service's command line, for this home and program.
 
     ``exists``: whether its program is there and may be executed.
     """

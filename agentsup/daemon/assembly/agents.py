@@ -10,15 +10,15 @@ from agentsup.agents.workspace import EngineSetup, ProcessTable
 from agentsup.config import ConfigSnapshot
 from agentsup.daemon.assembly import memory, metrics
 from agentsup.daemon.assembly.budgets import DaemonSpending
-from agentsup.daemon.assembly.calls import calls_of
-from agentsup.daemon.assembly.hearing import hearing_of
 from agentsup.daemon.assembly.parts import AgentParts, Assembly, RunningParts
 from agentsup.daemon.assembly.personas import DaemonOthers
 from agentsup.daemon.assembly.roles import DaemonRoles
 from agentsup.daemon.assembly.tasks import DaemonTasks
+from agentsup.daemon.assembly.tool_pipeline import calls_of
 from agentsup.daemon.assembly.tool_servers import DaemonMcp
 from agentsup.daemon.assembly.tools import daemon_tools
 from agentsup.daemon.assembly.traces import DaemonTraces
+from agentsup.daemon.assembly.voice import hearing_of
 from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import own_channels, redact_secrets
 from agentsup.daemon.runtime.channels import Channels
@@ -34,8 +34,8 @@ from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.work import Journal
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId, InstanceId
-from agentsup.model.trace import Tracer
 from agentsup.observe import Metrics
+from agentsup.observe.traces import OtelTracer
 from agentsup.supervision import Grace
 
 
@@ -60,7 +60,7 @@ def build_agents(assembly: Assembly) -> AgentParts:
         current,
         running.processes,
         mail.mailbox,
-        daemon_tools(assembly, running, tasks, traces.tracer),
+        daemon_tools(assembly, running, tasks),
         spending.turns.exhausted,
         traces.tracer,
     )
@@ -73,7 +73,7 @@ def build_agents(assembly: Assembly) -> AgentParts:
         running,
         mailbox=mail.mailbox,
         lag=lag,
-        traces=traces.counts,
+        unsent_spans=lambda: traces.tracer.unsent,
         programs=lambda: {**running.registry.gauges(), **mcp.services.programs.gauges()},
     )
     reconciler = _reconciler(assembly, running, measured)
@@ -221,7 +221,7 @@ def _turns(
     assembly: Assembly,
     calls: HostServices,
     tasks: DaemonTasks,
-    tracer: Tracer,
+    tracer: OtelTracer,
     roles: DaemonRoles,
     spending: DaemonSpending,
     running: RunningParts,

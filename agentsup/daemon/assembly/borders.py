@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from agentsup import __version__
 from agentsup.api.http import MIB, ApiDependencies, ApiLimits
@@ -28,7 +29,8 @@ from agentsup.supervision import Grace, RestForOneSupervisor, SupervisedChild
 
 
 def build_borders(assembly: Assembly) -> BorderParts:
-    """What people and programs reach. The caller sets ``assembly.borders`` to what this returns."""
+    """Build the parts that people and programs reach. The caller sets ``assembly.borders`` to the
+    result."""
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     control = _control(assembly)
     pairing = DaemonPairing(boot_context, agents.reconciler, agents.running.alarm.tell)
@@ -196,7 +198,7 @@ def _spine(assembly: Assembly) -> RestForOneSupervisor:
                 lambda: mail.current().settings.limits,
                 (agents.tasks.purge, received.purge),
                 boot_context.keep_lock,
-                boot_context.keepers(running.alarm.tell),
+                partial(boot_context.start_modes.report, running.alarm.tell),
             ),
             services.endless("watchdog", agents.watchdog.run),
             agents.roles.spec(),

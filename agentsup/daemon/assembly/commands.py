@@ -53,7 +53,7 @@ def chat_commands_of(
     return ChatCommands(
         (
             *chat_commands(given),
-            *trace_commands(given, agents.traces.flush),
+            *trace_commands(given),
             *memory_commands(given, agent_memory(boot_context)),
             *hook_commands(agents.calls.pipeline.hooks),
             *role_commands(given, agents.roles.live_roles),

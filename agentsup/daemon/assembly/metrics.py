@@ -81,7 +81,6 @@ def probes(boot_context: BootContext, fleet: Fleet, channels: Channels) -> dict[
         "config": boot_context.config_files.probe,
         "threads": threads,
         "descriptors": free,
-        "resources": boot_context.resources.probe,
         **({"orphans": boot_context.reaper.probe} if boot_context.reaper is not None else {}),
     }
 
@@ -136,7 +135,7 @@ def metrics_of(
     *,
     mailbox: Mailbox,
     lag: LagProbe,
-    traces: Callable[[], Mapping[str, int]],
+    unsent_spans: Callable[[], int],
     programs: Callable[[], Mapping[str, float]],
 ) -> Metrics:
     """The values of ``/metrics``, and where they come from."""
@@ -164,8 +163,7 @@ def metrics_of(
             "abandoned_turns": sum(s.abandoned for s in fleet.stacks()),
             "loop_stalls": lag.stall_count,
             "dropped_log_lines": boot_context.dropped_log_lines(),
-            "dropped_spans": traces()["dropped"],
-            "unsent_spans": traces()["otel_failed"] + traces()["otel_dropped"],
+            "unsent_spans": unsent_spans(),
         }
 
     def loop_lag_s() -> Mapping[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -90,13 +90,13 @@ def housekeeping_spec(
     limits: Callable[[], LimitSettings],
     purges: Sequence[Callable[[int], Awaitable[object]]],
     keep_lock: Callable[[], bool],
-    keepers: Mapping[str, Callable[[], Awaitable[object]]],
+    report_modes: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
     """Deadlines, retention, backups and the home's lock.
 
     ``limits`` gives the limits of now: the days that rows are kept, and the number of backups.
-    Each of ``purges`` removes files that are old at the wall time that it gets; ``keepers`` undo
-    changes by other programs, each minute.
+    Each of ``purges`` removes files that are old at the wall time that it gets; ``report_modes``
+    reports modes that the start has corrected, once they can be.
     """
     due_at: int | None = None
     looked_at = -1
@@ -131,7 +131,7 @@ def housekeeping_spec(
 
     chores = (
         Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),
-        *(Chore(name, LOOK_EVERY_S, LOOK_FIRST_S, look) for name, look in keepers.items()),
+        Chore("modes", LOOK_EVERY_S, LOOK_FIRST_S, report_modes),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, back_up),
         lock_chore(keep_lock),

@@ -1,4 +1,4 @@
-"""The tools that the daemon gives to agents besides those of ``daemon.assembly.calls``."""
+"""The tools that the daemon gives to agents besides those of ``daemon.assembly.tool_pipeline``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ from agentsup.daemon.assembly.parts import Assembly, RunningParts
 from agentsup.daemon.assembly.personas import DaemonOthers
 from agentsup.daemon.assembly.tasks import DaemonTasks
 from agentsup.model.tool import Tool
-from agentsup.model.trace import Tracer
 
 
-def daemon_tools(
-    assembly: Assembly, running: RunningParts, work: DaemonTasks, tracer: Tracer
-) -> tuple[Tool, ...]:
+def daemon_tools(assembly: Assembly, running: RunningParts, work: DaemonTasks) -> tuple[Tool, ...]:
     """Tools over the daemon's services: other agents, shared knowledge, memory, delegation.
 
     Turn services are read when a tool needs them, because they are built from all tools.
@@ -47,15 +44,14 @@ def daemon_tools(
         loads=mail.mailbox.context.loads,
         fan_out=lambda: mail.current().settings.limits.fan_out,
         redact=boot.redactor.text,
-        tracer=tracer,
     )
     service = DelegationService(services, mail.tasks)
     mail.tasks.spawn(service.ends.watch_earlier(), name="run-ends")
     return (
-        *peer_tools(mail.bus, mail.directory, tracer),
+        *peer_tools(mail.bus, mail.directory),
         shared_memory_tool(running.knowledge),
         restart_tool(lambda: turns().restarts),
-        *mailbox_tools(mail.dispatcher, mail.history, mail.directory, tracer),
+        *mailbox_tools(mail.dispatcher, mail.history, mail.directory),
         *delegation_tools(service),
         *team_tools(service, Router(services, boot.clock), mail.dispatcher),
         *spawning_tools(service, boot.clock),

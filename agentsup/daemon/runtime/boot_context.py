@@ -1,11 +1,10 @@
-"""What exists before the daemon is built, and the values from which its parts are made."""
+"""The parts that exist before the daemon is built, and the values from which others are made."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,8 +13,7 @@ from agentsup.approvals import DecisionRecorder
 from agentsup.channels.local import LocalChannel
 from agentsup.config import NAMED_S, ConfigFiles, ConfigSnapshot, Home, resolve
 from agentsup.daemon.runtime import boot as boots
-from agentsup.daemon.runtime.file_modes import ModeKeeper, StartModes
-from agentsup.daemon.runtime.resources import ResourceKeeper
+from agentsup.daemon.runtime.file_modes import StartModes
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.daemon.runtime.scripts import ScriptCheck
 from agentsup.daemon.runtime.tokens import TokenRegistry
@@ -88,26 +86,9 @@ class BootContext:
     """Reads the files that people keep in the home."""
     scripts: ScriptCheck = field(default_factory=ScriptCheck)
     """Checks the scripts that agents name."""
-    resources: ResourceKeeper = field(default_factory=ResourceKeeper)
-    """Restores the limits and the priority of this process if they are lowered."""
     after_imports: Callable[[], None] = lambda: None
     """Called after a large library was loaded. The entry point passes ``gc.freeze``: a full
     collection over everything that is loaded would block the loop for tens of milliseconds."""
-
-    def keepers(
-        self, tell: Callable[[str], Awaitable[None]]
-    ) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """The checks that undo changes by other programs, by name; ``tell`` reaches an operator."""
-        modes = ModeKeeper(
-            self.home,
-            self.tokens,
-            self.entropy,
-            self.redactor,
-            tell,
-            self.start_modes,
-            self.config_files,
-        )
-        return {"modes": modes.look, "resources": partial(self.resources.look, tell)}
 
 
 async def redact_secrets(
@@ -145,7 +126,7 @@ def web_deps(
     current: Callable[[], ConfigSnapshot],
     offered: Callable[[str, str], Sequence[CommandInfo]],
 ) -> WebDependencies:
-    """What the web page needs; people and roles are the current ones."""
+    """The dependencies of the web page; people and roles are the current ones."""
 
     def language(person: str) -> str:
         found = current().settings.people.get(person)

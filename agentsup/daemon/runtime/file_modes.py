@@ -1,49 +1,49 @@
-"""Modes of the daemon's own files in its home: checks and corrections.
+"""Modes of the daemon's own files in its home: checked and corrected at the start.
 
 The program fence does not cover modes: a fenced program can open the home to other users, or take a
-file from the daemon itself (``chmod 000``). So modes are corrected at the start, before anything is
-read, and about once a minute.
+file from the daemon itself (``chmod 000``). So modes are corrected before anything is read.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import stat
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from agentsup.config import ConfigFiles, Home
-from agentsup.daemon.runtime.tokens import TokenRegistry, is_loose, renewed_token
+from agentsup.config import Home
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.kit.pool import PoolTimeout, in_time
-from agentsup.observe import Redactor
-from agentsup.store import record
 
 _log = get_logger(__name__)
 
-_OWN: Final = 0o700
 _OTHERS: Final = 0o077
 _ACL: Final = "system.posix_acl_"
 _ENTRIES: Final = 5000
-"""The number of entries that are checked in one folder at most."""
+"""The number of entries that are checked at most, and in one folder."""
 _SHOWN: Final = 5
 _PER_KIND: Final = ("engine-settings", "engine-home", "mcp")
 """In an agent's folder, and in the folder of each other person below ``persons``: these hold one
 folder for each kind of program."""
-_READ: Final = {True: 0o500, False: 0o400}
-"""The bits that a directory (True) and a file (False) need if nothing more is known of them."""
+_OURS: Final = frozenset(
+    (
+        *("logs", "backups", "agents", "tasks", "roles", "applied"),
+        *("store.json", "state.db", "state.db-wal", "state.db-shm"),
+        *("agentsup.lock", "agentsup.keeper", "daemon.json"),
+        *("config.toml", "agents.json", "SHAREDMEMORY.md"),
+    )
+)
+"""Names in the home below which the daemon must be able to write."""
 _WALK_S: Final = 2.0
 LIMIT_S: Final = 10.0
-"""The time in seconds for one whole check; a network share in the home may not answer."""
+"""The time in seconds for the whole check; a network share in the home may not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class RestoredMode:
 def restore_at_start(home: Home) -> list[RestoredMode]:
     """As ``restore``, but return nothing if a part of the home does not answer in ``LIMIT_S``.
 
-    The start goes on then, and the first periodic check reports it. Raises ``OSError``.
+    The start goes on then. Raises ``OSError``.
     """
     try:
         return in_time(partial(restore, home), LIMIT_S)
@@ -78,83 +78,54 @@ def restore(home: Home) -> list[RestoredMode]:
     """Give the daemon's files the modes that they need, and nobody else access to the home, its
     file ``environment`` and its secrets; blocks.
 
-    Directories are corrected before their entries are checked. Symbolic links are skipped, and so
-    are the files of other users, which can't be changed, and the folders of agents' programs. The
-    operator's token is checked by ``daemon.runtime.tokens``.
+    Directories are corrected before their entries are checked. Symbolic links, other file systems,
+    the files of other users, which can't be changed, and what programs have in their own folders
+    are skipped. The walk ends after ``_ENTRIES`` entries or ``_WALK_S`` seconds. The operator's
+    token is checked by ``daemon.runtime.tokens``.
     """
-    closed = {home.root, home.environment, home.secrets, *_entries(home.secrets)}
-    return [
-        found
-        for path, needed in _needed_modes(home)
-        if (found := _put_right(path, needed, _OTHERS if path in closed else 0)) is not None
-    ]
+    found = []
+    for path, needed in _needed_modes(home):
+        is_closed = path in {home.root, home.environment, home.secrets} or (
+            path.parent == home.secrets
+        )
+        found.append(_put_right(path, needed, _OTHERS if is_closed else 0))
+    return [each for each in found if each is not None]
 
 
 def _needed_modes(home: Home) -> Iterator[tuple[Path, int]]:
     """Each path with the mode bits that its owner needs."""
-    root = home.root
-    folders = (home.logs, home.backups, home.agents, home.tasks, home.roles, root / "applied")
-    for folder in (root, *folders):
-        yield folder, _OWN
-    for folder in (home.logs, home.backups, home.roles, root / "applied", home.tasks):
-        for path in _entries(folder):
-            yield path, _needed(path)
-    yield record.path_beside(home.state_db), 0o600
-    for path in (home.environment, home.secrets, *_entries(home.secrets)):
-        yield path, _READ[path.is_dir()]
-    for path in (home.state_db, home.daemon_json, home.lock, *home.watched):
-        for end in ("", "-wal", "-shm"):
-            yield path.with_name(f"{path.name}{end}"), 0o600
-    for agent in _entries(home.agents):
-        yield agent, _OWN
-        for path in _entries(agent):
-            yield path, _needed(path)
-        persons = _entries(agent / "persons")
-        for each in persons:
-            yield each, _OWN
-            for path in _entries(each):
-                yield path, _needed(path)
-        # What is deeper belongs to the programs.
-        for each in (agent, *persons):
-            for kind in chain.from_iterable(_entries(each / name) for name in _PER_KIND):
-                yield kind, _needed(kind)
-    yield from _others(root, but=(home.agents, home.tasks, home.api_token))
-
-
-def _others(root: Path, but: Collection[Path]) -> Iterator[tuple[Path, int]]:
-    """What people and the daemon put below ``root``, except ``but``.
-
-    Other file systems are skipped. The walk ends after ``_ENTRIES`` entries or ``_WALK_S`` seconds.
-    """
-    clock, left, waiting = SystemClock(), _ENTRIES, deque([root])
-    until = clock.monotonic() + _WALK_S
+    root, clock = home.root, SystemClock()
+    yield root, 0o700
     try:
-        device = root.lstat().st_dev
+        device = root.stat().st_dev
     except OSError:
         return
+    until, left, waiting = clock.monotonic() + _WALK_S, _ENTRIES, deque([root])
     while waiting:
         for path in _entries(waiting.popleft()):
             left -= 1
             if left < 0 or clock.monotonic() > until:
                 return
-            if path in but:
-                continue
             try:
                 known = path.lstat()
             except OSError:
                 continue
-            is_directory = stat.S_ISDIR(known.st_mode)
-            if is_directory or stat.S_ISREG(known.st_mode):
-                yield path, _READ[is_directory]
-            if is_directory and known.st_dev == device:
-                waiting.append(path)
+            parts = path.relative_to(root).parts
+            is_ours = parts[0] in _OURS
+            if stat.S_ISDIR(known.st_mode):
+                yield path, 0o700 if is_ours else 0o500
+                if known.st_dev == device and not _is_of_programs(parts):
+                    waiting.append(path)
+            elif stat.S_ISREG(known.st_mode) and path != home.api_token:
+                yield path, 0o600 if is_ours else 0o400
 
 
-def _needed(path: Path) -> int:
-    try:
-        return _OWN if stat.S_ISDIR(path.lstat().st_mode) else 0o600
-    except OSError:
-        return 0o600
+def _is_of_programs(parts: tuple[str, ...]) -> bool:
+    """Whether the content of this folder, by its path in the home, belongs to a program or task."""
+    if parts[0] != "agents":
+        return parts[0] == "tasks" and len(parts) == 2
+    below = parts[4:] if parts[2:3] == ("persons",) else parts[2:]
+    return len(below) == 2 or (len(below) == 1 and below[0] not in _PER_KIND)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -193,68 +164,24 @@ def _put_right(path: Path, needed: int, refused: int) -> RestoredMode | None:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StartModes:
-    """What was corrected at the start, before anybody could be notified."""
+    """Corrections at the start, before anybody could be notified."""
 
     restored: tuple[RestoredMode, ...] = ()
     has_new_token: bool = False
 
+    async def report(self, tell: Callable[[str], Awaitable[None]]) -> None:
+        """Report it once. Of ``restored`` only lost owner rights are reported: a home that somebody
+        made with the usual mode is corrected silently.
 
-class ModeKeeper:
-    """Checks the modes about every minute, and reports what it has corrected."""
-
-    def __init__(
-        self,
-        home: Home,
-        tokens: TokenRegistry,
-        entropy: Entropy,
-        redactor: Redactor,
-        tell: Callable[[str], Awaitable[None]],
-        at_start: StartModes,
-        files: ConfigFiles,
-    ) -> None:
-        """``at_start``: what was corrected before anybody could be notified. Of these only lost
-        owner rights are reported: a home that somebody made with the usual mode is corrected
-        silently."""
-        self._home = home
-        self._tokens = tokens
-        self._entropy = entropy
-        self._redactor = redactor
-        self._tell = tell
-        self._restored = [each for each in at_start.restored if each.was_taken]
-        self._has_new_token = at_start.has_new_token
-        self._files = files
-
-    async def look(self) -> None:
-        """Correct what is wrong, and report it.
-
-        Raises ``StoreUnavailable`` if it can't be reported; the next check reports it then.
+        Raises ``StoreUnavailable`` if it can't be reported; the next call reports it then.
         """
-        try:
-            self._restored += await self._files.run(
-                partial(restore, self._home), key=f"{self._home.root} modes", limit_s=LIMIT_S
-            )
-        except OSError as error:
-            _log.error("the modes of the home can't be looked at", reason=str(error))
-        await self._look_at_token()
-        if text := report_text(self._restored, has_new_token=self._has_new_token):
+        taken = [each for each in self.restored if each.was_taken]
+        if text := report_text(taken, has_new_token=self.has_new_token):
             _log.error("modes of the home were changed, and are put right", what=text)
-            await self._tell(text)
-            self._restored, self._has_new_token = [], False
-
-    async def _look_at_token(self) -> None:
-        path = self._home.api_token
-        try:
-            if not await asyncio.to_thread(is_loose, path):
-                return
-            token = await asyncio.to_thread(renewed_token, path, self._entropy)
-        except OSError as error:
-            _log.error("the operator's token can't be looked at", reason=str(error))
-            return
-        self._redactor.add(token)
-        self._tokens.replace_operator(token)
-        self._has_new_token = True
+            await tell(text)
+            self.restored, self.has_new_token = (), False
 
 
 def report_text(restored: list[RestoredMode], *, has_new_token: bool) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import agentsup.engines.providers as engine_providers
+from agentsup.catalogue import words
 from agentsup.config import load, replace_settings, settings_bytes, with_settings
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.engines import DaemonEngines
@@ -35,7 +36,7 @@ from agentsup.model.errors import (
 from agentsup.model.pairing import Stranger
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.secret import Secret
-from agentsup.model.setup import OfferedProvider, TriedModel, WantedBot, WantedModel
+from agentsup.model.setup import BotDraft, ModelDraft, OfferedProvider, TriedModel
 
 _log = get_logger(__name__)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -85,12 +86,12 @@ class DaemonSetup:
             for each in engine_providers.PROVIDERS.values()
         )
 
-    async def models(self, wanted: WantedModel, by: Principal) -> OfferedModels:
+    async def models(self, wanted: ModelDraft, by: Principal) -> OfferedModels:
         _check(by)
         client = self._sign_in(wanted).client
         return OfferedModels(client.address, await client.models())
 
-    async def try_model(self, wanted: WantedModel, by: Principal) -> TriedModel:
+    async def try_model(self, wanted: ModelDraft, by: Principal) -> TriedModel:
         _check(by)
         client, model = self._sign_in(wanted).client, _model_of(wanted)
         found = await engine_providers.tried(client, model, prices=self.prices)
@@ -100,10 +101,10 @@ class DaemonSetup:
             found.output_tokens,
             found.seconds,
             found.usd,
-            found.context.problem if found.context is not None else "",
+            words(by.language).translated(found.context.problem) if found.context else "",
         )
 
-    async def use_model(self, wanted: WantedModel, by: Principal) -> None:
+    async def use_model(self, wanted: ModelDraft, by: Principal) -> None:
         _check(by)
         if not has_llm_extra():
             raise Conflict(
@@ -125,7 +126,7 @@ class DaemonSetup:
         await self._edit({"agent_defaults": values}, files)
         _log.info("model set up", provider=signed.provider.name, model=model, by=by.label)
 
-    async def use_bot(self, wanted: WantedBot, by: Principal) -> str:
+    async def use_bot(self, wanted: BotDraft, by: Principal) -> str:
         _check(by)
         token = _TOKEN.fullmatch(wanted.token.strip())
         if token is None:
@@ -155,7 +156,7 @@ class DaemonSetup:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _sign_in(self, wanted: WantedModel) -> _SignedIn:
+    def _sign_in(self, wanted: ModelDraft) -> _SignedIn:
         provider = engine_providers.PROVIDERS.get(wanted.provider)
         if provider is None:
             raise BadRequest(
@@ -246,7 +247,7 @@ def _check(by: Principal) -> None:
         raise Forbidden("only an operator sets up models and bots")
 
 
-def _model_of(wanted: WantedModel) -> str:
+def _model_of(wanted: ModelDraft) -> str:
     model = wanted.model.strip()
     if not model:
         raise BadRequest("which model?", field="model")

@@ -38,13 +38,6 @@ class TokenRegistry:
         """A key that changes with the operator's token and does not reveal it."""
         return hashlib.sha256(b"key:" + self._operator).hexdigest()
 
-    def replace_operator(self, token: str) -> None:
-        """From now on ``token`` is the operator's, and the earlier one is refused."""
-        earlier, self._operator = self._operator, _digest(token)
-        self._known[self._operator] = TokenIdentity(OPERATOR)
-        if earlier != self._operator:
-            self._end(earlier)
-
     def identify(self, token: str) -> TokenIdentity | None:
         return self._known.get(_digest(token))
 
@@ -89,11 +82,11 @@ def operator_token(path: Path, entropy: Entropy) -> tuple[str, bool]:
     ``ConfigError`` if the file is unreadable, empty or too short.
     """
     try:
-        if is_loose(path):
-            return renewed_token(path, entropy), True
+        if _is_loose(path):
+            return _renewed_token(path, entropy), True
         token = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        return renewed_token(path, entropy), False
+        return _renewed_token(path, entropy), False
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the operator's token can't be read: {error}"
     else:
@@ -104,7 +97,7 @@ def operator_token(path: Path, entropy: Entropy) -> tuple[str, bool]:
     raise ConfigError(problem, path=str(path), hint=hint)
 
 
-def is_loose(path: Path) -> bool:
+def _is_loose(path: Path) -> bool:
     """Whether somebody else could read or change the token, or its owner can't read it; blocks.
 
     A mode without read permission for the owner was set on purpose, maybe after a wider one. Raises
@@ -114,7 +107,7 @@ def is_loose(path: Path) -> bool:
     return bool(mode & 0o077) or not mode & 0o400
 
 
-def renewed_token(path: Path, entropy: Entropy) -> str:
+def _renewed_token(path: Path, entropy: Entropy) -> str:
     """A new token in ``path`` (mode 0600), which replaces the old file; blocks."""
     token = entropy.token()
     write_atomic(path, (token + "\n").encode(), mode=0o600)

@@ -18,14 +18,14 @@ from agentsup.engines.process.quoting import concealer
 from agentsup.engines.process.slots import ProcessSlot, ProcessSlotLimits, ProcessSlots
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import LEADER
 from agentsup.kit.log import get_logger
+from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
-from agentsup.model.tool import Children, TurnPlace
+from agentsup.model.tool import Children, ReleasableSlot
 
 _log = get_logger(__name__)
 
@@ -95,9 +95,10 @@ class ProcessLauncher:
         secrets: Sequence[str] = (),
         limits: ProcessLimits | None = None,
         remedy: str = "",
-        slot: TurnPlace | None = None,
+        cwd: str = "",
+        slot: ReleasableSlot | None = None,
     ) -> AsyncGenerator[EngineProcess]:
-        """Run ``argv`` in the workspace. ``home``: further paths that it may use.
+        """Run ``argv`` in ``cwd``, or else in the workspace. ``home``: further paths that it may use.
 
         Its environment is ``env``, with another ``TMPDIR`` if the fence requires that, and the
         variable that marks its group.
@@ -112,7 +113,8 @@ class ProcessLauncher:
         Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
         """
         bounds = limits or ProcessLimits()
-        cwd, fencing = _absolute(spec.workspace), self._fencing()
+        workspace, fencing = _absolute(spec.workspace), self._fencing()
+        cwd = cwd or workspace
 
         def prepare() -> tuple[str, dict[str, str]]:
             program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
@@ -126,7 +128,7 @@ class ProcessLauncher:
             why = error.strerror or error
             raise EnginesBusy(f"{argv[0]} has no place to run in now: {why}") from error
         process_slot = await self._slot(spec, slot)
-        opened = (cwd, str(home.path), *home.opened, *spec.folders)
+        opened = (workspace, str(home.path), *home.opened, *spec.folders)
         try:
             rules = fencing.around(opened, (program, *home.shown), files=self.files, key=spec.agent)
             async with rules as fence:
@@ -159,7 +161,7 @@ class ProcessLauncher:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _slot(self, spec: EngineSpec, slot: TurnPlace | None) -> ProcessSlot:
+    async def _slot(self, spec: EngineSpec, slot: ReleasableSlot | None) -> ProcessSlot:
         if slot is None or self.process_slots.has_room(spec.agent):
             return await self._taken(spec)
         taken: ProcessSlot | None = None

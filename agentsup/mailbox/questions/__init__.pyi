@@ -1,5 +1,5 @@
 from . import asking as asking
-from . import showing as showing
+from . import rendering as rendering
 from .asking import OUTSIDE_TURN as OUTSIDE_TURN
 from .asking import conversations_of as conversations_of
 from .asking import list_for as list_for
@@ -7,6 +7,6 @@ from .asking import open_of as open_of
 from .asking import questions_outside_turn as questions_outside_turn
 from .plain_answer import PlainAnswer as PlainAnswer
 from .plain_answer import is_free as is_free
-from .showing import SEEN_SQL as SEEN_SQL
-from .showing import Stage as Stage
-from .showing import Token as Token
+from .rendering import SEEN_SQL as SEEN_SQL
+from .rendering import Stage as Stage
+from .rendering import Token as Token

@@ -18,8 +18,8 @@ from agentsup.mailbox.messages import answer_options
 from agentsup.mailbox.messages.events import emit_task_event
 from agentsup.mailbox.messages.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.messages.values import MailboxContext
-from agentsup.mailbox.questions import showing
-from agentsup.mailbox.questions.showing import SEEN_SQL
+from agentsup.mailbox.questions import rendering
+from agentsup.mailbox.questions.rendering import SEEN_SQL
 from agentsup.mailbox.queue import waits
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
@@ -109,7 +109,7 @@ def ask_tx(
         put_question_tx(ctx, tx, message, question_id, suspended, at=at)
     else:
         whose, conversation = conversation_of_message(tx, message, ctx.role_now)
-        showing.show_tx(tx, question, (whose, *conversation), at=at)
+        rendering.show_tx(tx, question, (whose, *conversation), at=at)
     question = find_question(tx, question_id)
     if parks:
         emit_question_event(tx, EventType.MESSAGE_PARKED, question, at)

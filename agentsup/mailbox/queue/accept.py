@@ -19,7 +19,7 @@ from agentsup.mailbox.messages.turn_durations import eta_s
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.mailbox.queue import admission, idempotency, waits
 from agentsup.mailbox.queue.draft import Key, PreparedMessage, draft
-from agentsup.mailbox.queue.telling import REQUESTS, tell_tx
+from agentsup.mailbox.queue.message_events import REQUESTS, tell_tx
 from agentsup.model.errors import (
     DepthExceeded,
     LeaseLost,

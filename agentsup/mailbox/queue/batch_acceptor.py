@@ -14,7 +14,7 @@ from functools import partial
 
 from agentsup.kit import faults
 from agentsup.mailbox.messages.values import MailboxContext
-from agentsup.mailbox.queue import accept, admission, idempotency, telling
+from agentsup.mailbox.queue import accept, admission, idempotency, message_events
 from agentsup.mailbox.queue.draft import PreparedMessage, draft
 from agentsup.model.message import Accepted, Lease, MessageKind, NewMessage
 from agentsup.store import Database, Tx, append_all
@@ -69,7 +69,7 @@ def _is_common(new: NewMessage) -> bool:
     return (
         new.kind is MessageKind.CHAT
         and new.deliver_to.kind != "mailbox"
-        and not telling.is_shown(new)
+        and not message_events.is_shown(new)
         and not new.new_session
         and not (new.sender_agent_id or new.path or new.root_id or new.in_reply_to)
     )
@@ -115,8 +115,8 @@ def _accept_all_tx(
         )
     _insert_all_tx(ctx, tx, entries, results, at)
     for new, there in positions.values():
-        if telling.is_of_chat(new):
-            telling.touch_conversation_tx(tx, new, at, there.last_at, accept.person_of(new))
+        if message_events.is_of_chat(new):
+            message_events.touch_conversation_tx(tx, new, at, there.last_at, accept.person_of(new))
     for agent_id, count in ahead.items():
         ctx.loads.change_tx(tx, agent_id, count, at=at)
         tx.touch(f"agent:{agent_id}")
@@ -145,7 +145,7 @@ def _insert_all_tx(
                 ready, session_id, at, new.epochs, accept.person_of(new), step_ms=step_ms
             )
         )
-        events.append(telling.event_of(ready, session_id, at))
+        events.append(message_events.event_of(ready, session_id, at))
         faults.point("mailbox.accept.before_insert")
     tx.insert(idempotency.LEDGER_SQL, keys)
     tx.insert(accept.INSERT_SQL, rows)

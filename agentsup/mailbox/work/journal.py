@@ -71,8 +71,8 @@ class CallRecord:
     ended_at: int | None
     question_id: str = ""
     answer: str | None = None
-    """What a person answered about an uncertain call; empty if the question expired unanswered,
-    None while nobody was asked or the question is open."""
+    """A person's answer about an uncertain call; empty if the question expired unanswered, None
+    while nobody was asked or the question is open."""
 
 
 class Journal:
@@ -235,12 +235,22 @@ class Journal:
         )
         return number
 
-    def end_segment_tx(self, tx: Tx, message_id: str, segment_no: int, at: int) -> None:
-        """End the segment because its turn has ended. Raises ``LeaseLost`` if it no longer runs."""
+    def end_segment_tx(
+        self,
+        tx: Tx,
+        message_id: str,
+        segment_no: int,
+        at: int,
+        *,
+        engine: str = "",
+        model: str = "",
+    ) -> None:
+        """End the segment, which ran with ``engine`` and ``model``, because its turn has ended.
+        Raises ``LeaseLost`` if it no longer runs."""
         changed = tx.execute(
-            "UPDATE segments SET state = 'ended', ended_at = ?"
+            "UPDATE segments SET state = 'ended', ended_at = ?, engine = ?, model = ?"
             " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (at, message_id, segment_no),
+            (at, engine, model, message_id, segment_no),
         ).rowcount
         if not changed:
             raise _segment_gone(message_id, segment_no)
@@ -253,12 +263,16 @@ class Journal:
         checkpoint: bytes | None,
         question_id: str,
         at: int,
+        *,
+        engine: str = "",
+        model: str = "",
     ) -> None:
-        """Suspend the segment until an answer. Raises ``LeaseLost`` if it no longer runs."""
+        """Suspend the segment, as ``end_segment_tx``, until an answer."""
         changed = tx.execute(
-            "UPDATE segments SET state = 'suspended', checkpoint = ?, question_id = ?, ended_at = ?"
+            "UPDATE segments SET state = 'suspended', checkpoint = ?, question_id = ?,"
+            " ended_at = ?, engine = ?, model = ?"
             " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (checkpoint, question_id, at, message_id, segment_no),
+            (checkpoint, question_id, at, engine, model, message_id, segment_no),
         ).rowcount
         if not changed:
             raise _segment_gone(message_id, segment_no)
@@ -345,7 +359,7 @@ def _record(row: Any) -> CallRecord:
 
 
 def _answer(row: Any) -> str | None:
-    """What the row's question was answered: "" if it was closed without, None if there is none."""
+    """The answer to the row's question: "" if it was closed without, None if there is none."""
     state = row["question_state"]
     if state == QuestionState.ANSWERED:
         return joined_answer(Decision(row["decision"]), row["answer"])

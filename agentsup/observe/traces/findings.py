@@ -39,10 +39,9 @@ def examine(reader: Reader, now_ms: int, boot_id: str | None) -> list[TraceFindi
     """All findings; ``boot_id`` is that of the running daemon, None if none runs."""
     tables = {row[0] for row in reader.all("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     checks: tuple[tuple[set[str], Callable[[], Iterator[TraceFinding]]], ...] = (
-        ({"spans"}, lambda: _loops(reader, now_ms)),
+        ({"messages", "tool_calls"}, lambda: _loops(reader, now_ms)),
         ({"messages"}, lambda: _ping_pong(reader, now_ms)),
-        ({"spans"}, lambda: _timeouts(reader, now_ms)),
-        ({"spans", "messages"}, lambda: _open_spans(reader, now_ms, boot_id)),
+        ({"messages"}, lambda: _timeouts(reader, now_ms)),
         ({"processes", "messages"}, lambda: _processes(reader, boot_id)),
         ({"budget_holds", "messages"}, lambda: _holds(reader, now_ms, boot_id)),
         ({"questions", "messages"}, lambda: _questions(reader, now_ms)),
@@ -55,11 +54,11 @@ def examine(reader: Reader, now_ms: int, boot_id: str | None) -> list[TraceFindi
 
 def _loops(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
     rows = reader.all(
-        "SELECT message_id, name, agent_id, count(*) FROM spans"
-        " WHERE kind = 'tool' AND started_at >= ? AND signature <> ''"
-        " AND json_extract(attributes, '$.replayed') IS NULL"
-        " GROUP BY message_id, signature, name HAVING count(*) >= ? ORDER BY 4 DESC LIMIT 20",
-        (now_ms - DAY_MS, SAME_CALLS),
+        "SELECT t.message_id, t.name, m.agent_id, count(*) FROM messages m"
+        " JOIN tool_calls t USING (message_id) WHERE m.seq > (SELECT max(seq) FROM messages) - ?"
+        " AND t.started_at >= ? GROUP BY t.message_id, t.args_hash HAVING count(*) >= ?"
+        " ORDER BY 4 DESC LIMIT 20",
+        (LOOKED, now_ms - DAY_MS, SAME_CALLS),
     )
     if rows:
         shown = "; ".join(
@@ -71,8 +70,7 @@ def _loops(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
         )
         yield TraceFinding("loops", f"{shown}{_more(rows)}", advice)
     stopped = reader.scalar(
-        "SELECT count(*) FROM spans WHERE kind = 'turn' AND code = 'loop_detected'"
-        " AND started_at >= ?",
+        "SELECT count(*) FROM messages WHERE finished_at >= ? AND error_code = 'loop_detected'",
         (now_ms - DAY_MS,),
     )
     if stopped > MOST_LOOPS:
@@ -109,8 +107,8 @@ def _ping_pong(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
 
 def _timeouts(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
     rows = reader.all(
-        "SELECT agent_id, count(*), max(message_id) FROM spans WHERE kind = 'turn'"
-        " AND started_at >= ? AND code IN (SELECT value FROM json_each(?))"
+        "SELECT agent_id, count(*), max(message_id) FROM messages WHERE finished_at >= ?"
+        " AND started_at IS NOT NULL AND error_code IN (SELECT value FROM json_each(?))"
         " GROUP BY agent_id HAVING count(*) > ? ORDER BY 2 DESC",
         (now_ms - DAY_MS, json.dumps(sorted(TIMEOUT_CODES)), MOST_TIMEOUTS),
     )
@@ -123,22 +121,6 @@ def _timeouts(reader: Reader, now_ms: int) -> Iterator[TraceFinding]:
 
 
 # -- leaks -----------------------------------------------------------------------------------------
-
-
-def _open_spans(reader: Reader, now_ms: int, boot_id: str | None) -> Iterator[TraceFinding]:
-    """Spans without an end whose turn is no longer running."""
-    if boot_id is None:
-        return
-    rows = reader.all(
-        "SELECT s.kind, s.message_id FROM spans s LEFT JOIN messages m USING (message_id)"
-        " WHERE s.ended_at IS NULL AND s.started_at < ? AND s.state = 'running'"
-        " AND (s.boot_id <> ? OR m.state IS NULL OR m.state <> 'leased')",
-        (now_ms - LATE_MS, boot_id),
-    )
-    if rows:
-        text = f"{len(rows)} spans never ended ({rows[0][0]} of {rows[0][1]})"
-        advice = "spans were lost while the store could not be written, or a turn was left behind"
-        yield TraceFinding("leaks", text, f"{advice}: see `agentsup logs`")
 
 
 def _processes(reader: Reader, boot_id: str | None) -> Iterator[TraceFinding]:

@@ -1,7 +1,8 @@
-"""The only module that uses OpenTelemetry: sends ended spans to an OTLP receiver in a thread.
+"""The only module that uses OpenTelemetry: spans of turns, engines, requests to models and calls.
 
-The library is imported in a thread, and only if an endpoint is set. The queue is bounded. A
-receiver that is down, slow or refuses costs only spans, which are counted.
+Without ``[otel]`` a span costs nothing. With it, the library's own batch exporter sends what has ended.
+The library is imported in a thread. Its queue is bounded; a receiver that is down, slow or refuses
+costs only spans.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.kit.log import set_level
 from agentsup.kit.outbound.limits import MIB, AnswerLimits
 from agentsup.kit.tasks import is_set_within
-from agentsup.model.errors import AgentsupError
-from agentsup.model.trace import SpanKind, SpanState
-from agentsup.observe.traces.span import Span
+from agentsup.model.errors import AgentsupError, ExitRequested
+from agentsup.model.trace import parent_id, trace_id
 
 QUEUE = 2048
 BATCH = 256
@@ -28,8 +29,8 @@ ANSWER = AnswerLimits(body_bytes=MIB, total_s=10.0)
 """The limits of a receiver's answer, which is short."""
 LAST_S = 1.5
 """The seconds for which the end of the daemon waits for the last spans."""
+TEXT_CHARS = 512
 _HINT = "pip install 'agentsup[otel]'"
-_ERRORS = (SpanState.FAILED, SpanState.CRASHED, SpanState.INTERRUPTED)
 
 
 class OtelMissing(AgentsupError):
@@ -56,75 +57,59 @@ class OtelTarget:
 
 
 @dataclass(slots=True)
-class OtelCounts:
-    """Counts of spans since the start."""
+class SentSpan:
+    """A span while it runs; what is set until its end is sent with it."""
 
-    handed: int = 0
-    """Given to the sending thread."""
-    sent: int = 0
-    failed: int = 0
-    """Not accepted by the receiver."""
-    dropped: int = 0
-    """Lost because the queue was full."""
-
-
-class _Sampled:
-    """The attribute that the library checks before it queues a span."""
-
-    class trace_flags:  # noqa: N801 - the library's name
-        sampled = True
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Attributes; those that are None are left out."""
+    error: str = ""
+    """The code of an error; empty: it went well."""
+    text: str = ""
+    """Words of people, of a model or of an error. They are sent only if ``content`` is on."""
 
 
-class _Handed:
-    """A span in the library's queue; the sending thread converts it to the library's type."""
+class OtelTracer:
+    """Makes spans. One per daemon; it sends nothing until ``open``."""
 
-    context = _Sampled
+    def __init__(
+        self, redact: Callable[[str, int], str] = lambda text, limit: text[:limit]
+    ) -> None:
+        """``redact`` removes secrets from a text, and cuts it at the limit."""
+        self._redact = redact
+        self._sending: _Sending | None = None
 
-    def __init__(self, span: Span) -> None:
-        self.span = span
+    @property
+    def is_on(self) -> bool:
+        """Whether spans are sent."""
+        return self._sending is not None
 
+    @property
+    def unsent(self) -> int:
+        """How many spans the receiver did not take, since the start."""
+        return self._sending.exporter.failed if self._sending is not None else 0
 
-class OtelExport:
-    """Sends spans. Created by ``open``."""
+    @property
+    def sent(self) -> int:
+        """How many spans the receiver took, since the start."""
+        return self._sending.exporter.sent if self._sending is not None else 0
 
-    def __init__(self, target: OtelTarget, library: _Library) -> None:
-        self.counts = OtelCounts()
-        self._target = target
-        self._sender = _Sender(library, target, self.counts)
-        self._processor = library.export.BatchSpanProcessor(
-            self._sender,
-            max_queue_size=QUEUE,
-            max_export_batch_size=BATCH,
-            schedule_delay_millis=EVERY_MS,
-        )
-
-    @classmethod
-    async def open(cls, target: OtelTarget) -> OtelExport:
+    async def open(self, target: OtelTarget) -> None:
         """Import the library and start its thread. Raises ``OtelMissing``."""
         try:
             # Making the sender takes as long as the import: it searches for its transports.
-            return await asyncio.to_thread(lambda: cls(target, _load()))
+            self._sending = await asyncio.to_thread(_opened, target)
         except ImportError as error:
             raise OtelMissing from error
 
-    def put(self, spans: Sequence[Span]) -> None:
-        """Queue the spans that have ended; returns at once."""
-        counts = self.counts
-        for span in spans:
-            if span.ended_at is None:
-                continue
-            if counts.handed - counts.sent - counts.failed >= QUEUE - BATCH:
-                counts.dropped += 1
-                continue
-            counts.handed += 1
-            self._processor.on_end(_Handed(span))
-
     async def close(self) -> None:
-        """Send queued spans for at most ``LAST_S``, then end, even if the receiver hangs."""
+        """Send what waits for at most ``LAST_S``, then end, even if the receiver hangs."""
+        sending, self._sending = self._sending, None
+        if sending is None:
+            return
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def end() -> None:
-            self._processor.shutdown()
+            sending.provider.shutdown()
             try:
                 loop.call_soon_threadsafe(ended.set)
             except RuntimeError:
@@ -133,140 +118,127 @@ class OtelExport:
         # A separate thread that nothing joins: the library may be in a post for seconds.
         threading.Thread(target=end, name="otel-end", daemon=True).start()
         if not await is_set_within(ended, LAST_S):
-            self._sender.stop()
+            sending.exporter.stop()
+
+    @contextmanager
+    def span(
+        self, name: str, traceparent: str, *, span_id: str = "", is_request: bool = False
+    ) -> Iterator[SentSpan]:
+        """Around some work that ``traceparent`` names the cause of. ``span_id`` (16 hex digits) is
+        known to others as the cause of their work; ``is_request``: somebody else does it."""
+        sent, sending = SentSpan(), self._sending
+        if sending is None or not trace_id(traceparent):
+            yield sent
+            return
+        span = sending.start(name, traceparent, span_id, is_request=is_request)
+        try:
+            yield sent
+        except ExitRequested:
+            raise
+        except Exception as error:
+            sent.error = sent.error or getattr(error, "code", "") or type(error).__name__
+            raise
+        finally:
+            facts = {key: value for key, value in sent.facts.items() if value not in (None, "")}
+            if sent.text and sending.target.content:
+                facts["agentsup.detail"] = self._redact(sent.text, TEXT_CHARS)
+            if sent.error:
+                facts["error.type"] = sent.error
+                span.set_status(sending.api.Status(sending.api.StatusCode.ERROR, sent.error))
+            span.set_attributes(facts)
+            span.end()
 
 
-class _Sender:
-    """The library's exporter with counts; runs in the library's thread."""
+class _Sending:
+    """The library, loaded, and what was made of it."""
 
-    def __init__(self, library: _Library, target: OtelTarget, counts: OtelCounts) -> None:
-        self._library = library
-        self._target = target
-        self._counts = counts
-        self._resource = library.resources.Resource(dict(target.resource))
-        self._scope = library.scopes.InstrumentationScope("agentsup")
-        self._inner = library.otlp.OTLPSpanExporter(
+    def __init__(
+        self, api: Any, provider: Any, ids: Any, exporter: Any, target: OtelTarget
+    ) -> None:
+        self.api, self.provider, self.exporter, self.target = api, provider, exporter, target
+        self._ids = ids
+        self._tracer = provider.get_tracer("agentsup")
+
+    def start(self, name: str, traceparent: str, span_id: str, *, is_request: bool) -> Any:
+        api, trace, parent = self.api, int(trace_id(traceparent), 16), parent_id(traceparent)
+        context = None
+        if parent:
+            flags = api.TraceFlags(api.TraceFlags.SAMPLED)
+            above = api.SpanContext(trace, int(parent, 16), is_remote=True, trace_flags=flags)
+            context = api.set_span_in_context(api.NonRecordingSpan(above))
+        kind = api.SpanKind.CLIENT if is_request else api.SpanKind.INTERNAL
+        self._ids.trace, self._ids.span = trace, int(span_id, 16) if span_id else 0
+        try:
+            return self._tracer.start_span(name, context=context, kind=kind)
+        finally:
+            self._ids.span = 0
+
+
+def _opened(target: OtelTarget) -> _Sending:
+    """Import the library, and make what sends to ``target``. Raises ``ImportError``."""
+    # It logs each failed post with a stack; the counts have the same, and the daemon logs it once.
+    set_level("CRITICAL", "opentelemetry")
+    api = importlib.import_module("opentelemetry.trace")
+    sdk = importlib.import_module("opentelemetry.sdk.trace")
+    export = importlib.import_module("opentelemetry.sdk.trace.export")
+    resources = importlib.import_module("opentelemetry.sdk.resources")
+    generators = importlib.import_module("opentelemetry.sdk.trace.id_generator")
+    otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    client = importlib.import_module("agentsup.kit.outbound.requests_client")
+    inner: Any = otlp.OTLPSpanExporter
+
+    class Ids(generators.RandomIdGenerator):  # type: ignore[misc, name-defined]  # a class of the library
+        """The ids that messages carry, where there are some."""
+
+        trace = 0
+        span = 0
+
+        def generate_trace_id(self) -> int:
+            return self.trace or int(super().generate_trace_id())
+
+        def generate_span_id(self) -> int:
+            return self.span or int(super().generate_span_id())
+
+    class Exporter(inner):  # type: ignore[misc]  # a class of the library
+        """Counts what the receiver takes and what not; runs in the library's thread."""
+
+        sent = 0
+        failed = 0
+        is_stopped = False
+
+        def export(self, spans: Sequence[Any]) -> Any:
+            result = export.SpanExportResult.FAILURE
+            if not self.is_stopped:
+                result = super().export(spans)
+            if result is export.SpanExportResult.FAILURE:
+                self.failed += len(spans)
+            else:
+                self.sent += len(spans)
+            return result
+
+        def stop(self) -> None:
+            """Drop what waits."""
+            self.is_stopped = True
+            self.shutdown()
+
+    ids, exporter = (
+        Ids(),
+        Exporter(
             endpoint=target.url,
             headers=dict(target.headers),
             timeout=POST_TIMEOUT_S,
-            session=library.client.new_session(ANSWER),
-        )
-        self._is_stopped = False
-
-    def export(self, handed: Sequence[_Handed]) -> Any:
-        result = failure = self._library.export.SpanExportResult.FAILURE
-        if not self._is_stopped:
-            try:
-                made = [self._made(one.span) for one in handed]
-                result = self._inner.export(made)
-            except Exception:  # noqa: BLE001 - supervision boundary: a batch must not end the thread
-                result = failure
-        if result is failure:
-            self._counts.failed += len(handed)
-        else:
-            self._counts.sent += len(handed)
-        return result
-
-    def stop(self) -> None:
-        """Drop queued spans."""
-        self._is_stopped = True
-        self._inner.shutdown()
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 0) -> bool:
-        return True
-
-    def _made(self, span: Span) -> Any:
-        api = self._library.api
-        began_ns = span.started_at * 1_000_000
-        us = span.duration_us
-        if us is None:
-            us = 1000 * max(0, (span.ended_at or span.started_at) - span.started_at)
-        status = api.Status(api.StatusCode.UNSET)
-        if span.state in _ERRORS:
-            text = span.detail if self._target.content else ""
-            status = api.Status(
-                api.StatusCode.ERROR, f"{span.code or span.state}: {text}".rstrip(": ")
-            )
-        trace_id, flags = int(span.trace_id, 16), api.TraceFlags(api.TraceFlags.SAMPLED)
-
-        def context(span_id: str, **more: Any) -> Any:
-            return api.SpanContext(trace_id, int(span_id, 16), is_remote=False, **more)
-
-        return self._library.sdk.ReadableSpan(
-            name=f"{span.kind} {span.name}",
-            context=context(span.span_id, trace_flags=flags),
-            parent=context(span.parent_id) if span.parent_id else None,
-            resource=self._resource,
-            attributes=_attributes(span, content=self._target.content),
-            kind=api.SpanKind.CLIENT if span.kind in _ASKING else api.SpanKind.INTERNAL,
-            status=status,
-            start_time=began_ns,
-            end_time=began_ns + us * 1000,
-            instrumentation_scope=self._scope,
-        )
-
-
-_ASKING = (SpanKind.AGENT, SpanKind.MODEL)
-"""Kinds of spans in which somebody else does the work."""
-_GEN_AI = {
-    "model": "gen_ai.request.model",
-    "input_tokens": "gen_ai.usage.input_tokens",
-    "output_tokens": "gen_ai.usage.output_tokens",
-}
-
-
-def _attributes(span: Span, *, content: bool) -> dict[str, Any]:
-    """Flat attributes, with OpenTelemetry's standard names if there are any."""
-    made: dict[str, Any] = {
-        "agentsup.kind": span.kind.value,
-        "agentsup.state": span.state.value,
-        "agentsup.agent_id": span.agent_id,
-        "agentsup.message_id": span.message_id,
-        "session.id": span.session_id,
-    }
-    if span.kind is SpanKind.TOOL:
-        made["gen_ai.tool.name"] = span.name
-    if span.kind is SpanKind.MODEL:
-        made["gen_ai.operation.name"] = "chat"
-    if span.code:
-        made["error.type"] = span.code
-    for key, value in span.attributes.items():
-        name = _GEN_AI.get(key, f"agentsup.{key}")
-        if isinstance(value, dict):
-            made.update({f"{name}.{inner}": str(each) for inner, each in value.items()})
-        elif isinstance(value, str | int | float | bool):
-            made[name] = value
-    if content and span.detail:
-        made["agentsup.detail"] = span.detail
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class _Library:
-    """The modules of OpenTelemetry that are used, and our HTTP client for it."""
-
-    api: Any
-    sdk: Any
-    export: Any
-    resources: Any
-    scopes: Any
-    otlp: Any
-    client: Any
-
-
-def _load() -> _Library:
-    """Import the library. Raises ``ImportError``."""
-    # It logs each failed post with a stack; the counts have the same, and the daemon logs it once.
-    set_level("CRITICAL", "opentelemetry")
-    return _Library(
-        api=importlib.import_module("opentelemetry.trace"),
-        sdk=importlib.import_module("opentelemetry.sdk.trace"),
-        export=importlib.import_module("opentelemetry.sdk.trace.export"),
-        resources=importlib.import_module("opentelemetry.sdk.resources"),
-        scopes=importlib.import_module("opentelemetry.sdk.util.instrumentation"),
-        otlp=importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter"),
-        client=importlib.import_module("agentsup.kit.outbound.requests_client"),
+            session=client.new_session(ANSWER),
+        ),
     )
+    provider = sdk.TracerProvider(
+        resource=resources.Resource(dict(target.resource)), id_generator=ids, shutdown_on_exit=False
+    )
+    provider.add_span_processor(
+        export.BatchSpanProcessor(
+            exporter,
+            max_queue_size=QUEUE,
+            max_export_batch_size=BATCH,
+            schedule_delay_millis=EVERY_MS,
+        )
+    )
+    return _Sending(api, provider, ids, exporter, target)

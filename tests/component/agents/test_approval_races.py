@@ -15,7 +15,7 @@ import pytest
 
 from agentsup.agents.tools import file_tools
 from agentsup.approvals.grants import Grants
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import TERMINAL
@@ -44,7 +44,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     def tools(files: BoundedPool) -> tuple[Tool, ...]:
         return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
 
-    monkeypatch.setattr(calls, "file_tools", tools)
+    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
 
 
 def ann() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from agentsup.agents.tools import file_tools
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
@@ -46,7 +46,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     def tools(files: BoundedPool) -> tuple[Tool, ...]:
         return (*file_tools(files), Tool("append", "", shape, append))
 
-    monkeypatch.setattr(calls, "file_tools", tools)
+    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
 
 
 def append(text: str) -> dict[str, Any]:

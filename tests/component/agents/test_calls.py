@@ -11,7 +11,7 @@ import pytest
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn import handler
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.engines.guard import guard
 from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.kit.pool import BoundedPool
@@ -97,7 +97,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     def tools(files: BoundedPool) -> tuple[Tool, ...]:
         return (*file_tools(files), Tool("append", "", {}, append))
 
-    monkeypatch.setattr(calls, "file_tools", tools)
+    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
 
 
 def log_of(house: VirtualDaemon, name: str = "ann") -> list[str]:

@@ -14,7 +14,7 @@ from agentsup.agents.tools import file_tools
 from agentsup.approvals import Grant, Grants
 from agentsup.approvals.grants import MOST_PATTERNS
 from agentsup.approvals.recorder import until
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import GrantEnd
@@ -48,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         words = Tool("run", "", shape, run, commands=lambda args: (tuple(args["argv"]),))
         return (*file_tools(files), words)
 
-    monkeypatch.setattr(calls, "file_tools", tools)
+    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
     return found
 
 

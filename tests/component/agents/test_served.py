@@ -11,7 +11,7 @@ import pytest
 
 from agentsup.agents.stack import AgentStack
 from agentsup.agents.tools import Tools, file_tools
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -87,7 +87,9 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
         return f"appended {args['text']}"
 
     monkeypatch.setattr(
-        calls, "file_tools", lambda files: (*file_tools(files), Tool("append", "", {}, append))
+        tool_pipeline,
+        "file_tools",
+        lambda files: (*file_tools(files), Tool("append", "", {}, append)),
     )
 
 

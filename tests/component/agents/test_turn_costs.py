@@ -19,10 +19,10 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 OF_THE_DAEMON = {
-    *("probe", "probe.read", "traces.write", "mailbox.next_deadline", "relay.heads"),
+    *("probe", "probe.read", "mailbox.next_deadline", "relay.heads"),
     *("mailbox.has_work", "recorder.state"),
 }
-"""What happens beside turns, at its own times: probes, one write of traces for many turns, looks
+"""What happens beside turns, at its own times: probes, looks
 for deadlines, for what is to be delivered and, each minute, for work, and the states of agents."""
 
 RULES = (

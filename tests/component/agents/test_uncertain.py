@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentsup.agents.tools import file_tools
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.message import DeliverTo, MessageState
@@ -38,7 +38,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     def tools(files: BoundedPool) -> tuple[Tool, ...]:
         return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
 
-    monkeypatch.setattr(calls, "file_tools", tools)
+    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
 
 
 def ann() -> dict[str, Any]:

@@ -270,10 +270,7 @@ class TwinCommands:
 
 
 class TwinTraces:
-    """Nothing records spans."""
-
-    async def flush(self) -> None:
-        return
+    """Nothing is sent."""
 
     def counts(self) -> Mapping[str, int]:
         return {}

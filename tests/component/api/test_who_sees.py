@@ -26,7 +26,6 @@ from agentsup.model.event import EventType
 from agentsup.model.message import DeliverTo, MessageOutcome, NewMessage, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewTask
-from agentsup.model.trace import turn_span
 from agentsup.store.events import append
 from agentsup.store.transaction import Tx
 from tests.component.api.browser import Browser
@@ -384,26 +383,15 @@ def _written(tx: Tx, things: dict[str, str], main: str, worker: str) -> None:
         )
         tx.execute("UPDATE outbox SET state = 'delivered' WHERE outbox_id = ?", (number,))
         things[name] = str(number)
-    told = ("tool", SECRET), ("turn", "main")
-    for number, (kind, name) in enumerate(told):
-        span = turn_span(things["chat"]) if kind == "turn" else f"{number:016x}"
-        tx.execute(
-            "INSERT INTO spans (span_id, trace_id, parent_id, kind, name, agent_id, session_id,"
-            " message_id, boot_id, state, code, detail, signature, attributes, is_root, started_at)"
-            " VALUES (?, ?, '', ?, ?, ?, ?, ?, 'boot', 'ok', 'odd', ?, '', ?, ?, 1)",
-            (
-                span,
-                "ab" * 16,
-                kind,
-                name,
-                main,
-                things["session"],
-                things["chat"],
-                f"{SECRET} in {HOME}",
-                json.dumps({"why": SECRET}),
-                kind == "turn",
-            ),
-        )
+    tx.execute(
+        "UPDATE messages SET started_at = 1, error_text = ?, traceparent = ? WHERE message_id = ?",
+        (f"{SECRET} in {HOME}", f"00-{'ab' * 16}-{'ab' * 8}-01", things["chat"]),
+    )
+    tx.execute(
+        "INSERT INTO tool_calls (call_id, message_id, name, effect, args_hash, state, started_at)"
+        " VALUES ('call', ?, ?, 'blind', '', 'done', 1)",
+        (things["chat"], SECRET),
+    )
     cursor = tx.execute(
         "INSERT INTO received (channel, bot_id, account, external_id, raw, state, error, at)"
         " VALUES ('telegram', '1', '1', '1', ?, 'quarantined', ?, 1)",

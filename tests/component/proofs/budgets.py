@@ -194,7 +194,7 @@ def _recorded_at_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
-    def of_all(reader: Reader | Tx, claim: ledger.Claim | None) -> Amount:
+    def of_all(reader: Reader | Tx, claim: ledger.HoldOwner | None) -> Amount:
         row = reader.one(
             "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM budget_holds"
             " WHERE message_id <> ?",
@@ -208,13 +208,17 @@ def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reserving(
-    patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.Claim | None], Amount]
+    patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.HoldOwner | None], Amount]
 ) -> None:
     """What ``reserved`` says counts as reserved for other turns, in every scope."""
     usages = ledger.usages
 
     def others(
-        reader: Reader | Tx, claim: ledger.Claim | None, limits: Sequence[Limit], *, boot_id: str
+        reader: Reader | Tx,
+        claim: ledger.HoldOwner | None,
+        limits: Sequence[Limit],
+        *,
+        boot_id: str,
     ) -> list[LimitUsage]:
         found = usages(reader, claim, limits, boot_id=boot_id)
         return [replace(each, reserved=reserved(reader, claim)) for each in found]

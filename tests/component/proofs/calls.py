@@ -18,7 +18,7 @@ from agentsup.agents.tools import file_tools
 from agentsup.agents.turn import endpoint
 from agentsup.agents.turn.endpoint import ServedTurn, ServedTurns
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mail import bus
@@ -71,7 +71,7 @@ async def house_of(home: Path, *agents: dict[str, Any], **more: Any) -> AsyncIte
         page = Tool("page", "", anything, outside, Effect.READ, Safety.SAFE, is_outside=True)
         return (*file_tools(files), blind, page)
 
-    with mock.patch.object(calls, "file_tools", tools):
+    with mock.patch.object(tool_pipeline, "file_tools", tools):
         async with ProofDaemon(home, [agent("main"), *agents], **more) as house:
             house.redactor.add(SECRET)
             yield house

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.process import EngineHome, exec_home, homes
-from agentsup.engines.programs.agent_settings import CLAUDE
+from agentsup.engines.programs.cli_agent_policies import CLAUDE
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

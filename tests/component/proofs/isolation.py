@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.engines.process.fencing import Fencing
 from agentsup.mailbox.delivery.attempt import RelayLimits
@@ -246,13 +245,6 @@ def _one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission, "check_room", check)
 
 
-_SETS_A_LIMIT = (
-    "from resource import *; now = prlimit({pid}, RLIMIT_CORE); "
-    'prlimit({pid}, RLIMIT_CORE, now); print(*map(str, ("limit", "set")))'
-)
-"""To what it is; a success is told."""
-
-
 async def what_one_runs_reaches_no_other(home: Path) -> None:
     """A program of one agent tries to read and to change what is another's, and the daemon's."""
     call = {"name": "exec", "args": {"argv": ["/bin/sh", "tries"]}}
@@ -267,7 +259,6 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
             f"cat {theirs} {place.agents_json}",
             f"echo x >> {theirs}",
             f"kill -0 {os.getpid()}",
-            f"{sys.executable} -c '{_SETS_A_LIMIT.format(pid=os.getpid())}'",
             "echo tried",
         )
         (place.workspace("bad") / "tries").write_text("\n".join(lines))
@@ -278,11 +269,10 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
         claim.holds("engine_options" not in said, "it read the configuration")
         claim.holds(theirs.read_text() == "of good", "it wrote to another agent's file")
         claim.holds("kill" in said, "it may send the daemon a signal")
-        claim.holds("limit set" not in said, "it may set the daemon's limits")
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calls, "fencing_of", lambda *args, **more: Fencing)
+    patch.setattr(tool_pipeline, "fencing_of", lambda *args, **more: Fencing)
 
 
 def _one_delivery_at_a_time(patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,6 @@ from tests.component.proofs import (
     stops,
     storms,
     times,
-    traces,
     waiting,
 )
 from tests.component.proofs.proof import Proof
@@ -47,7 +46,6 @@ PROOFS: tuple[Proof, ...] = (
     *isolation.PROOFS,
     *providers.PROOFS,
     *servers.PROOFS,
-    *traces.PROOFS,
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,

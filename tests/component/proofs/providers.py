@@ -20,7 +20,7 @@ from agentsup.agents.tools import file_tools
 from agentsup.agents.turn import engine_host, provider_wait
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.agents.workspace import engine_setup
-from agentsup.daemon.assembly import calls
+from agentsup.daemon.assembly import tool_pipeline
 from agentsup.mailbox.messages import attempts
 from agentsup.model.hook import CallFacts
 from agentsup.model.ids import CallId
@@ -53,7 +53,7 @@ def appending() -> Iterator[list[str]]:
 
     shape = {"type": "object", "properties": {"text": {"type": "string"}}}
     tool = Tool("append", "", shape, append, safety=Safety.SAFE)
-    with mock.patch.object(calls, "file_tools", return_value=(*file_tools(), tool)):
+    with mock.patch.object(tool_pipeline, "file_tools", return_value=(*file_tools(), tool)):
         yield made
 
 

@@ -55,11 +55,12 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         await house.say("good", "one", "good-1")
         await claim.comes(lambda: house.heard("said one"), ANSWER_S, "the neighbour was held up")
         await claim.comes(flooding.exists, ANSWER_S, "nothing floods")
-        taken = flooding.stat().st_size
-        for _ in range(20):  # until what is read ahead is full
+        taken, unchanged = flooding.stat().st_size, 0
+        for _ in range(60):  # until what is read ahead is full
             await asyncio.sleep(0.05)
             before, taken = taken, flooding.stat().st_size
-            if taken == before:
+            unchanged = unchanged + 1 if taken == before else 0
+            if unchanged == 4:
                 break
         late = []
         loop = asyncio.get_running_loop()

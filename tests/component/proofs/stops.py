@@ -15,10 +15,10 @@ import pytest
 from agentsup.engines.guard import guard
 from agentsup.engines.guard.guard import open_guarded
 from agentsup.engines.guard.rules import RunLimits
-from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit import orphan_sweep, procgroup, proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import GroupRecord
-from agentsup.kit.strays import LiveGroups
+from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import ProcessTracker
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import StopCounts
@@ -146,9 +146,9 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(os, "killpg", os.kill)
     patch.setattr(procgroup, "members", lambda pgid: [])
-    patch.setattr(LiveGroups, "orphans_of", lambda self, detached, goes_on: [])
+    patch.setattr(ProcessTracker, "orphans_of", lambda self, detached, goes_on: [])
     patch.setattr(proctable, "descendants", lambda roots: [])
-    patch.setattr(leftovers, "sweep", sweep)
+    patch.setattr(orphan_sweep, "sweep", sweep)
 
 
 def _left_to_itself(patch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agentsup.model.trace import SpanKind, SpanState
+from agentsup.model.trace import under
 from agentsup.observe.traces import otel
-from agentsup.observe.traces.otel import OtelExport, OtelMissing, OtelTarget
-from agentsup.observe.traces.span import Span
+from agentsup.observe.traces.otel import OtelMissing, OtelTarget, OtelTracer
 from tests.support.bound import BOUND_S
 
 TRACE = "ab" * 16
+TURN = "cd" * 8
+ROOT = f"00-{TRACE}-{TRACE[:16]}-01"
+CAUSED = under(ROOT, TURN)
 
 
 @dataclass
@@ -72,77 +74,40 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-def span(number: int, **more: Any) -> Span:
-    given: dict[str, Any] = {
-        "span_id": f"{number + 1:016x}",
-        "trace_id": TRACE,
-        "parent_id": "",
-        "kind": SpanKind.TOOL,
-        "name": "exec",
-        "agent_id": "agt_1",
-        "message_id": "msg_1",
-        "state": SpanState.OK,
-        "started_at": 1_000,
-        "ended_at": 1_002,
-        "duration_us": 2_500,
-    }
-    return Span(**{**given, **more})
-
-
-async def test_what_ended_arrives_with_ids_times_and_names(receiver: Receiver) -> None:
-    target = OtelTarget(receiver.url, {"authorization": "Bearer x"}, {"service.name": "house"})
-    export = await OtelExport.open(target)
-    usage = {"model": "big", "input_tokens": 3, "output_tokens": 4, "stages": {"policy": "allow"}}
-    export.put(
-        [
-            span(0, kind=SpanKind.ENGINE, name="llm", attributes=usage),
-            span(
-                1,
-                parent_id=f"{1:016x}",
-                state=SpanState.FAILED,
-                code="boom",
-                detail="her words",
-            ),
-            span(2, ended_at=None),
-        ]
+async def test_spans_arrive_with_ids_times_and_names(receiver: Receiver) -> None:
+    tracer = OtelTracer()
+    await tracer.open(
+        OtelTarget(receiver.url, {"authorization": "Bearer x"}, {"service.name": "house"})
     )
+    with tracer.span("turn ann", ROOT, span_id=TURN) as turn:
+        turn.facts = {"agentsup.outcome": "ok", "none": None}
+    with tracer.span("model big", CAUSED, is_request=True) as request:
+        request.text, request.error = "her words", "engine_failed"
     await receiver.until(2)
-    await export.close()
-    engine, tool = sorted(receiver.spans, key=lambda one: one.name)
-    assert (engine.name, tool.name) == ("engine llm", "tool exec")
-    assert engine.trace_id.hex() == TRACE
-    assert tool.parent_span_id == engine.span_id
-    assert engine.parent_span_id == b""
-    assert tool.start_time_unix_nano == 1_000_000_000
-    assert tool.end_time_unix_nano == 1_002_500_000
-    assert (tool.status.code, tool.status.message) == (2, "boom"), "no words unless asked for"
-    told = {one.key: one.value for one in engine.attributes}
-    assert told["gen_ai.usage.input_tokens"].int_value == 3
-    assert told["agentsup.stages.policy"].string_value == "allow"
+    await tracer.close()
+    model, turn_span = sorted(receiver.spans, key=lambda one: one.name)
+    assert (model.name, turn_span.name) == ("model big", "turn ann")
+    assert model.trace_id.hex() == turn_span.trace_id.hex() == TRACE
+    assert (turn_span.span_id.hex(), turn_span.parent_span_id) == (TURN, b"")
+    assert model.parent_span_id == turn_span.span_id
+    assert model.end_time_unix_nano >= model.start_time_unix_nano > 0
+    assert (model.kind, model.status.code, model.status.message) == (3, 2, "engine_failed")
+    told = {one.key: one.value.string_value for one in turn_span.attributes}
+    assert told == {"agentsup.outcome": "ok"}
+    assert "her words" not in str(receiver.spans), "no words unless asked for"
     assert receiver.headers[0]["authorization"] == "Bearer x"
     assert receiver.resources[0].attributes[0].value.string_value == "house"
-    assert (export.counts.sent, export.counts.failed, export.counts.dropped) == (2, 0, 0)
-
-
-async def test_a_request_to_a_model_goes_out_as_one_of_a_client(receiver: Receiver) -> None:
-    export = await OtelExport.open(OtelTarget(receiver.url))
-    facts = {"model": "big", "provider": "llm at here", "input_tokens": 3, "output_tokens": 4}
-    export.put([span(0, kind=SpanKind.MODEL, name="big", attributes=facts)])
-    await receiver.until(1)
-    await export.close()
-    (one,) = receiver.spans
-    assert (one.name, one.kind) == ("model big", 3)
-    told = {each.key: each.value.string_value for each in one.attributes}
-    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "big")
-    assert told["agentsup.provider"] == "llm at here"
+    assert tracer.unsent == 0
 
 
 async def test_words_are_sent_only_where_that_is_wanted(receiver: Receiver) -> None:
-    export = await OtelExport.open(OtelTarget(receiver.url, content=True))
-    export.put([span(1, state=SpanState.FAILED, code="boom", detail="her words")])
+    tracer = OtelTracer(lambda text, limit: text.replace("hush", "[redacted]")[:limit])
+    await tracer.open(OtelTarget(receiver.url, content=True))
+    with tracer.span("tool exec", CAUSED) as sent:
+        sent.text = "her words hush"
     await receiver.until(1)
-    await export.close()
-    assert "her words" in str(receiver.spans[0])
+    await tracer.close()
+    assert "her words [redacted]" in str(receiver.spans[0])
 
 
 @pytest.mark.parametrize("trouble", ["down", "refuses", "hangs"])
@@ -154,22 +119,28 @@ async def test_a_receiver_in_trouble_costs_spans_and_no_time(
     monkeypatch.setattr(otel, "LAST_S", 0.3)
     url = "http://127.0.0.1:1/v1/traces" if trouble == "down" else receiver.url
     receiver.status, receiver.delay_s = 400, 5.0 if trouble == "hangs" else 0.0
-    export = await OtelExport.open(OtelTarget(url))
+    tracer = OtelTracer()
+    await tracer.open(OtelTarget(url))
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    for number in range(200):
-        export.put([span(number)])
-    assert loop.time() - began_s < 0.5
-    counts = export.counts
-    assert counts.dropped > 0, "what waits is bounded"
-    assert counts.handed - counts.sent - counts.failed <= 64
+    for _ in range(200):
+        with tracer.span("tool exec", CAUSED):
+            pass
+    assert loop.time() - began_s < 1.0
     began_s = loop.time()
-    await export.close()
+    await tracer.close()
     assert loop.time() - began_s < 2.0
-    assert counts.sent == 0
+    assert receiver.spans == []
+
+
+async def test_spans_of_a_turn_cost_nothing_without_an_endpoint() -> None:
+    tracer = OtelTracer()
+    with tracer.span("turn ann", ROOT) as sent:
+        sent.facts = {"a": 1}
+    assert not tracer.is_on
 
 
 async def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
     with pytest.raises(OtelMissing, match=r"pip install 'agentsup\[otel\]'"):
-        await OtelExport.open(OtelTarget("http://127.0.0.1:1/v1/traces"))
+        await OtelTracer().open(OtelTarget("http://127.0.0.1:1/v1/traces"))

@@ -9,7 +9,7 @@ import pytest
 from tests.process.cli.process_cli import Cli, until
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
@@ -33,7 +33,7 @@ def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
 def test_what_a_kill_cut_is_interrupted(cli: Cli) -> None:
     daemon = cli.daemon()
     message_id = cli.good("send", "main", "hang", "--no-wait").strip()
-    until("it is traced", lambda: "engine" in cli.run("trace", "show", message_id).stdout)
+    until("it has begun", lambda: "segment" in cli.run("trace", "show", message_id).stdout)
     daemon.kill()
     daemon.wait()
     cli.daemon()

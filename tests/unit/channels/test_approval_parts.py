@@ -11,7 +11,7 @@ from agentsup.channels.matrix import choices
 from agentsup.channels.matrix import outgoing as matrix
 from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram import outgoing as telegram
-from agentsup.mailbox.questions.showing import MESSAGE_CHARS, Stage, body_of
+from agentsup.mailbox.questions.rendering import MESSAGE_CHARS, Stage, body_of
 from agentsup.model.channel import OutboxPart
 from agentsup.model.question import APPROVAL, AskedCall, Question, QuestionState
 

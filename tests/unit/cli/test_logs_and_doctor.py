@@ -23,7 +23,7 @@ from agentsup.cli.doctor.check import Check
 from agentsup.cli.doctor.checks import examine, file_system_of
 from agentsup.config.home import Home
 from agentsup.engines.programs.presets import PROGRAMS
-from agentsup.kit import fence, seccomp
+from agentsup.kit import fence
 from agentsup.kit.files import HomeLock
 
 
@@ -185,21 +185,6 @@ def test_what_keeps_programs_from_the_home(
     check = found(checks(home), "fence")
     assert check.result == result
     assert said in f"{check.text} {check.advice}"
-
-
-@pytest.mark.parametrize(
-    "mode, result", [("auto", doctor_checks.WARN), ("required", doctor_checks.FAIL)]
-)
-def test_a_system_without_a_filter_of_system_calls_is_told(
-    home: Home, monkeypatch: pytest.MonkeyPatch, mode: str, result: str
-) -> None:
-    monkeypatch.setattr(fence, "version", lambda: 7)
-    with home.config_toml.open("a") as file:
-        file.write(f'[fence]\nmode = "{mode}"\n')
-    for is_there in (True, False):
-        monkeypatch.setattr(seccomp, "is_available", lambda is_there=is_there: is_there)
-        told = {each.text: each.result for each in checks(home) if "system calls" in each.text}
-        assert list(told.values()) == ([] if is_there else [result])
 
 
 def test_services_that_take_orders_are_named_where_the_kernel_lets_programs_connect(

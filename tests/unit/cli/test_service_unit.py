@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.service import systemd
-from agentsup.cli.service.place import file_of, program, template
+from agentsup.cli.service.service_file import file_of, program, template
 from agentsup.cli.service.systemd import Answer, Systemd
 from agentsup.cli.service.unit import (
-    Found,
     Service,
+    UnitState,
     argv_in,
     complaints,
     is_ours,
@@ -116,14 +116,14 @@ def test_systemd_understands_the_unit(tmp_path: Path, user: str) -> None:
 def test_a_file_is_ours_until_somebody_changes_it() -> None:
     for wanted in (unit_of(PLAIN, template()), plist_of(PLAIN, "local.agentsup")):
         assert is_ours(wanted)
-        assert judged(wanted, wanted) is Found.SAME
-        assert judged(None, wanted) is Found.NOTHING
+        assert judged(wanted, wanted) is UnitState.SAME
+        assert judged(None, wanted) is UnitState.NOTHING
         changed = wanted.replace("/opt/agentsup", "/opt/other")
-        assert judged(changed, wanted) is Found.FOREIGN
-        assert judged(wanted + "\n", wanted) is Found.FOREIGN
-        assert judged(template(), wanted) is Found.FOREIGN, "installed by hand"
+        assert judged(changed, wanted) is UnitState.FOREIGN
+        assert judged(wanted + "\n", wanted) is UnitState.FOREIGN
+        assert judged(template(), wanted) is UnitState.FOREIGN, "installed by hand"
     other = unit_of(ODD, template())
-    assert judged(other, unit_of(PLAIN, template())) is Found.OURS
+    assert judged(other, unit_of(PLAIN, template())) is UnitState.OURS
 
 
 def test_the_launchd_file_says_the_same() -> None:

@@ -26,10 +26,10 @@ def span(**more: Any) -> dict[str, Any]:
         "kind": "tool",
         "name": "exec",
         "depth": 3,
-        "state": "denied",
-        "code": "beyond_ceiling",
+        "state": "failed",
+        "code": "not_found",
         "detail": '{"cmd": "ls"}',
-        "attributes": {"stages": {"policy": "allow", "ceiling": "deny"}},
+        "attributes": {"effect": "blind"},
         "offset_ms": 1500,
         "duration_ms": 0.25,
         "message_id": "msg_1",
@@ -37,9 +37,9 @@ def span(**more: Any) -> dict[str, Any]:
     return {**given, **more}
 
 
-def test_a_span_says_what_it_was_and_who_refused_it() -> None:
+def test_a_span_says_what_it_was_and_how_it_ended() -> None:
     assert line(span(), None) == (
-        '      tool exec: denied, 0.2 ms, +1.5 s, beyond_ceiling, ceiling deny  {"cmd": "ls"}'
+        '      tool exec: failed, 0.2 ms, +1.5 s, not_found  {"cmd": "ls"}'
     )
     engine = span(
         kind="engine",

@@ -54,6 +54,7 @@ def test_a_key_for_people_is_a_warning(tmp_path: Path, key: str) -> None:
         ("timeout", 1000, 1.0, 60.0),
         ("timeout", 36_000_000, 3600.0, 60.0),
         ("timeout", 0, 120.0, 60.0),
+        ("timeout", "30s", 120.0, 60.0),
         ("tool_timeout_sec", 1800, 1800.0, 60.0),
         ("startup_timeout_sec", 20, 120.0, 20.0),
         ("startup_timeout_ms", 500, 120.0, 0.5),
@@ -115,6 +116,76 @@ def test_a_server_without_its_meaning_is_left_out_alone_with_our_word(
     assert "this server is left out" in warning
 
 
+@pytest.mark.parametrize(
+    "written, says",
+    [
+        ({"args": ["missing-command.py"]}, "neither a command nor a url"),
+        ({}, "neither a command nor a url"),
+        ("npx x", "expected an object"),
+        (["npx", "x"], "expected an object"),
+        ({**NPX, **WEB}, "both a command and a url"),
+        ({"command": "npx", "type": "http"}, "is of type stdio"),
+        ({"type": "ws", "url": "ws://x.example"}, "http://"),
+        ({"command": 1}, "expected a text"),
+        ({"command": "npx", "args": "-y x"}, "expected a list"),
+        ({**NPX, "cwd": "here"}, "absolute path"),
+        ({**NPX, "cwd": "${workspaceFolder}"}, "absolute path"),
+        ({**NPX, "disabled": "true"}, '"enabled"'),
+        ({**WEB, "requestInit": {"headers": {"A": "b"}}}, '"headers"'),
+    ],
+    ids=lambda each: json.dumps(each)[:60],
+)
+def test_a_server_that_can_not_be_used_is_left_out_alone(
+    tmp_path: Path, written: Any, says: str
+) -> None:
+    read, told = server(tmp_path, written)
+    assert not read.enabled
+    assert any(says in each and "this server is left out" in each for each in told)
+    assert all(each.startswith("agents.json:1:") for each in told)
+
+
+@pytest.mark.parametrize(
+    "written, expected",
+    [
+        (
+            {**NPX, "env": {"PORT": 3000, "DEBUG": True, "NO": None}},
+            {"PORT": "3000", "DEBUG": "true"},
+        ),
+        ({**NPX, "env": ["A=b=c", "D="]}, {"A": "b=c", "D": ""}),
+    ],
+)
+def test_values_of_other_types_are_texts(
+    tmp_path: Path, written: dict[str, Any], expected: dict[str, str]
+) -> None:
+    read, told = server(tmp_path, written)
+    assert (read.env, told) == (expected, [])
+    assert server(tmp_path, {"command": "npx", "args": ["-p", 3000]})[0].args == ("-p", "3000")
+    assert server(tmp_path, {**WEB, "headers": {"X-Id": 1}})[0].headers == {"X-Id": "1"}
+
+
+@pytest.mark.parametrize(
+    "written", [{**WEB, "env": {"A": "b"}}, {**NPX, "headers": {"A": "b"}}, {**WEB, "cwd": "/tmp"}]
+)
+def test_what_means_nothing_for_a_server_costs_nothing(
+    tmp_path: Path, written: dict[str, Any]
+) -> None:
+    read, (warning,) = server(tmp_path, written)
+    assert read.enabled
+    assert "it has no effect" in warning
+
+
+@pytest.mark.parametrize("key", ["cwd", "workingDirectory"])
+def test_the_folder_of_a_program_is_taken(tmp_path: Path, key: str) -> None:
+    read, told = server(tmp_path, {**NPX, key: "/srv/tools"})
+    assert (read.enabled, read.cwd, told) == (True, "/srv/tools", [])
+
+
+def test_a_list_of_servers_with_names_is_taken(tmp_path: Path) -> None:
+    snapshot = given(tmp_path, mcpServers=[{"name": "one", **NPX}, {"name": "two"}])
+    servers = servers_of(snapshot.specs["ada"].mcp)
+    assert (servers["one"].enabled, servers["two"].enabled) == (True, False)
+
+
 @pytest.mark.parametrize("key", ["type", "transport"])
 def test_the_transport_sse_costs_its_server_alone(tmp_path: Path, key: str) -> None:
     read, (warning,) = server(tmp_path, {key: "sse", **WEB})
@@ -128,7 +199,6 @@ def test_the_transport_sse_costs_its_server_alone(tmp_path: Path, key: str) -> N
         ({"trust": True}, '"safety"'),
         ({"alwaysAllow": ["a"]}, '"safety"'),
         ({"autoApprove": ["a"]}, '"safety"'),
-        ({"cwd": "/tmp"}, "full path"),
     ],
 )
 def test_what_only_narrows_when_it_is_lost_is_a_warning(
@@ -214,6 +284,11 @@ def test_notes_and_settings_of_others_cost_no_entry(tmp_path: Path) -> None:
         ({"servers": {"s": NPX}, "inputs": []}, "VS Code's"),
         ({"$schema": "https://opencode.ai/config.json", "mcp": {}}, "opencode's"),
         ({"agents": {"defaults": {}, "list": []}, "channels": {}}, "OpenClaw"),
+        ({"mcp": {"s": {"type": "local", "command": ["x"]}}, "provider": {}}, "opencode's"),
+        ({"permissions": {"allow": []}, "env": {}}, "Claude Code"),
+        ({"projects": {"/x": {"mcpServers": {"s": NPX}}}, "numStartups": 3}, "Claude Code"),
+        ({"s": NPX, "t": WEB}, "tool servers"),
+        ([{"name": "s", **NPX}, WEB], "tool servers"),
         ({"cli_timeout": 5, "telegram_token": "", "language": "de"}, "Sygen"),
         ({"ann": {"model": "x"}, "bob": {}}, "agents by their names"),
         ({"agents": {"ann": {"model": "x"}}}, "agents by their names"),

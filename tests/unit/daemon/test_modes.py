@@ -12,21 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.runtime import file_modes as modes_module
-from agentsup.daemon.runtime.file_modes import (
-    ModeKeeper,
-    RestoredMode,
-    StartModes,
-    report_text,
-    restore,
-)
-from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
-from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SystemEntropy
+from agentsup.daemon.runtime.file_modes import RestoredMode, StartModes, report_text, restore
 from agentsup.model.errors import StoreUnavailable
-from agentsup.observe.redact import Redactor
 
 NOBODY = 65534
 
@@ -114,7 +103,7 @@ HOMES = (
 
 
 @pytest.mark.parametrize("name", HOMES)
-def test_no_program_takes_a_home_from_another_for_long(home: Home, name: str) -> None:
+def test_a_home_that_a_program_took_is_given_back(home: Home, name: str) -> None:
     """A program can change the mode of what it can't open."""
     good = home.agents / "good"
     for each in HOMES:
@@ -236,52 +225,25 @@ def test_an_owner_without_any_right_gets_in_again(theirs: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-async def test_while_it_runs_a_readable_token_is_replaced_and_told(home: Home) -> None:
-    entropy = SystemEntropy(SystemClock())
+async def test_a_mode_that_was_taken_is_told_once_and_again_if_it_could_not_be(home: Home) -> None:
     told_texts: list[str] = []
-    token, _ = operator_token(home.api_token, entropy)
-    tokens = TokenRegistry(entropy, token)
 
     async def tell(text: str) -> None:
         told_texts.append(text)
-
-    keeper = ModeKeeper(home, tokens, entropy, Redactor(), tell, StartModes(), ConfigFiles())
-    await keeper.look()
-    assert told_texts == []
-    home.api_token.chmod(0o644)
-    (home.agents / "good").chmod(0)
-    await keeper.look()
-    other = home.api_token.read_text().strip()
-    assert other != token
-    assert tokens.identify(token) is None
-    assert tokens.identify(other) is not None, "the CLI reads the file, and is let in"
-    (said,) = told_texts
-    assert "agents/good (0, now 700)" in said
-    assert "There is a new one" in said
-    await keeper.look()
-    assert told_texts == [said], "it is told once"
-
-
-async def test_what_could_not_be_told_is_told_at_the_next_look(home: Home) -> None:
-    entropy = SystemEntropy(SystemClock())
-    told_texts: list[str] = []
-    token, _ = operator_token(home.api_token, entropy)
-
-    async def tell(text: str) -> None:
-        if not told_texts:
-            told_texts.append("")
+        if len(told_texts) == 1:
             raise StoreUnavailable("the disk is full")
-        told_texts.append(text)
 
     home.tasks.chmod(0)
-    start = StartModes(tuple(restore(home)))
-    keeper = ModeKeeper(
-        home, TokenRegistry(entropy, token), entropy, Redactor(), tell, start, ConfigFiles()
-    )
+    home.root.chmod(0o755)
+    start = StartModes(tuple(restore(home)), has_new_token=True)
     with pytest.raises(StoreUnavailable):
-        await keeper.look()
-    await keeper.look()
-    assert "tasks" in told_texts[1]
+        await start.report(tell)
+    for _ in range(2):
+        await start.report(tell)
+    assert len(told_texts) == 2
+    assert "tasks (0, now 700)" in told_texts[1]
+    assert "There is a new one" in told_texts[1]
+    assert "755" not in told_texts[1], "a home with the usual mode is corrected silently"
 
 
 def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
@@ -291,4 +253,3 @@ def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
     assert "and 3 more" in text
     assert "new one" in text
     assert report_text([], has_new_token=False) == ""
-    assert StartModes() == StartModes((), has_new_token=False)

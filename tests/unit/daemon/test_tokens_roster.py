@@ -84,17 +84,6 @@ def test_a_token_that_others_could_read_is_replaced(tmp_path: Path, mode: int) -
     assert operator_token(path, entropy) == (other, False)
 
 
-def test_a_replaced_token_is_nobodys_at_once() -> None:
-    tokens = book()
-    key = tokens.operator_key()
-    tokens.replace_operator("another-operators-token")
-    assert tokens.identify("operators-own-token") is None
-    found = tokens.identify("another-operators-token")
-    assert found is not None
-    assert found.principal.is_operator
-    assert tokens.operator_key() != key
-
-
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     clock = LoopClock()

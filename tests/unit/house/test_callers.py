@@ -35,7 +35,6 @@ ALLOWED: dict[str, str] = {
     "agentsup.engines.llm.toolset:HostToolset.call_tool": "pydantic-ai calls it",
     "agentsup.engines.llm.toolset:HostToolset.get_tools": "pydantic-ai calls it",
     "agentsup.observe.metrics_page:_Families.collect": "prometheus_client calls it",
-    "agentsup.observe.traces.otel:_Sender.force_flush": "OpenTelemetry calls it",
 }
 """Names without a caller in the product, with the reason. Keep it short."""
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.source_tree import modules, nodes_of, shown
+from tests.support.source_tree import ROOT, modules, nodes_of, shown
 
 WORDS = {
     *("berth", "berths", "book", "carried", "desk", "door", "doors", "figures", "ground", "heard"),
     *("held", "kept", "leave", "letter", "letters", "place", "places", "poison", "post"),
     *("standing", "strays", "surroundings", "told", "trouble"),
 }
+TYPE_WORDS = WORDS | {
+    *("bench", "eyes", "found", "means", "said", "taken", "telling", "upcoming", "wanted"),
+}
+"""No module and no class is named by these."""
 PHRASES = ("stand_in", "let_go")
 ALLOWED: dict[str, str] = {
     "agentsup/api/http/route.py:post": "the HTTP method",
@@ -32,6 +37,15 @@ ALLOWED: dict[str, str] = {
     "agentsup/observe/traces/otel.py:POST_TIMEOUT_S": "the HTTP method",
 }
 """What is called so by others, with the reason. Keep it short."""
+
+
+ALLOWED_TYPES: dict[str, str] = {
+    "agentsup/api/routes/setup.py:WantedBotBody": "a component of /openapi.json",
+    "agentsup/api/routes/setup.py:WantedModelBody": "a component of /openapi.json",
+    "agentsup/engines/failures.py:ModelNotFound": "HTTP's not found",
+    "agentsup/model/errors.py:NotFound": "HTTP's not found",
+}
+"""Modules and classes that keep such a word, with the reason."""
 
 
 def _bound(path: Path) -> Iterator[str]:
@@ -58,6 +72,24 @@ def _is_private_word(name: str) -> bool:
     return not WORDS.isdisjoint(parts) or any(
         f"_{each}_" in f"_{name.lower()}_" for each in PHRASES
     )
+
+
+def _types(path: Path) -> Iterator[str]:
+    """The module and its classes whose name has such a word."""
+    if not TYPE_WORDS.isdisjoint(re.split(r"[_/.]", shown(path))):
+        yield shown(path)
+    for node in nodes_of(path):
+        if isinstance(node, ast.ClassDef):
+            words = re.findall(r"[A-Z][a-z0-9]*|[A-Z]+(?![a-z])", node.name)
+            if not TYPE_WORDS.isdisjoint(word.lower() for word in words):
+                yield f"{shown(path)}:{node.name}"
+
+
+def test_no_module_and_no_class_is_such_a_word() -> None:
+    found = {name for path in modules() for name in _types(path)}
+    assert found - ALLOWED_TYPES.keys() == set(), "name these with the words of docs/glossary.md"
+    here = {name for name in ALLOWED_TYPES if (ROOT / name.split(":")[0]).exists()}
+    assert here - found == set(), "these are named otherwise now: shorten ALLOWED_TYPES"
 
 
 def test_no_name_is_a_word_that_is_not_used_any_more() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.mailbox.usage import reports
 from agentsup.mailbox.usage.budget import BudgetNotice, ledger
-from agentsup.mailbox.usage.budget.ledger import Claim
+from agentsup.mailbox.usage.budget.ledger import HoldOwner
 from agentsup.mailbox.usage.budget.scopes import Amount, BudgetScope, Limit, ScopeKind
 from agentsup.model.engine import Usage
 from agentsup.store import Database, Tx
@@ -48,7 +48,7 @@ async def database(tmp_path: Path) -> Any:
 
 def leased(
     tx: Tx, message: str, *, agent: str = "a", root: str = "", boot: str = BOOT, fence: int = 1
-) -> Claim:
+) -> HoldOwner:
     """A message under a lease, and the claim of its turn."""
     tx.execute(
         "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
@@ -62,10 +62,10 @@ def leased(
         " lease_boot = excluded.lease_boot",
         (message, agent, root or message, fence, boot),
     )
-    return Claim(message, fence, boot, agent, root or message)
+    return HoldOwner(message, fence, boot, agent, root or message)
 
 
-def used(tx: Tx, claim: Claim, tokens: int, report_id: str | None = None) -> Usage | None:
+def used(tx: Tx, claim: HoldOwner, tokens: int, report_id: str | None = None) -> Usage | None:
     return reports.record_tx(
         tx,
         Usage(tokens, 0),
@@ -79,7 +79,7 @@ def used(tx: Tx, claim: Claim, tokens: int, report_id: str | None = None) -> Usa
     )
 
 
-def charged(tx: Tx, claim: Claim, tokens: int, limits: list[Limit]) -> Any:
+def charged(tx: Tx, claim: HoldOwner, tokens: int, limits: list[Limit]) -> Any:
     used(tx, claim, tokens)
     return ledger.charge_tx(tx, claim, limits, Amount(0, tokens), at=AT)
 
@@ -232,7 +232,7 @@ class _Model:
 
     def __init__(self) -> None:
         self.boot, self.fence = 1, 0
-        self.running: dict[str, tuple[Claim, int]] = {}
+        self.running: dict[str, tuple[HoldOwner, int]] = {}
         self.used = 0
         self.allowance = 0
         """What requests have cost beyond what was held for them: the documented bound."""
@@ -282,7 +282,7 @@ async def _step(
         model.fence += 1
         fence = model.fence
 
-        def begin(tx: Tx) -> tuple[Claim, Any]:
+        def begin(tx: Tx) -> tuple[HoldOwner, Any]:
             claim = leased(tx, name, boot=boot, fence=fence)
             return claim, ledger.hold_tx(tx, claim, [DAY], Amount(0, wanted), at=AT).over
 

@@ -46,7 +46,7 @@ MAX_LABEL_CHARS = 120
 _LABEL = re.compile(r"[a-z0-9-]{1,32}")
 
 Seconds = Annotated[float, between(0, MAX_WAIT_S, f"must be 0 to {MAX_WAIT_S:.0f} seconds")]
-"""How long to wait."""
+"""A time limit in seconds."""
 Label = Annotated[str, line(MAX_LABEL_CHARS)]
 _WAITS = f"Seconds to wait at most; default {WAIT_S:.0f}."
 _USD = between(0, MAX_USD, f"must be over 0 and at most {MAX_USD:,.0f}", has_low=False)
@@ -126,29 +126,26 @@ class _Delegation:
             max_usd = BACKGROUND_USD
         caller = await self._service.caller(context)
         target, name = await self._target(caller, args)
-        tracer, called = self._service.s.tracer, (context.message_id, context.call_id)
-        with tracer.waiting_for(*called, label or name) as header:
-            new = caller.new_run(
-                RunKind.DELEGATE,
-                args.prompt + texts.ASK_SUMMARY if is_short else args.prompt,
-                target=target,
-                label=label,
-                key=caller.call_id,
-                max_usd=max_usd,
-                summary=label,
-                traceparent=header,
+        new = caller.new_run(
+            RunKind.DELEGATE,
+            args.prompt + texts.ASK_SUMMARY if is_short else args.prompt,
+            target=target,
+            label=label,
+            key=caller.call_id,
+            max_usd=max_usd,
+            summary=label,
+        )
+        run = await self._service.start(caller, new, is_waited=not background)
+        if background:
+            return texts.as_json(
+                {
+                    "run_id": run.run_id,
+                    "jobId": run.run_id,
+                    "childSessionKey": run.session_id,
+                    "status": "queued",
+                }
             )
-            run = await self._service.start(caller, new, is_waited=not background)
-            if background:
-                return texts.as_json(
-                    {
-                        "run_id": run.run_id,
-                        "jobId": run.run_id,
-                        "childSessionKey": run.session_id,
-                        "status": "queued",
-                    }
-                )
-            report = await self._service.wait(caller, run.run_id, args.timeout)
+        report = await self._service.wait(caller, run.run_id, args.timeout)
         if not report.is_ended:
             return texts.labelled(label, f"It is {texts.running_note(report)}.")
         if report.status != "done":

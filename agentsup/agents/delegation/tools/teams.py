@@ -46,7 +46,7 @@ from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks import NewRun
 
 WHY_CHARS = 1_000
-"""How many characters of a reason are shown for each agent that has not answered."""
+"""Characters of a reason that are shown for each agent that has not answered."""
 
 
 def team_tools(ctx: DelegationService, router: Router, dispatcher: Dispatcher) -> tuple[Tool, ...]:
@@ -225,7 +225,7 @@ class _Teams:
         caller = await self._service.caller(context)
         members = self._members(caller, args.team)
         if args.mode == "notify":
-            mail = new_mail(prompt, idempotency_key=caller.call_id, traceparent=caller.traceparent)
+            mail = new_mail(prompt, idempotency_key=caller.call_id)
             sent = await self._dispatcher.broadcast(
                 mail,
                 names=[each.name for each in members],

@@ -13,7 +13,6 @@ from agentsup.agents.tools.declaring import tool, tools_of
 from agentsup.mailbox.mail import AgentDirectory, Asker, BusRequest, InterAgentBus, check_may_send
 from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
-from agentsup.model.trace import UNTRACED, Tracer
 
 ASK_TIMEOUT_S = 300.0
 
@@ -39,41 +38,36 @@ class AskAsync(_Asking):
     summary: Text = Field("", description="One line for the other agent's user.")
 
 
-def peer_tools(
-    bus: InterAgentBus, directory: AgentDirectory, tracer: Tracer = UNTRACED
-) -> tuple[Tool, ...]:
+def peer_tools(bus: InterAgentBus, directory: AgentDirectory) -> tuple[Tool, ...]:
     """The three tools over one bus."""
-    return tools_of(_Peers(bus, directory, tracer))
+    return tools_of(_Peers(bus, directory))
 
 
 class _Peers:
     """The functions of the tools, on behalf of the turn that calls them."""
 
-    def __init__(self, bus: InterAgentBus, directory: AgentDirectory, tracer: Tracer) -> None:
+    def __init__(self, bus: InterAgentBus, directory: AgentDirectory) -> None:
         self._bus = bus
         self._directory = directory
-        self._tracer = tracer
 
     @tool("ask_agent", Effect.KEYED, Safety.MODERATE, is_wait=True)
     async def ask(self, context: ToolContext, args: Ask) -> str:
         """Ask another agent and wait for its answer."""
         self._check_may_ask(context, args.to)
-        with self._tracer.waiting_for(context.message_id, context.call_id, args.to) as header:
-            reply = await self._bus.send(
-                _request(context, args, header),
-                caller=caller_of(context),
-                timeout_s=args.timeout,
-                asker=Asker(context.lease, context.slot),
-            )
+        reply = await self._bus.send(
+            _request(context, args),
+            caller=caller_of(context),
+            timeout_s=args.timeout,
+            asker=Asker(context.lease, context.slot),
+        )
         return reply.text
 
     @tool("ask_agent_async", Effect.KEYED, Safety.MODERATE)
     async def ask_async(self, context: ToolContext, args: AskAsync) -> str:
         """Give another agent a message without waiting; its answer comes as a message later."""
-        header = self._tracer.header_of(context.message_id, context.call_id)
         self._check_may_ask(context, args.to)
         accepted = await self._bus.send_async(
-            _request(context, args, header, args.summary),
+            _request(context, args, args.summary),
             caller=caller_of(context),
             asker=Asker(context.lease, context.slot),
         )
@@ -107,9 +101,7 @@ class _Peers:
             check_may_send(acting_agent, self._directory.lookup(to))
 
 
-def _request(
-    context: ToolContext, args: _Asking, traceparent: str, summary: str = ""
-) -> BusRequest:
+def _request(context: ToolContext, args: _Asking, summary: str = "") -> BusRequest:
     return BusRequest(
         to=args.to,
         text=args.message,
@@ -117,7 +109,6 @@ def _request(
         summary=summary,
         silent=args.silent,
         idempotency_key=context.call_id,
-        traceparent=traceparent,
     )
 
 

@@ -40,7 +40,6 @@ from agentsup.model.errors import BadRequest, NotFound
 from agentsup.model.message import Message
 from agentsup.model.principal import NOBODY
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
-from agentsup.model.trace import UNTRACED, Tracer
 
 MAX_READ = 50
 MAX_SUBJECT_CHARS = 200
@@ -95,10 +94,9 @@ def mailbox_tools(
     dispatcher: Dispatcher,
     history: AgentMailbox,
     directory: AgentDirectory,
-    tracer: Tracer = UNTRACED,
 ) -> tuple[Tool, ...]:
     """The four tools over one dispatcher."""
-    return tools_of(_Mail(dispatcher, history, directory, tracer))
+    return tools_of(_Mail(dispatcher, history, directory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,6 @@ class _Mail:
     dispatcher: Dispatcher
     history: AgentMailbox
     directory: AgentDirectory
-    tracer: Tracer
 
     @tool("mailbox_send", Effect.KEYED, Safety.MODERATE, is_optional=True)
     async def send(self, context: ToolContext, args: SendMail) -> str:
@@ -219,12 +216,7 @@ class _Mail:
         )
 
     def _mail(self, context: ToolContext, text: str, subject: str = "") -> BusRequest:
-        return new_mail(
-            text,
-            subject,
-            idempotency_key=context.call_id,
-            traceparent=self.tracer.header_of(context.message_id, context.call_id),
-        )
+        return new_mail(text, subject, idempotency_key=context.call_id)
 
 
 def _sent_document(address: str, subject: str, sent: SentMail) -> str:

@@ -33,7 +33,7 @@ from agentsup.channels.core.sending.notices import ChatNotices
 from agentsup.mailbox.delivery import asked_topic_of, is_question_in, preview
 from agentsup.mailbox.lifecycle import answer_tx, meant_by
 from agentsup.mailbox.messages import answer_options, find_question, question_of
-from agentsup.mailbox.questions import SEEN_SQL, Stage, Token, is_free, showing
+from agentsup.mailbox.questions import SEEN_SQL, Stage, Token, is_free, rendering
 from agentsup.model.errors import Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
 from agentsup.model.principal import Principal
 from agentsup.model.question import APPROVAL, Question, QuestionState
@@ -221,7 +221,7 @@ class ChatQuestions:
             if option is Token.SHOW_ALL:
                 return self._show_tx(tx, question, Stage.WHOLE, given)
             address = (self._channel, conversation)
-            seen = showing.seen_in(tx, question, *address, is_pressed=is_pressed)
+            seen = rendering.seen_in(tx, question, *address, is_pressed=is_pressed)
             if option is Token.CONFIRM:
                 option, seen = answer_options.ANY, replace(seen, is_confirmed=True)
             context = self._deps.mailbox.context
@@ -273,7 +273,7 @@ class ChatQuestions:
         """Show more of an open question below it; a repeated press of that button adds nothing."""
         at = self._deps.clock.now_ms()
         address = (self._deps.agent_id, self._channel, given.conversation)
-        showing.more_tx(tx, question, address, stage, at=at, option=option)
+        rendering.more_tx(tx, question, address, stage, at=at, option=option)
         note = words(given.language)(_STEPS[stage])
         buttons.note_tx(tx, given.press_id, note, at)
         return AnswerReply(note, counts=True, question=question, is_step=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsup.channels.core.sending import cards
 from agentsup.mailbox.messages import answer_options
-from agentsup.mailbox.questions import Token, is_free, showing
+from agentsup.mailbox.questions import Token, is_free, rendering
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question
 
@@ -102,7 +102,7 @@ def meant(question: Question, meaning: str) -> str | Token | None:
     if meaning in {*Token}:
         return Token(meaning)
     if "." in meaning:
-        return showing.term_chosen(question, meaning)
+        return rendering.term_chosen(question, meaning)
     index = int(meaning) if meaning.isdecimal() else -1
     return question.options[index] if 0 <= index < len(question.options) else None
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.found import (
-    FoundAgent,
-    FoundChat,
-    FoundHome,
-    FoundMemory,
-    FoundSchedule,
+from agentsup.cli.moving.foreign_home import (
+    ForeignAgent,
+    ForeignChat,
+    ForeignHome,
+    ForeignMemory,
+    ForeignSchedule,
     names_for,
 )
 from agentsup.cli.moving.model_names import Keyring, model_fields
@@ -66,14 +66,14 @@ def looks_like(source: SourceFolder) -> bool:
     return isinstance(config, dict) and ("_config_version" in config or "terminal" in config)
 
 
-def read(source: SourceFolder) -> FoundHome:
+def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there: the home itself is main, each profile another agent."""
     gathered = Gathered()
     profiles = [name for name in source.folders("profiles") if name != "default"]
     names = names_for([MAIN, *(name for name in profiles if name != MAIN)], MAIN)
-    agents: list[FoundAgent] = []
-    schedules: list[FoundSchedule] = []
-    chats: list[FoundChat] = []
+    agents: list[ForeignAgent] = []
+    schedules: list[ForeignSchedule] = []
+    chats: list[ForeignChat] = []
     secrets: dict[str, str] = {}
     for there, name in names.items():
         home = "" if there == MAIN else f"profiles/{there}/"
@@ -88,7 +88,7 @@ def read(source: SourceFolder) -> FoundHome:
         gathered.remark(
             "auth.json", "signing in by OAuth is done again; agentsup setup takes a key"
         )
-    return FoundHome(
+    return ForeignHome(
         product="hermes",
         agents=tuple(agents),
         schedules=tuple(schedules),
@@ -106,7 +106,7 @@ def _agent(
     config: Mapping[str, Any],
     keys: Keyring,
     gathered: Gathered,
-) -> FoundAgent:
+) -> ForeignAgent:
     fields = {
         **_model(config, name, keys, gathered),
         **_telegram(config, name, keys, gathered),
@@ -126,7 +126,7 @@ def _agent(
             )
     files = skills(source, f"{home}skills", gathered)
     prompt = with_skills(persona(source, f"{home}SOUL.md"), files, gathered.skills)
-    return FoundAgent(
+    return ForeignAgent(
         name,
         {**fields, **({"prompt": prompt} if prompt else {})},
         notes=_notes(source, home),
@@ -140,12 +140,12 @@ def _notes(source: SourceFolder, home: str) -> str:
     return "\n\n".join(_entries(source.text(f"{home}memories/USER.md")))
 
 
-def _memories(source: SourceFolder, home: str) -> tuple[FoundMemory, ...]:
+def _memories(source: SourceFolder, home: str) -> tuple[ForeignMemory, ...]:
     entries = _entries(source.text(f"{home}memories/MEMORY.md"))
-    found: dict[str, FoundMemory] = {}
+    found: dict[str, ForeignMemory] = {}
     for text in entries[:MOST_MEMORIES]:
         key = " ".join(text.split())[:80]
-        found.setdefault(key, FoundMemory(key, text[:3_900], ("hermes",)))
+        found.setdefault(key, ForeignMemory(key, text[:3_900], ("hermes",)))
     return tuple(found.values())
 
 
@@ -225,7 +225,7 @@ def _matrix(
 
 def _schedules(
     source: SourceFolder, home: str, name: str, zone: str, gathered: Gathered
-) -> Iterable[FoundSchedule]:
+) -> Iterable[ForeignSchedule]:
     for job in objects(look(source.json(f"{home}cron/jobs.json"), "jobs"))[:_MOST_JOBS]:
         key = text_of(job.get("id"), 200)
         title = text_of(job.get("name"), 200) or key
@@ -243,7 +243,7 @@ def _schedules(
             gathered.remark(f"{name}: schedule {title}", "its time has passed or is not understood")
             continue
         to = _delivery(job)
-        yield FoundSchedule(
+        yield ForeignSchedule(
             *(name, f"hermes:{key}", title, prompt, times),
             is_paused=job.get("enabled") is False or job.get("state") == "paused",
             channel=to[0],
@@ -275,7 +275,7 @@ def _delivery(job: Mapping[str, Any]) -> tuple[str, str]:
     return chat_of(channel, target)
 
 
-def _chats(source: SourceFolder, home: str, name: str) -> Iterable[FoundChat]:
+def _chats(source: SourceFolder, home: str, name: str) -> Iterable[ForeignChat]:
     database = f"{home}state.db"
     if not source.has(database):
         return
@@ -298,7 +298,7 @@ def _chats(source: SourceFolder, home: str, name: str) -> Iterable[FoundChat]:
             target, thread = str(row.get("chat_id") or ""), str(row.get("thread_id") or "")
             to = chat_of(text_of(row.get("source"), 50), target, thread)
             title = text_of(row.get("title") or row.get("display_name"), 200)
-            yield FoundChat(
+            yield ForeignChat(
                 *(name, f"{row.get('source')}:{session}", lines),
                 title=title or text_of(row.get("source"), 50),
                 channel=to[0],

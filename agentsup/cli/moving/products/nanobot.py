@@ -7,12 +7,12 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.found import (
+from agentsup.cli.moving.foreign_home import (
     ChatLine,
-    FoundAgent,
-    FoundChat,
-    FoundHome,
-    FoundSchedule,
+    ForeignAgent,
+    ForeignChat,
+    ForeignHome,
+    ForeignSchedule,
     joined_text,
 )
 from agentsup.cli.moving.model_names import Keyring, model_fields
@@ -57,7 +57,7 @@ def looks_like(source: SourceFolder) -> bool:
     )
 
 
-def read(source: SourceFolder) -> FoundHome:
+def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
     config, gathered = mapping(source.json("config.json")), Gathered()
     keys = Keyring(variables(source.text(".env")))
@@ -96,7 +96,7 @@ def read(source: SourceFolder) -> FoundHome:
         gathered.remark("AGENTS.md as instructions", f"{RULES}; it lies in the workspace as a file")
     if source.text(f"{_WORKSPACE}/HEARTBEAT.md").strip():
         gathered.remark("HEARTBEAT.md", "agents have no heartbeat; make a task with a schedule")
-    agent = FoundAgent(
+    agent = ForeignAgent(
         MAIN,
         {**fields, **({"prompt": prompt} if prompt else {})},
         notes=notes(source, f"{_WORKSPACE}/USER.md", f"{_WORKSPACE}/memory/MEMORY.md"),
@@ -104,7 +104,7 @@ def read(source: SourceFolder) -> FoundHome:
         files=(*files, *own_skills),
         texts=_history(source),
     )
-    return FoundHome(
+    return ForeignHome(
         product="nanobot",
         agents=(agent,),
         schedules=tuple(_schedules(source, gathered)),
@@ -150,7 +150,7 @@ def _servers(config: Mapping[str, Any], gathered: Gathered) -> None:
         )
 
 
-def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[FoundSchedule]:
+def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[ForeignSchedule]:
     path = f"{_WORKSPACE}/cron/jobs.json"
     store = source.json(path if source.has(path) else "cron/jobs.json")
     for job in objects(look(store, "jobs"))[:_MOST_JOBS]:
@@ -169,7 +169,7 @@ def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[FoundSchedu
         if not channel:
             channel, _, target = text_of(payload.get("sessionKey"), 400).partition(":")
         to = chat_of(channel, target)
-        yield FoundSchedule(
+        yield ForeignSchedule(
             *(MAIN, f"nanobot:{key}", name, message, times),
             is_paused=job.get("enabled") is False,
             channel=to[0],
@@ -177,7 +177,7 @@ def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[FoundSchedu
         )
 
 
-def _chats(source: SourceFolder) -> Iterable[FoundChat]:
+def _chats(source: SourceFolder) -> Iterable[ForeignChat]:
     paths = (
         [p for p in source.walk("sessions") if p.endswith(".jsonl")]
         if source.has("sessions")
@@ -191,7 +191,7 @@ def _chats(source: SourceFolder) -> Iterable[FoundChat]:
         if lines:
             channel, _, target = key.partition(":")
             to = chat_of(channel, target)
-            yield FoundChat(MAIN, key, lines, title=key, channel=to[0], conversation=to[1])
+            yield ForeignChat(MAIN, key, lines, title=key, channel=to[0], conversation=to[1])
 
 
 def _session(source: SourceFolder, path: str) -> tuple[str, tuple[ChatLine, ...]]:

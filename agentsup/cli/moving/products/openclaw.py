@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.found import (
-    FoundAgent,
-    FoundHome,
-    FoundSchedule,
+from agentsup.cli.moving.foreign_home import (
+    ForeignAgent,
+    ForeignHome,
+    ForeignSchedule,
     names_for,
 )
 from agentsup.cli.moving.model_names import Keyring
@@ -60,7 +60,7 @@ def looks_like(source: SourceFolder) -> bool:
     return any(source.has(name) for name in _CONFIGS)
 
 
-def read(source: SourceFolder) -> FoundHome:
+def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
     config = next((c for n in _CONFIGS if (c := mapping(source.json5(n)))), {})
     gathered = Gathered()
@@ -87,7 +87,7 @@ def read(source: SourceFolder) -> FoundHome:
         _agent(source, config, there, names[there], listed[there], bots, keys, gathered)
         for there in listed
     ]
-    return FoundHome(
+    return ForeignHome(
         product="openclaw",
         agents=tuple(agents),
         schedules=tuple(_schedules(source, names, main, gathered)),
@@ -183,7 +183,7 @@ def _agent(
     bots: Mapping[str, Mapping[str, Any]],
     keys: Keyring,
     gathered: Gathered,
-) -> FoundAgent:
+) -> ForeignAgent:
     fields = {**model_of(source, config, there, entry, name, keys, gathered), **bots.get(there, {})}
     identity = {**mapping(config.get("identity")), **mapping(entry.get("identity"))}
     if called := text_of(identity.get("name") or entry.get("name"), 64):
@@ -219,7 +219,7 @@ def _agent(
             "sandbox", "what agents run is kept from the home by [fence] of config.toml"
         )
     by_target = {each.target: each for each in (*files, *shared, *own_skills)}
-    return FoundAgent(
+    return ForeignAgent(
         name,
         {**fields, **({"prompt": prompt} if prompt else {})},
         notes=notes(source, *(f"{folder}/{each}" for each in _NOTES)) if folder else "",
@@ -284,7 +284,7 @@ def _inside(source: SourceFolder, path: str) -> str | None:
 
 def _schedules(
     source: SourceFolder, names: Mapping[str, str], main: str, gathered: Gathered
-) -> Iterable[FoundSchedule]:
+) -> Iterable[ForeignSchedule]:
     jobs = objects(look(source.json("cron/jobs.json"), "jobs"))
     rows = source.rows(
         STATE,
@@ -315,7 +315,7 @@ def _schedules(
             str(delivery.get("threadId") or ""),
         )
         agent = text_of(job.get("agentId"), 100)
-        yield FoundSchedule(
+        yield ForeignSchedule(
             *(names.get(agent, names[main]), f"openclaw:{key}", name, prompt, times),
             is_paused=job.get("enabled") is False,
             channel=to[0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.found import ChatLine, FoundChat
+from agentsup.cli.moving.foreign_home import ChatLine, ForeignChat
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import chat_lines, chat_of, look, mapping, parsed, text_of
 
@@ -13,7 +13,7 @@ _MOST_CHATS: Final = 500
 _KINDS: Final = ("direct", "dm", "group", "channel")
 
 
-def chats(source: SourceFolder, names: Mapping[str, str]) -> Iterable[FoundChat]:
+def chats(source: SourceFolder, names: Mapping[str, str]) -> Iterable[ForeignChat]:
     for there, name in names.items():
         folder = f"agents/{there}/sessions"
         index = mapping(source.json(f"{folder}/sessions.json"))
@@ -27,7 +27,7 @@ def chats(source: SourceFolder, names: Mapping[str, str]) -> Iterable[FoundChat]
             yield from _stored_chats(source, database, name)
 
 
-def _stored_chats(source: SourceFolder, database: str, name: str) -> Iterable[FoundChat]:
+def _stored_chats(source: SourceFolder, database: str, name: str) -> Iterable[ForeignChat]:
     nodes = source.rows(
         database,
         "SELECT session_key, current_session_id, entry_json FROM session_nodes",
@@ -61,7 +61,7 @@ def _lines(records: Iterable[Mapping[str, Any]]) -> tuple[ChatLine, ...]:
     )
 
 
-def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> Iterable[FoundChat]:
+def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> Iterable[ForeignChat]:
     if not lines:
         return
     parts = key.split(":")
@@ -77,4 +77,4 @@ def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> It
             channel = text_of(look(last, "lastChannel") or look(last, "channel"), 50)
             to = chat_of(channel, text_of(look(last, "lastTo") or look(last, "to"), 300))
     title = text_of(look(entry, "displayName") or look(entry, "label"), 200) or key
-    yield FoundChat(name, key, lines, title=title, channel=to[0], conversation=to[1])
+    yield ForeignChat(name, key, lines, title=title, channel=to[0], conversation=to[1])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.found import (
-    FoundAgent,
-    FoundHome,
-    FoundSchedule,
+from agentsup.cli.moving.foreign_home import (
+    ForeignAgent,
+    ForeignHome,
+    ForeignSchedule,
     Remark,
     joined_text,
     names_for,
@@ -60,7 +60,7 @@ def looks_like(source: SourceFolder) -> bool:
     return source.is_folder("workspace/memory_system") or source.has("cron_jobs.json")
 
 
-def read(source: SourceFolder) -> FoundHome:
+def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
     config, gathered, keys = mapping(source.json(_CONFIG)), Gathered(), Keyring()
     entries = [each for each in objects(source.json("agents.json")) if text_of(each.get("name"))]
@@ -77,11 +77,11 @@ def read(source: SourceFolder) -> FoundHome:
         home = f"agents/{there}/" if "/" not in there and there not in (".", "..") else ""
         fields = _fields(entry, config, name, keys, gathered)
         agents.append(
-            _agent(source, home, name, fields, gathered) if home else FoundAgent(name, fields)
+            _agent(source, home, name, fields, gathered) if home else ForeignAgent(name, fields)
         )
         jobs += _schedules(source, home, name, gathered) if home else []
     _remark_rest(source, gathered)
-    return FoundHome(
+    return ForeignHome(
         product="sygen",
         agents=tuple(agents),
         schedules=tuple(jobs),
@@ -156,7 +156,7 @@ def _by_reference(values: dict[str, Any], name: str, keys: Keyring, gathered: Ga
 
 def _agent(
     source: SourceFolder, home: str, name: str, fields: dict[str, Any], gathered: Gathered
-) -> FoundAgent:
+) -> ForeignAgent:
     workspace = f"{home}workspace"
     memory = f"{workspace}/memory_system"
     rules = {"CLAUDE.md", "AGENTS.md", "GEMINI.md", "JOIN_NOTIFICATION.md"}
@@ -174,7 +174,7 @@ def _agent(
     )
     own_skills = skills(source, f"{workspace}/skills", gathered, skip=("skill-creator",))
     prompt = with_skills(text_of(fields.get("prompt")), own_skills, gathered.skills)
-    return FoundAgent(
+    return ForeignAgent(
         name,
         {**fields, **({"prompt": prompt} if prompt else {})},
         notes=notes(source, f"{memory}/MAINMEMORY.md"),
@@ -186,8 +186,8 @@ def _agent(
 
 def _schedules(
     source: SourceFolder, home: str, name: str, gathered: Gathered
-) -> list[FoundSchedule]:
-    found: list[FoundSchedule] = []
+) -> list[ForeignSchedule]:
+    found: list[ForeignSchedule] = []
     for job in objects(look(source.json(f"{home}cron_jobs.json"), "jobs"))[:_MOST_JOBS]:
         key, title = text_of(job.get("id"), 200), text_of(job.get("title"), 200)
         if job.get("script_mode"):
@@ -205,7 +205,7 @@ def _schedules(
         to = chat_of(channel, chat, str(job.get("topic_id") or ""))
         cron, zone = text_of(job.get("schedule"), 200), text_of(job.get("timezone"), 100)
         found.append(
-            FoundSchedule(
+            ForeignSchedule(
                 *(name, f"sygen:{key}", title or key, prompt or title or key),
                 NewSchedule(cron=cron, zone=zone),
                 is_paused=job.get("enabled") is False,

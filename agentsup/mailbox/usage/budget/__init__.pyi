@@ -8,7 +8,7 @@ from .decide import LimitUsage as LimitUsage
 from .decide import crossed as crossed
 from .decide import estimate as estimate
 from .decide import level_of as level_of
-from .ledger import Claim as Claim
+from .ledger import HoldOwner as HoldOwner
 from .ledger import HoldResult as HoldResult
 from .scopes import NANO as NANO
 from .scopes import SETTINGS as SETTINGS

@@ -58,7 +58,7 @@ _MEMBERS = "SELECT message_id FROM budget_members WHERE kind = :kind AND subject
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class HoldOwner:
     """The turn that a hold belongs to, under one lease."""
 
     message_id: str
@@ -89,21 +89,21 @@ def amount_of(usage: Usage) -> Amount:
 
 
 def hold_tx(
-    tx: Tx, claim: Claim, limits: Sequence[Limit], wanted: Amount, *, at: int
+    tx: Tx, owner: HoldOwner, limits: Sequence[Limit], wanted: Amount, *, at: int
 ) -> HoldResult:
     """Hold ``wanted`` for a turn if every limit allows it. Its earlier hold is replaced."""
-    found = usages(tx, claim, limits, boot_id=claim.boot_id)
+    found = usages(tx, owner, limits, boot_id=owner.boot_id)
     refused = over(found, wanted)
     note_tx(tx, [*crossed(found), *refusing(refused)], at=at)
     if refused is not None:
-        release_tx(tx, claim.message_id, claim.fence)
+        release_tx(tx, owner.message_id, owner.fence)
         return HoldResult(refused)
-    _put(tx, claim, wanted, at)
+    _put(tx, owner, wanted, at)
     return HoldResult(usd_left=money_left(found))
 
 
 def charge_tx(
-    tx: Tx, claim: Claim, limits: Sequence[Limit], used: Amount, *, at: int
+    tx: Tx, owner: HoldOwner, limits: Sequence[Limit], used: Amount, *, at: int
 ) -> LimitExceededBy | None:
     """Subtract ``used``, which was just recorded for the turn, from its hold.
 
@@ -112,13 +112,13 @@ def charge_tx(
     """
     row = tx.one(
         "SELECT nano_usd, tokens FROM budget_holds WHERE message_id = ? AND fence = ?",
-        (claim.message_id, claim.fence),
+        (owner.message_id, owner.fence),
     )
     rest = Amount(row[0], row[1]).less(used) if row is not None else NOTHING
-    found = usages(tx, claim, limits, boot_id=claim.boot_id)
+    found = usages(tx, owner, limits, boot_id=owner.boot_id)
     note_tx(tx, crossed(found), at=at)
     wanted = rest.at_least(used)
-    _put(tx, claim, rest if over(found, wanted) else wanted, at)
+    _put(tx, owner, rest if over(found, wanted) else wanted, at)
     return used_up(found)
 
 
@@ -141,12 +141,12 @@ def drop_void_tx(tx: Tx, boot_id: str) -> int:
     ).rowcount
 
 
-def _put(tx: Tx, claim: Claim, wanted: Amount, at: int) -> None:
+def _put(tx: Tx, owner: HoldOwner, wanted: Amount, at: int) -> None:
     tx.execute(
         "INSERT INTO budget_holds VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_id)"
         " DO UPDATE SET fence = excluded.fence, boot_id = excluded.boot_id,"
         " nano_usd = excluded.nano_usd, tokens = excluded.tokens, at = excluded.at",
-        (*astuple(claim), *astuple(wanted), at),
+        (*astuple(owner), *astuple(wanted), at),
     )
 
 
@@ -154,10 +154,10 @@ def _put(tx: Tx, claim: Claim, wanted: Amount, at: int) -> None:
 
 
 def usages(
-    reader: Reader, claim: Claim | None, limits: Sequence[Limit], *, boot_id: str
+    reader: Reader, owner: HoldOwner | None, limits: Sequence[Limit], *, boot_id: str
 ) -> list[LimitUsage]:
-    """Every limit with what was used of it, and what is reserved for turns other than ``claim``."""
-    own = claim.message_id if claim is not None else ""
+    """Every limit with what was used of it, and what is reserved for turns other than ``owner``."""
+    own = owner.message_id if owner is not None else ""
     return [
         LimitUsage(limit, _used(reader, limit.scope), _reserved(reader, limit.scope, boot_id, own))
         for limit in limits
