@@ -305,8 +305,9 @@ class Answerer:
         if daemon.sql(is_put, (asked["id"],)) and self._chance.random() < 0.8:
             return  # the agent that was asked answers; now and then a person is quicker
         in_chat = "SELECT 1 FROM outbox WHERE message_id = ? AND channel = 'telegram'"
-        if daemon.sql(f"{in_chat} AND kind = 'question'", (message_id,)):
-            return  # whoever is asked there answers there
+        is_shown = daemon.sql(f"{in_chat} AND kind = 'question'", (message_id,))
+        if is_shown and self._chance.random() < 0.98:
+            return  # who is asked there answers there, unless it is one who only writes
         if asked["kind"] == "uncertain":
             ends_itself = asked["deadline_at"] is not None
             if self._is_left.setdefault(asked["id"], ends_itself and self._chance.random() < 0.5):
