@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.kit.log import set_level
-from agentsup.kit.outbound.limits import MIB, AnswerLimits
 from agentsup.kit.tasks import is_set_within
 from agentsup.model.errors import AgentsupError, ExitRequested
 from agentsup.model.trace import parent_id, trace_id
@@ -25,8 +24,6 @@ QUEUE = 2048
 BATCH = 256
 EVERY_MS = 2_000
 POST_TIMEOUT_S = 5.0
-ANSWER = AnswerLimits(body_bytes=MIB, total_s=10.0)
-"""The limits of a receiver's answer, which is short."""
 LAST_S = 1.5
 """The seconds for which the end of the daemon waits for the last spans."""
 TEXT_CHARS = 512
@@ -227,7 +224,7 @@ def _opened(target: OtelTarget) -> _Sending:
             endpoint=target.url,
             headers=dict(target.headers),
             timeout=POST_TIMEOUT_S,
-            session=client.new_session(ANSWER),
+            session=client.new_session(),
         ),
     )
     provider = sdk.TracerProvider(

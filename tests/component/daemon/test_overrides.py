@@ -67,7 +67,7 @@ async def test_a_rebuild_field_builds_the_agent_anew(household: Open, tmp_path: 
     house = await household(entry, agent("ben"))
     before = house.instances()
     reply = await house.command("ann", "/set engine command")
-    assert "built anew" in reply.text
+    assert "ann is rebuilt for it" in reply.text
     await house.settled()
     view = await house.daemon.control.agent("ann")
     assert (view.engine, house.unit("ann").spec.engine) == ("command", "command")

@@ -37,7 +37,7 @@ OWN = "person:op"
 CHAT = DeliverTo("chat", agent_id="ann", channel="web", conversation="op")
 SAID: dict[str, Any] = {"principal": OP, "session_key": "chat:web:op", "deliver_to": CHAT}
 LOST: list[tuple[PersonRole | None, str]] = [
-    (None, "not among the people"),
+    (None, "may not use the agents any more"),
     (PersonRole.VIEWER, "is a viewer now"),
 ]
 
@@ -289,7 +289,7 @@ async def test_a_turn_of_somebody_removed_does_not_begin_again(rig: TaskFixture,
     assert await ended_with(rig, again_id) == ("done", "rights_lost")
     ((kind, channel, place, text),) = (await rig.mail.outbox())[-1:]
     assert (kind, channel, place) == ("notice", "web", "op")
-    assert "not among the people" in str(text)
+    assert "may not use the agents any more" in str(text)
     await rig.mail.check()
 
 
@@ -301,7 +301,7 @@ async def test_a_queued_run_has_the_rights_of_its_start(rig: TaskFixture) -> Non
     demote(rig, None)
     assert await rig.mail.claim() == []
     assert (await rig.again(other)).state is TaskState.FAILED
-    assert "not among the people" in (await rig.again(other)).error_text
+    assert "may not use the agents any more" in (await rig.again(other)).error_text
     assert (await rig.again(task)).state is TaskState.RUNNING
 
 

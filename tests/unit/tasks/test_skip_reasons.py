@@ -24,6 +24,10 @@ REASONS: dict[SlotSkipReason, tuple[dict[str, object], str]] = {
         words("de")("rights.removed", who="Eve"),
     ),
     SlotSkipReason.REFUSED: ({"text": "the queue is full {"}, "the queue is full {"),
+    SlotSkipReason.SETUP: (
+        {"count": 3, "text": "no key {"},
+        "die letzten 3 Läufe sind gescheitert: no key {",
+    ),
 }
 UNTIL = "2026-11-22T08:30:00+01:00"
 
