@@ -151,6 +151,7 @@ def config_schema() -> dict[str, Any]:
     made["properties"]["traces"] = {
         "additionalProperties": False,
         "deprecated": True,
+        "description": "Accepted and not read: a trace is kept as long as its messages.",
         "properties": unread["traces"],
         "type": "object",
     }
