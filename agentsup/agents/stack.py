@@ -23,6 +23,7 @@ from agentsup.agents.workspace.shared_memory import SharedKnowledge
 from agentsup.mailbox.mail import AgentDirectory, Asker
 from agentsup.mailbox.work import EXIT_DRAIN_S, Handler, Pump, SharedSlots, Work
 from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import RefusedTool
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, Message
 
@@ -125,7 +126,7 @@ class AgentStack(WorkingAgent):
 
     @property
     def abandoned(self) -> int:
-        """How many turns did not obey a stop and were abandoned."""
+        """Number of turns that did not obey a stop and were abandoned."""
         return self._pump.stats.abandoned
 
     @property
@@ -149,11 +150,20 @@ class AgentStack(WorkingAgent):
         return {each["provider"]: each["state"] for each in self._services.breakers.documents()}
 
     def provider_notes(self) -> tuple[str, ...]:
-        """Lines of text if the breaker of the agent's own provider is not closed, and if its model
-        server serves too little context."""
+        """Lines of text if the breaker of the agent's own provider is not closed, if it refuses tools,
+        and if its model server serves too little context."""
         served = self.engine.caps.served(self.engine_spec("", ""))
         problem = (served.problem,) if served and served.problem else ()
-        return *self._services.breakers.notes(self.tier(PRIMARY).provider), *problem
+        refused = (
+            f"its provider refuses {each.name or 'all tools'}: {each.why}"
+            for each in self.refused_tools()
+            if not each.name.startswith("mcp:")  # shown with its server
+        )
+        return *self._services.breakers.notes(self.tier(PRIMARY).provider), *refused, *problem
+
+    def refused_tools(self) -> tuple[RefusedTool, ...]:
+        """The tools that the provider of the agent's model has refused since the daemon's start."""
+        return tuple(self.engine.caps.refused(self.engine_spec("", "")))
 
     # -- what a turn reads ---------------------------------------------------------------------------
 

@@ -55,13 +55,14 @@ class Grant:
     """When it ends (ms, wall time), unless it is revoked before."""
     last_used_at: int | None = None
     uses: int = 0
-    """How many calls it has allowed."""
+    """Number of calls that it has allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call needs of a grant: ``permission`` of an agent, in a run, for a person's work, and
-    for commands in a ``workspace``. ``now`` is the later one of wall and steady time (ms)."""
+    """The facts about a call that a grant is checked against: ``permission`` of an agent, in a run,
+    for a person's work, and for commands in a ``workspace``. ``now`` is the later one of wall and
+    steady time (ms)."""
 
     agent_id: str
     permission: str
@@ -111,7 +112,7 @@ def use_tx(tx: Tx, usage: Usage, call_id: str, covers: Callable[[str], bool]) ->
 
 @dataclass(frozen=True, slots=True)
 class GrantTerms:
-    """What a person grants: all calls of a tool, or those of a ``pattern`` (see ``Grant``)."""
+    """The terms of a new grant: all calls of a tool, or those of a ``pattern`` (see ``Grant``)."""
 
     scope: str
     pattern: str = ""

@@ -28,7 +28,8 @@ from agentsup.store import Tx
 
 
 def workspace_of(question: Question) -> str:
-    """Where the call that waits runs its commands; empty if an older version asked."""
+    """The workspace in which the waiting call runs its commands; empty if an older version
+    asked."""
     document = json.loads(question.call.document) if question.call.document else {}
     return str(document.get("workspace", ""))
 
@@ -115,7 +116,7 @@ class DecisionRecorder:
                 continue  # past its deadline: it expires
 
     def _terms(self, ctx: MailboxContext, tx: Tx, question: Question) -> GrantTerms | None:
-        """What the answer grants beyond this call, or None."""
+        """The grant that the answer gives beyond this call, or None."""
         if question.decision is Decision.RUN:
             return GrantTerms(RUN)
         if question.decision is Decision.ALWAYS:

@@ -20,7 +20,7 @@ from agentsup.model.question import AnswerableBy, Decision, QuestionState
 from agentsup.model.tool import Safety
 
 MAX_UNANSWERED = 3
-"""How often the same call may be asked about in a turn while nobody answers."""
+"""The largest number of unanswered questions about the same call in a turn."""
 
 
 class PermissionMode(StrEnum):
@@ -155,7 +155,7 @@ def attempt(permission: str, asked: Sequence[AskedCallState]) -> int:
 
 
 def who_decides(asker: Principal, *, has_people: bool) -> AnswerableBy:
-    """Who is asked: the person for whom the agent works, unless operators must decide.
+    """The people who are asked: the person for whom the agent works, unless operators must decide.
 
     An agent or a run never approves a call of another one.
     """

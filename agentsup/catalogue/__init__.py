@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from agentsup.catalogue.texts import ENGLISH, Catalogue, LocalizedTexts, load, page_words, words
+from agentsup.catalogue.texts import (
+    ENGLISH,
+    Catalogue,
+    LocalizedTexts,
+    Note,
+    load,
+    page_words,
+    words,
+)
 
-__all__ = ["ENGLISH", "Catalogue", "LocalizedTexts", "load", "page_words", "words"]
+__all__ = ["ENGLISH", "Catalogue", "LocalizedTexts", "Note", "load", "page_words", "words"]

@@ -77,12 +77,33 @@ class LocalizedTexts:
         """The text ``key``. Raises ``KeyError`` for an unknown key or a missing fact."""
         return self._catalogue.text(key, self.language, **facts)
 
+    def translated(self, line: str) -> str:
+        """A ``Note`` in this language; any other line as it is."""
+        return self(line.key, **line.facts) if isinstance(line, Note) else line
+
     def count(self, key: str, number: float, **facts: object) -> str:
         """The text ``key`` for a count; ``n`` is the number."""
         which = "one" if number == 1 else "other"
         return self(
             f"{key}.{which}", n=f"{number:g}" if isinstance(number, float) else str(number), **facts
         )
+
+
+class Note(str):
+    """A text of the catalogue in English that knows its key, for lists of English lines that may be
+    shown to a person: ``LocalizedTexts.translated``."""
+
+    __slots__ = ("facts", "key")
+
+    key: str
+    facts: Mapping[str, object]
+
+    @classmethod
+    def of(cls, key: str, **facts: object) -> Note:
+        """The text ``key`` with its placeholders filled."""
+        note = cls(words()(key, **facts))
+        note.key, note.facts = key, facts
+        return note
 
 
 @cache

@@ -20,7 +20,7 @@ from typing import Final
 from agentsup.config import TEMPORARY_MARK, Home
 
 FORCE_S: Final = 5.0
-"""How long running turns may take to end by themselves; others go back to their queue."""
+"""Seconds that running turns may take to end by themselves; others go back to their queue."""
 
 
 def main() -> None:

@@ -182,7 +182,7 @@ def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple
     run = _Answers(mailbox, database, clock)
     return (
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),
-        Command("skip", "[ID]", "leave a question unanswered", run.skip),
+        Command("skip", "[ID]", "go on without an answer to a question", run.skip),
         Command(
             "say", "TEXT", "send a text as a new message, also while a question is open", run.say
         ),

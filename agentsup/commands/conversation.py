@@ -254,7 +254,7 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
     run = _ChatCommandSet(services)
     return (
         Command("start", "", "who this agent is", run.start),
-        Command("new", "[TITLE]", "begin a fresh session", run.new),
+        Command("new", "[TITLE]", "start a new session", run.new),
         Command("stop", "", "end the running turn and drop what waits in this chat", run.stop),
         Command("interrupt", "", "end the running turn only", run.interrupt),
         Command("status", "", "state of this agent, open questions", run.status),

@@ -1,4 +1,4 @@
-"""What commands are for: the groups of ``/help``."""
+"""Groups of commands, as ``/help`` shows them."""
 
 from __future__ import annotations
 

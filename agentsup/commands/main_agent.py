@@ -221,11 +221,13 @@ def main_commands(services: CommandServices, reassign: Reassign) -> tuple[Comman
     """The commands of main's chat, and ``/stop_all`` for every agent's chat."""
     run = _MainCommandSet(services, reassign)
     return (
-        Command("agents", "[NAME]", "every agent and how it is", run.agents, main_only=True),
-        Command("agent_start", "NAME", "start or revive an agent", run.agent_start, True, True),
+        Command("agents", "[NAME]", "every agent and its state", run.agents, main_only=True),
+        Command(
+            "agent_start", "NAME", "start an agent, also a failed one", run.agent_start, True, True
+        ),
         Command("agent_stop", "NAME", "stop an agent until started", run.agent_stop, True, True),
         Command("agent_restart", "NAME", "rebuild an agent", run.agent_restart, True, True),
-        Command("agent_diff", "", "what an edit left pending", run.agent_diff, True, True),
+        Command("agent_diff", "", "edits that were not applied", run.agent_diff, True, True),
         Command("stop_all", "", "stop all work now", run.stop_all, operator=True),
         Command(
             "failed",

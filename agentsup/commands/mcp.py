@@ -31,7 +31,7 @@ def mcp_commands(document: Callable[[str], dict[str, Any]], clock: Clock) -> tup
         blocks = [_server(one, now, say, tools=bool(wanted), errors=may_see) for one in found]
         return CommandReply("\n".join(blocks))
 
-    return (Command("mcp", "[SERVER]", "the agent's tool servers and how they are", show),)
+    return (Command("mcp", "[SERVER]", "the agent's tool servers and their states", show),)
 
 
 def _server(

@@ -186,7 +186,8 @@ def memory_commands(services: CommandServices, memory: AgentMemory) -> tuple[Com
 
 
 def _whose(context: CommandContext) -> str | None:
-    """Whose memories are shown and changed; None: everybody's, for an operator in private."""
+    """The person whose memories are shown and changed; None: everybody's, for an operator in
+    private."""
     sees_all = is_operator(context) and not context.is_shared
     return None if sees_all else context.principal.person
 

@@ -98,7 +98,7 @@ class _ModelCommand:
         )
 
     async def _about(self, view: str, model: str, unchecked: str, say: LocalizedTexts) -> list[str]:
-        """What is known about a model that was set: what it costs, why it was not checked."""
+        """Lines about a model that was set: its price, or why it was not checked."""
         (price,) = await self.control.model_prices(view, (model,))
         lines = [say("model.costs", price=text)] if (text := price_text(price, say)) else []
         if unchecked:
@@ -172,7 +172,7 @@ class _ModelCommand:
 
 
 def price_text(price: ModelPrice | None, say: LocalizedTexts) -> str:
-    """What a model costs; empty if that is not known."""
+    """The price of a model as text; empty if it is not known."""
     if price is None:
         return ""
     if price == ModelPrice(0.0, 0.0):
@@ -185,7 +185,7 @@ def _chat(context: CommandContext) -> str:
 
 
 def _here(here: ChatModel, context: CommandContext, say: LocalizedTexts) -> str:
-    """Which model answers in this conversation, or why the chosen one does not."""
+    """A line with the model that answers in this conversation, or why the chosen one does not."""
     if here.not_used:
         return say("model.here_not_used", model=here.model, name=here.agent, service=here.not_used)
     if here.chat != _chat(context):

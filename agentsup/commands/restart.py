@@ -28,5 +28,5 @@ def restart_command(control: Control) -> Command:
         state = texts.state(view.status, say)
         return CommandReply(say("agent.rebuilt", name=view.name, state=state))
 
-    about = "begin anew; in main's chat: the daemon"
+    about = "rebuild this agent; in main's chat: restart the daemon"
     return Command("restart", "[NAME]", about, run, operator=True)

@@ -113,7 +113,7 @@ def role_commands(services: CommandServices, shelf: LiveRoleRegistry) -> tuple[C
     run = _RoleCommands(services, shelf)
     return (
         Command("role", "[NAME|none|-]", "the role of this chat's session", run.role),
-        Command("route", "TEXT", "which role a text is for, and why", run.route),
+        Command("route", "TEXT", "the role that fits a text, and why", run.route),
     )
 
 

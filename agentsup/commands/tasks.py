@@ -226,7 +226,7 @@ def task_commands(services: CommandServices, hub: TaskHub | None) -> tuple[Comma
     run = _TaskCommands(services, hub)
     usage = "ID | new TEXT | cancel|resume|delete|pause|unpause ID | answer ID TEXT"
     return (
-        Command("tasks", "", "background work and how far it is", run.tasks),
+        Command("tasks", "", "background work and its state", run.tasks),
         Command("task", usage, "one piece of background work, or a new one", run.task),
     )
 

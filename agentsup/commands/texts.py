@@ -45,7 +45,7 @@ def state(status: str, say: LocalizedTexts) -> str:
 def agent(view: AgentView, now_ms: int, say: LocalizedTexts) -> str:
     """One agent, in a few lines."""
     head = f"{_MARK.get(view.status, '?')} {view.name} - {state(view.status, say)}"
-    notes = view.warnings
+    notes = tuple(map(say.translated, view.warnings))
     if view.status == "degraded" and notes:
         head, notes = f"{head}: {notes[0]}", notes[1:]
     if view.desired == "down":
@@ -78,21 +78,21 @@ def agent_label(view: AgentView) -> str:
 
 
 def stop(report: StopReport, say: LocalizedTexts, now_ms: int = 0, *, also: str = "") -> str:
-    """What a stop ended, with exact counts, and the schedules that run again by themselves."""
+    """The report of a stop, with exact counts, and the schedules that run again by themselves."""
     total = report.running + report.queued + report.parked
     if total == 0 and report.processes == 0:
         text = say("stopped.nothing")
     else:
-        text = say(
-            "stopped.what",
-            turns=say.count("stopped.turns", report.running),
-            queued=report.queued,
-            parked=report.parked,
-            processes=say.count("stopped.processes", report.processes),
-        )
+        counts = {
+            "stopped.turns": report.running,
+            "stopped.queued": report.queued,
+            "stopped.parked": report.parked,
+            "stopped.processes": report.processes,
+        }
+        text = ", ".join(say.count(key, count) for key, count in counts.items() if count)
         if report.agents > 1:
             text = say("stopped.over", what=text, agents=say.count("stopped.agents", report.agents))
-        text = say("stopped.in", what=text, ms=f"{report.elapsed_ms:.0f}")
+        text = say("stopped.what", what=text, ms=f"{report.elapsed_ms:.0f}")
     parts = [text]
     if not report.durable:
         parts.append(say("stopped.not_durable"))

@@ -1,4 +1,4 @@
-from . import places as places
+from . import fence_paths as fence_paths
 from .advice import advice as advice
 from .agents_file import MAX_BYTES as MAX_BYTES
 from .agents_file import decode as decode
@@ -15,6 +15,7 @@ from .explain import differing as differing
 from .explain import explain_agent as explain_agent
 from .explain import finding_of as finding_of
 from .explain import validate as validate
+from .fence_paths import without_folders_of as without_folders_of
 from .fencing import FenceSettings as FenceSettings
 from .files import LIMIT_S as LIMIT_S
 from .files import ConfigFiles as ConfigFiles
@@ -48,8 +49,6 @@ from .overriding import field_problem as field_problem
 from .overriding import raises_rights as raises_rights
 from .overriding import read_value as read_value
 from .positions import JsonPositions as JsonPositions
-from .program_places import program_locations as program_locations
-from .program_places import without_folders_of as without_folders_of
 from .reading import NAMED_S as NAMED_S
 from .reading import read_config as read_config
 from .secrets import resolve as resolve

@@ -1,4 +1,4 @@
-"""What ``agents validate`` says beyond what an edit is checked for: nothing of it stops a daemon."""
+"""Advice of ``agents validate`` beyond the checks of an edit: nothing of it stops a daemon."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from agentsup.config.findings import (
     raise_errors,
     refuse_file,
 )
-from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form
+from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form, is_list_of_servers
 from agentsup.config.mcp import MISPLACED, server_problems
 from agentsup.config.positions import JsonPositions, LineIndex
 from agentsup.config.sygen import Translated, translate
@@ -170,7 +170,7 @@ def _first(pattern: str, text: str) -> int:
 
 
 def _explain_syntax(error: json.JSONDecodeError) -> tuple[str, str | None]:
-    """What is wrong with the JSON, and what was probably meant."""
+    """A text about the error in the JSON, and what was probably meant."""
     text, at = error.doc, error.pos
     rest, before = text[at:].lstrip(), text[:at].rstrip()
     if not rest or "Unterminated string" in error.msg:
@@ -207,6 +207,9 @@ def _deepest(text: str) -> int:
 def _entries(document: Any, report: Report) -> tuple[list[Any], KeyPath]:
     """The list of entries and its key path: the document itself, or its ``agents``."""
     if isinstance(document, list):
+        if is_list_of_servers(document) and (form := foreign_form({"mcpServers": {}})):
+            report.error((), *form)
+            return [], ()
         return document, ()
     if not isinstance(document, dict):
         report.error((), wrong_shape(document, "a list of agents, or an object with agents"))

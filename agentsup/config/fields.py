@@ -1,4 +1,4 @@
-"""What several tables of config.toml share: their base, and types of values."""
+"""The base and the types of values that several tables of config.toml share."""
 
 from __future__ import annotations
 

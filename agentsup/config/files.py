@@ -53,7 +53,7 @@ class ConfigFiles:
         return await self.pool.run(step, key=key, limit_s=limit_s)
 
     async def probe(self) -> str | None:
-        """Which files do not answer, or None."""
+        """The files that do not answer, or None."""
         hanging = sorted({key.partition(" ")[0] for key in self.pool.stuck})
         if hanging:
             return f"no answer from {', '.join(hanging[:5])}"

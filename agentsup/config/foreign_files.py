@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _IMPORT = "`agentsup import PATH` takes over what has a place here (docs/moving.md)"
@@ -10,6 +10,7 @@ _SERVERS = ("mcpServers", "context_servers", "mcp_servers")
 _SYGEN = frozenset(
     {"cli_timeout", "max_turns", "telegram_token", "allowed_user_ids", "idle_timeout_minutes"}
 )
+_CLAUDE = frozenset({"permissions", "hooks", "projects", "enabledPlugins", "enabledMcpjsonServers"})
 _INTO_AN_AGENT = (
     'put its servers into an agent: {"agents": [{"name": "main", "mcpServers": {...}}]}'
 )
@@ -51,7 +52,8 @@ that only looks alike (max_steps for max_tokens) must not be proposed."""
 
 
 def foreign_form(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What an object is that has no list of agents, and what to do; None if nobody's form is known.
+    """A text about an object without a list of agents, and the remedy; None if its form is not
+    known.
 
     The forms are told apart by the keys that their programs write; no value is quoted.
     """
@@ -66,11 +68,18 @@ def foreign_form(document: Mapping[str, Any]) -> tuple[str, str] | None:
         return "this is a list of tool servers as other programs write it", _INTO_AN_AGENT
     if isinstance(document.get("servers"), dict) and _holds_objects(document["servers"]):
         return "this is VS Code's list of tool servers", _INTO_AN_AGENT
-    schema = document.get("$schema")
-    if isinstance(schema, str) and "opencode" in schema:
+    schema, is_entry = document.get("$schema"), "name" in document
+    servers = document.get("mcp")
+    is_opencode = isinstance(servers, dict) and is_list_of_servers(servers.values())
+    if "opencode" in str(schema) or (is_opencode and not is_entry):
         return "this is opencode's form", 'an agent is written {"agents": [{"name": "main", ...}]}'
-    if len(document.keys() & _SYGEN) > 1 and "name" not in document:
+    if document.keys() & _CLAUDE and not is_entry:
+        hint = 'an agent that uses it is written {"agents": [{"name": "main", "engine": "claude"}]}'
+        return "this is a settings file of Claude Code", hint
+    if len(document.keys() & _SYGEN) > 1 and not is_entry:
         return "this is the settings file of Sygen", _IMPORT
+    if is_list_of_servers(document.values()):
+        return "this is a list of tool servers", _INTO_AN_AGENT
     if _holds_objects({k: v for k, v in document.items() if k != "$schema"}):
         return _by_name("the file")
     return None
@@ -80,6 +89,15 @@ def _by_name(what: str) -> tuple[str, str]:
     return (
         f"{what} has agents by their names, and here they are a list",
         'write {"agents": [{"name": "NAME", ...}, ...]}',
+    )
+
+
+def is_list_of_servers(given: Iterable[Any]) -> bool:
+    """Whether these are tool servers: each has a command or an address, as no agent has."""
+    found = list(given)
+    return bool(found) and all(
+        isinstance(each, dict) and bool(each.keys() & {"command", "url", "httpUrl", "serverUrl"})
+        for each in found
     )
 
 

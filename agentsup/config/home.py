@@ -64,7 +64,7 @@ class Home:
     lock = _Below("agentsup.lock")
     """The lock file, held by the one daemon process of this home."""
     keeper = _Below("agentsup.keeper")
-    """What the small parent that ``up`` leaves says about itself."""
+    """The state file of the small parent that ``up`` leaves."""
     logs = _Below("logs")
     """Log files."""
     agents = _Below("agents")

@@ -31,7 +31,7 @@ _QUOTED_ESCAPES: Final = '"\\$`'
 
 @dataclass(frozen=True, slots=True)
 class HomeEnvironment:
-    """What the file says. Immutable."""
+    """The variables of the file. Immutable."""
 
     values: Mapping[str, str]
     findings: tuple[ConfigFinding, ...] = ()
@@ -48,7 +48,7 @@ class HomeEnvironment:
 
 
 def read_environment(home: Home) -> HomeEnvironment:
-    """What ``environment`` of ``home`` says; nothing if there is no such file. Blocks on the disk.
+    """Read ``environment`` of ``home``; nothing if there is no such file. Blocks on the disk.
 
     A file that can't be used is a warning, as a daemon without it still does what it can.
     """

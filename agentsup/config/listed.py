@@ -62,7 +62,7 @@ def settings_list(data: bytes | None) -> list[SettingValue]:
 
 
 def effect_of(key: str) -> FieldClass:
-    """How a change of that setting takes effect. Raises ``NotFound`` with the closest key."""
+    """The class of a change of that setting. Raises ``NotFound`` with the closest key."""
     table, _, path = key.partition(".")
     try:
         if table in AGENT_TABLES and path:

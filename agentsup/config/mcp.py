@@ -155,7 +155,7 @@ class McpServer:
 
     @property
     def remedy(self) -> str:
-        """What to do if its program is not found."""
+        """The remedy if its program is not found."""
         if is_bare(self.command):
             return f"a command is one program: {as_words(self.command)}"
         return f"install it, or name its full path as the command of the server {self.name}"
@@ -163,7 +163,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class OpenedServer:
-    """What is needed to open a server, with secrets resolved."""
+    """The values for opening a server, with secrets resolved."""
 
     env: Mapping[str, str] = field(repr=False)
     url: str = field(repr=False)

@@ -149,9 +149,9 @@ def config_schema() -> dict[str, Any]:
     }
     made["$defs"]["LimitSettings"]["properties"] |= unread["limits"]
     made["properties"]["traces"] = {
+        "description": "Has no effect any more: traces are read from what is stored.",
         "additionalProperties": False,
         "deprecated": True,
-        "description": "Accepted and not read: a trace is kept as long as its messages.",
         "properties": unread["traces"],
         "type": "object",
     }

@@ -63,7 +63,7 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "hooks": FieldClass.LIVE,
     }
 )
-"""How a changed setting takes effect; a table's class holds for its keys that are not listed."""
+"""The class of a change of each setting; a table's class holds for its keys that are not listed."""
 
 
 def setting_class(path: str) -> FieldClass:

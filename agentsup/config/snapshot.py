@@ -336,7 +336,7 @@ class _Resolver:
         return valid
 
     def locate_value(self, name: str, where: KeyPath) -> Where:
-        """Where the value at ``where`` of an agent was written."""
+        """The source of the value at ``where`` of an agent."""
         path = ".".join(str(part) for part in where if isinstance(part, str))
         origin = self.explained[name].origin(path)
         entry = self._entries.get(name)

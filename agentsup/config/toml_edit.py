@@ -112,7 +112,7 @@ def _statement(lines: list[str], begin: int, end: int, key: str) -> tuple[int, i
 
 
 def _comment(line: str) -> str:
-    """What stands behind the value of a line, with the space before it."""
+    """The comment behind the value of a line, with the space before it."""
     for found in re.finditer(r"\s*#", line):
         with contextlib.suppress(tomllib.TOMLDecodeError):
             if tomllib.loads(line[: found.start()]) == tomllib.loads(line):
@@ -138,7 +138,7 @@ def _set(lines: list[str], table: str, key: str, value: Any) -> None:
 
 
 def _gap(lines: list[str], begin: int, end: int, key: str) -> int:
-    """Where a new key belongs: below the comment that shows it, or first in its table. The comments
+    """The line for a new key: below the comment that shows it, or first in its table. The comments
     at the top of a file are about all of it."""
     is_shown = re.compile(rf"#\s*{re.escape(key)}\s*=")
     for at in range(begin, end):

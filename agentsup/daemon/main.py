@@ -226,7 +226,7 @@ async def _boot(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What exists before the daemon is built. Its store is open."""
+    """The parts that exist before the daemon is built. Its store is open."""
 
     database: Database
     begun: boot.Boot

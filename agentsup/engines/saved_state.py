@@ -1,4 +1,4 @@
-"""What an engine saves between turns: one JSON object, marked with the engine's name."""
+"""An engine's saved state between turns: one JSON object, marked with the engine's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def dump(engine: str, **facts: Any) -> bytes:
 
 
 def load(state: bytes | None, engine: str) -> dict[str, Any] | None:
-    """What ``dump`` was given; None if there is none, of another engine, or unreadable."""
+    """The value that was given to ``dump``; None if there is none, of another engine, or
+    unreadable."""
     try:
         saved = json.loads(state or b"")
     except (ValueError, RecursionError):

@@ -111,7 +111,9 @@ class ThoughtSplitter:
     @property
     def is_open(self) -> bool:
         """Whether a thought, or what may become a tag, has begun and not ended."""
-        return self._family is not None or self._at < len(self._raw)
+        return (
+            self._family is not None or self._at < len(self._raw) or bool(self.holds and self._raw)
+        )
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -243,7 +245,7 @@ class ThoughtSplitter:
         return not self._raw[self._raw.rfind("\n", 0, at) + 1 : at].strip()
 
     def _certain_end(self) -> int:
-        """Where the end of the text begins that may become a tag or code."""
+        """The start of the end of the text that may become a tag or code."""
         raw, end = self._raw, len(self._raw)
         line = raw.rfind("\n") + 1
         if line >= self._at and end - line <= 3 and not raw[line:].strip(" "):
@@ -259,10 +261,13 @@ class AnswerText:
     """The answer of a turn of several responses: the text of each without its thoughts, with a
     blank line between two."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: set[str] | None = None, agent: str = "") -> None:
+        """``opening``: the agents whose models' templates were seen to open a thought. The text of a
+        response of such an ``agent`` is given out when the thought has ended."""
+        self._opening = set() if opening is None else opening
+        self._agent = agent
         self._before = ""
-        self._splitter = ThoughtSplitter()
-        self._is_begun = False
+        self._begin()
 
     @property
     def text(self) -> str:
@@ -283,8 +288,14 @@ class AnswerText:
         """Return what the end of the response adds to the answer; another one may follow."""
         news = self._shown(self._splitter.end())
         self._before = self.text
-        self._splitter, self._is_begun = ThoughtSplitter(), False
+        if self._splitter.is_opened_outside:
+            self._opening.add(self._agent)
+        self._begin()
         return news
+
+    def _begin(self) -> None:
+        self._splitter = ThoughtSplitter(holds=self._agent in self._opening)
+        self._is_begun = False
 
     def _shown(self, news: str) -> str:
         if not news or self._is_begun:

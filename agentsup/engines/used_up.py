@@ -30,11 +30,12 @@ _SENTENCE = re.compile(
     r"|(?:you have )?exhausted your (?:\w+ ){0,2}(?:capacity|quota)"
     rf"|{_PLANS}quota has been (?:reached|exhausted)|quota will reset (?:at|after|in)"
     r"|exceeded your current quota.{0,300}?retry in"
-    r"|resource has been exhausted|resource_exhausted|usage_limit_reached",
+    r"|resource has been exhausted|resource_exhausted"
+    r"|usage_?limit_?(?:reached|exceeded)",
     re.IGNORECASE | re.DOTALL,
 )
 _LEAD = re.compile(r"(?:claude(?: ai| code)? |api error: |error: )?", re.IGNORECASE)
-"""What may come before the sentence in an answer that is nothing else."""
+"""Text that may come before the sentence in an answer that is nothing else."""
 _EPOCH = re.compile(r"\|\s*(\d{10})(?:\d{3})?\b")
 _WHEN = re.compile(
     r"(?:resets?|(?:try|available) again|retry)\s*(?:(?:at|in|on|after|~|about)\s*)*", re.IGNORECASE

@@ -2,12 +2,11 @@
 
 A program runs as the daemon's user, so file modes do not keep it from that user's files. Linux lets
 an unprivileged program give up access to files for itself and all its descendants (Landlock, see
-``landlock(7)``). Its rules only open; a path that no rule covers is closed. So a fence has rules
-for everything beside the way to a closed path, as it exists at that moment, and for the paths
-inside it that belong to this program. The directories on the way themselves can be passed, but not
-listed, and nothing new can be made in them. A path can also be opened for reading only; the
-directories on the way to such a path can be read as well. A fenced program also can't signal or
-trace a process outside its fence, nor reach its abstract sockets.
+``landlock(7)``). Its rules only open; a path that no rule covers is closed. So a fence names the
+few places in which the program may write. For reading it has rules for everything beside the way to
+a closed path, as it exists at that moment, and for the paths inside it that belong to this program.
+The directories on the way themselves can be passed, but not listed. A fenced program also can't
+signal or trace a process outside its fence, nor reach its abstract sockets.
 
 The fence holds for all descendants, through links, other mounts of the same file system and
 descriptors of ``/proc``. Landlock has no right for some actions, which stay possible: to read a
@@ -28,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agentsup.kit.mounts import Mount, is_in, mounts, second_paths
+from agentsup.kit.mounts import is_in, mounts, second_paths
 
 _CREATE_RULESET: Final = 444  # the same number on every architecture that Linux knows
 _ADD_RULE: Final = 445
@@ -59,6 +58,15 @@ SCOPED: Final = 6
 """Before it, signals and abstract sockets cross the fence (Linux 6.12)."""
 SOCKETS: Final = 9
 """Before it, a program can connect to any socket with a path (Linux 7.1)."""
+_EVERY_PROGRAMS: Final = (
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
+    *("/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/dri", "/dev/kfd"),  # noqa: S108 - fixed
+    *(f"/dev/nvidia{each}" for each in ("ctl", "-uvm", "-uvm-tools", "-modeset", *range(16))),
+    "/proc",
+)
+"""Paths to which every program may write: devices that hold no data, terminals, shared memory,
+graphics processors. The kernel itself decides who may write which file of a process; sandboxes of
+browsers write there."""
 
 
 class FenceUnavailable(OSError):
@@ -67,16 +75,17 @@ class FenceUnavailable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The absolute paths of a fence; links that lead to one of them can't be replaced.
+    """The absolute paths of a fence; links that lead to a closed one can't be replaced.
 
-    ``closed`` is inaccessible, except what lies in ``opened`` and, for reading only, in ``shown``.
-    ``read_only`` can't be written, unless it lies in ``opened``; if it does not exist yet, it can't
-    be made. ``sockets``: paths of sockets it may connect to, besides those in ``opened``.
+    ``closed`` is inaccessible, except what lies in ``opened`` (to read and write) and in ``shown``
+    (to read). Everything else can be read, and only ``opened``, ``writable`` and what every program
+    needs can be written. ``writable`` opens nothing that is closed. ``sockets``: paths of sockets
+    it may connect to, besides those in ``opened``.
     """
 
     closed: tuple[str, ...]
     opened: tuple[str, ...] = ()
-    read_only: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
 
@@ -155,28 +164,32 @@ def stay_inside(rules: int) -> None:
 
 
 def gaps(fence: Fence) -> Iterator[Gap]:
-    """The paths to open: the highest paths outside all closed ones, and the opened ones inside
-    them. A path that contains another one of them is opened for reading only."""
+    """The paths to open. A directory that contains a closed path is opened around it; a closed path
+    inside an opened one stays closed."""
     known = mounts()
-    closed = _everywhere(fence.closed, known)
-    read_only = _everywhere(fence.read_only, known)
-    # A directory that contains a closed path is opened around it; a closed path inside an opened
-    # one stays closed.
-    yield from _around(os.sep, closed, read_only, is_writable=True)
-    for path in map(os.path.realpath, fence.opened):
-        if any(is_in(path, each) for each in (*closed, *read_only)):
-            yield from _around(
-                path, _inside(closed, path), _inside(read_only, path), is_writable=True
-            )
+    real = {each for path in fence.closed for each in _on_the_way(path)}
+    closed = real.union(*(second_paths(path, known) for path in real))
+    yield from (Gap(path, is_writable=False) for path in _around(os.sep, closed))
     for path in map(os.path.realpath, fence.shown):
-        if any(is_in(path, each) for each in closed):
-            yield from _around(path, _inside(closed, path), set(), is_writable=False)
+        yield from (Gap(each, is_writable=False) for each in _around(path, _inside(closed, path)))
+    opened = [os.path.realpath(path) for path in fence.opened]
+    for path in (*opened, *_writable(fence, closed)):
+        yield from map(Gap, _around(path, _inside(closed, path)))
 
 
-def _everywhere(paths: tuple[str, ...], known: tuple[Mount, ...]) -> set[str]:
-    """``paths`` without links, the links that lead there, and other paths to them by mounts."""
-    real = {each for path in paths for each in _on_the_way(path)}
-    return real.union(*(second_paths(path, known) for path in real))
+def _writable(fence: Fence, closed: set[str]) -> Iterator[str]:
+    """The paths to which programs may write beside what is opened, without links.
+
+    A link that programs could have made, since it lies where they write, is not followed.
+    """
+    named = (*_EVERY_PROGRAMS, *fence.writable)
+    areas = {os.path.realpath(path) for path in named}
+    for name in named:
+        path, *links = _on_the_way(name)
+        is_covered = any(path != area and is_in(path, area) for area in areas)
+        is_theirs = any(is_in(link, area) for link in links for area in (*areas, *closed))
+        if not (is_covered or is_theirs or any(is_in(path, each) for each in closed)):
+            yield path
 
 
 def _on_the_way(path: str) -> Iterator[str]:
@@ -201,25 +214,21 @@ def _inside(paths: set[str], folder: str) -> set[str]:
     return {each for each in paths if each != folder and is_in(each, folder)}
 
 
-def _around(
-    path: str, closed: set[str], read_only: set[str], *, is_writable: bool
-) -> Iterator[Gap]:
+def _around(path: str, closed: set[str]) -> Iterator[str]:
+    """The highest paths in ``path`` that contain nothing closed, and itself if it contains none."""
     if path in closed:
         return
-    is_writable = is_writable and path not in read_only
-    closed, read_only = _inside(closed, path), _inside(read_only, path)
+    closed = _inside(closed, path)
     if not closed:
-        is_whole = not is_writable or not read_only
-        yield Gap(path, is_writable and is_whole)
-        if is_whole:
-            return
+        yield path
+        return
     try:
         with os.scandir(path) as entries:
             names = [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
         return  # what we can't list stays closed
     for each in names:
-        yield from _around(each, closed, read_only, is_writable=is_writable)
+        yield from _around(each, closed)
 
 
 class _Rights(NamedTuple):

@@ -59,7 +59,7 @@ class DirectoryChanges:
         return self._descriptor
 
     def read(self) -> list[Change]:
-        """What has been told since the last time. Does not block."""
+        """Return the changes since the last call. Does not block."""
         try:
             data = os.read(self._descriptor, _MOST_BYTES)
         except BlockingIOError:

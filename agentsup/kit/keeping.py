@@ -1,4 +1,4 @@
-"""What the small parent of a daemon (``kit.keeper``) says about itself, and how it is started."""
+"""The state file of a daemon's small parent (``kit.keeper``), and the way to start it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentsup.kit.detached import start_detached
 
 @dataclass(frozen=True, slots=True)
 class KeeperStatus:
-    """What a keeper does, or did when it ended."""
+    """A keeper's present action, or its last one when it ended."""
 
     pid: int
     child: int

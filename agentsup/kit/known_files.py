@@ -54,7 +54,7 @@ class _Known(Generic[T]):
 
 
 class KnownFiles(Generic[T]):
-    """What was made of files, by a key of the caller's."""
+    """A cache of values made of files, by a key of the caller's."""
 
     def __init__(self, files: BoundedPool) -> None:
         """``files`` is the pool in which they are read."""
@@ -70,7 +70,7 @@ class KnownFiles(Generic[T]):
         home: str,
         slot: str,
     ) -> T:
-        """What ``load`` makes of the file at ``find()``, as it is now.
+        """The value that ``load`` makes of the file at ``find()``, as it is now.
 
         ``load`` runs in the pool, under the key ``slot``. ``find`` must give the same path for the
         same key. Raises ``OSError`` and what ``load`` raises; such a failure is not remembered,

@@ -1,4 +1,4 @@
-"""How every package logs: what happened in words, and facts as keywords.
+"""Logging for every package: what happened in words, and facts as keywords.
 
 ``observe.logging`` decides where the lines go and how they look; this module knows nothing of it, so
 that all rings can use it.

@@ -1,11 +1,10 @@
-"""Mounts, and the other paths to a file: over a bind mount, a subvolume, or a second mount of the
-same disk."""
+"""The other paths to a file: over a bind mount, a subvolume, or a second mount of the same disk."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,41 +22,25 @@ class Mount(NamedTuple):
 def mounts(table: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
     """The mounts that this process sees; empty if the system does not list them."""
     try:
-        text = table.read_bytes().decode("utf-8", "surrogateescape")
+        lines = table.read_bytes().decode("utf-8", "surrogateescape").splitlines()
     except OSError:
         return ()
-    return tuple(parse(text.splitlines()))
-
-
-def parse(lines: Iterable[str]) -> Iterator[Mount]:
-    """The mounts in the lines of a table; lines that can't be parsed are skipped."""
-    for line in lines:
-        fields = line.split(" ")
-        if len(fields) > 5:
-            yield Mount(fields[2], _plain(fields[3]), _plain(fields[4]))
+    rows = (line.split(" ") for line in lines)
+    return tuple(Mount(row[2], _plain(row[3]), _plain(row[4])) for row in rows if len(row) > 5)
 
 
 def second_paths(path: str, known: Iterable[Mount]) -> set[str]:
     """The other paths to ``path`` (absolute, without links), or to a part of what is below it."""
     table = tuple(known)
     # Of several mounts at one point the last one is visible.
-    own = max(
-        (each for each in reversed(table) if is_in(path, each.point)),
-        key=lambda each: len(each.point),
-        default=None,
-    )
-    if own is None:
+    points = [each for each in reversed(table) if is_in(path, each.point)]
+    if not points:
         return set()
+    own = max(points, key=lambda each: len(each.point))
     inner = _joined(own.root, os.path.relpath(path, own.point))
-    found: set[str] = set()
-    for each in table:
-        if each.device != own.device:
-            continue
-        if is_in(inner, each.root):
-            found.add(_joined(each.point, os.path.relpath(inner, each.root)))
-        elif is_in(each.root, inner):
-            found.add(each.point)
-    return found - {path}
+    same = [each for each in table if each.device == own.device]
+    found = {_joined(m.point, os.path.relpath(inner, m.root)) for m in same if is_in(inner, m.root)}
+    return (found | {m.point for m in same if is_in(m.root, inner)}) - {path}
 
 
 def _joined(folder: str, below: str) -> str:

@@ -1,9 +1,9 @@
 """Blocking work in threads that can't be interrupted: bounded in number, in queue and in time.
 
 The loop's default executor has a few threads for all work, waits for them at the end of the
-process, and loses one of them for good to each file that does not answer. A pool of this module
-contains such failures: each key (an agent, a file) has a few slots of its own, a step that takes
-too long is abandoned and reported, and threads are daemons, so that none keeps the process alive.
+process, and loses one of them for good to each file that does not answer. In a pool of this module
+each key (an agent, a file) has a few slots of its own, a step that takes too long is given up and
+costs its key alone, and threads are daemons, so that none keeps the process alive.
 Serves P3, P5 and P9.
 """
 
@@ -12,27 +12,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from agentsup.kit.clock import SystemClock
 from agentsup.kit.log import get_logger
 
 T = TypeVar("T")
 _log = get_logger(__name__)
-_PROBE: Final = "(probe)"
 _PROBE_S: Final = 4.0
 """Less than the time limit of the health probes."""
 IDLE_S: Final = 1.0
-"""How long a thread waits for another step."""
+"""Seconds that a thread waits for another step."""
 IDLE: Final = "(idle)"
 """The end of the name of a thread that waits for one."""
-_PAUSE_S: Final = 0.2
-"""The pause before another attempt to start a thread."""
 
 
 class PoolTimeout(TimeoutError):
@@ -54,8 +51,8 @@ class NoThread(BlockingIOError):
 class BoundedPool:
     """Runs blocking steps, each in a daemon thread, with a limit on concurrent steps.
 
-    A step that exceeds its time limit releases its slot of the pool but keeps that of its key:
-    other keys go on, and the same key is refused at once while such steps hold all its slots.
+    A step that nobody waits for any more releases its slot of the pool and keeps that of its key:
+    other keys go on, and the same key is refused at once while all its slots hang.
     """
 
     def __init__(
@@ -66,19 +63,14 @@ class BoundedPool:
         per_key: int = 2,
         queued: int = 1000,
         limit_s: float = 10.0,
-        stuck: int = 64,
     ) -> None:
         """``threads`` steps run at a time, ``per_key`` of them for one key; ``queued`` may wait.
-
-        ``limit_s`` is for one step, and also for the wait before it. With more than ``stuck``
-        abandoned steps no more slots are released early, and ``probe`` reports that.
-        """
+        ``limit_s`` is for one step, and also for the wait before it."""
         self.name = name
         self._slots = asyncio.Semaphore(threads)
         self._per_key = per_key
         self._queued = queued
         self._limit_s = limit_s
-        self._most_stuck = stuck
         self._keys: dict[str, _Key] = {}
         self._waiting = 0
         self._threads = _Threads(name)
@@ -100,130 +92,132 @@ class BoundedPool:
 
         Raises ``PoolTimeout`` if it takes longer than ``limit_s`` (default: the pool's limit),
         ``PoolFull`` and ``NoThread``. A cancelled caller does not wait for the step. A step that
-        has begun runs on in its thread then, and ``undo`` is called there with its result, since
-        nobody else gets it.
+        has begun runs on in its thread then, and ``undo`` is called in a thread with its result,
+        since nobody else gets it.
         """
         limit_s = self._limit_s if limit_s is None else limit_s
-        entry = self._keys.setdefault(key, _Key(asyncio.Semaphore(self._per_key)))
-        with self._user(key, entry):
-            await self._enter(key, entry, limit_s)
-        asked = _Asked(step, undo)
-        loop = asyncio.get_running_loop()
+        its = self._keys.setdefault(key, _Key(asyncio.Semaphore(self._per_key)))
+        its.users += 1
         try:
-            running: asyncio.Future[T] = await self._started(asked)
+            await self._enter(its, limit_s)
         except BaseException:
-            self._release(key, entry, asked)
+            self._forget(key, its)
             raise
-        running.add_done_callback(partial(self._ended, key, entry, asked))
+        asked = _Asked(
+            partial(self._forget, key, its), its, self._slots, partial(self._take_back, undo)
+        )
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, step)
+        except BaseException:
+            asked.release()
+            raise
+        running.add_done_callback(asked.ended)
         try:
             done, _ = await asyncio.wait({running}, timeout=limit_s)
         except asyncio.CancelledError:
-            self._give_up(asked)
-            # Nobody waits for it, but it must still be counted if it hangs.
-            loop.call_later(limit_s, self._left_behind, entry, asked)
+            asked.give_up(is_stuck=False)
             raise
-        if done:
-            return running.result()
-        self._give_up(asked)
-        self._left_behind(entry, asked)
-        raise PoolTimeout(f"no answer within {limit_s:g} s")
+        if not done:
+            asked.give_up(is_stuck=True)
+            raise PoolTimeout(f"no answer within {limit_s:g} s")
+        return running.result()
 
     async def probe(self) -> str | None:
         """Why the pool does not work, or None: an empty step must get through."""
         try:
-            await self.run(_nothing, key=_PROBE, limit_s=_PROBE_S)
+            await self.run(lambda: None, key="(probe)", limit_s=_PROBE_S)
         except OSError as error:
-            return f"{self.name}: {error}; {self._log_hang()}"
+            return f"{self.name}: {error}; {sum(self.stuck.values())} steps hang"
         return None
 
-    def _log_hang(self) -> str:
-        stuck = self.stuck
-        most = sorted(stuck, key=lambda name: -stuck[name])[:5]
-        return f"{sum(stuck.values())} steps hang" + (f" ({', '.join(most)})" if most else "")
-
-    async def _enter(self, key: str, entry: _Key, limit_s: float) -> None:
+    async def _enter(self, key: _Key, limit_s: float) -> None:
         """Wait for a slot of the key, then for one of the pool; both are held afterwards."""
-        if entry.stuck >= self._per_key:
-            raise PoolTimeout(f"no answer: {entry.stuck} earlier steps still hang")
+        if key.stuck >= self._per_key:
+            raise PoolTimeout(f"no answer: {key.stuck} earlier steps still hang")
         if self._waiting >= self._queued:
             raise PoolFull(0, f"{self.name} has {self._waiting} steps waiting; try again later")
-        if not (entry.slots.locked() or self._slots.locked()):
-            await entry.slots.acquire()  # neither of them waits
-            await self._slots.acquire()
-            entry.users += 1
-            return
         self._waiting += 1
         try:
             async with asyncio.timeout(limit_s):
-                await entry.slots.acquire()
+                await key.slots.acquire()
                 try:
                     await self._slots.acquire()
                 except BaseException:
-                    entry.slots.release()
+                    key.slots.release()
                     raise
         except TimeoutError:
             raise PoolTimeout(f"no answer: waited {limit_s:g} s behind other steps") from None
         finally:
             self._waiting -= 1
-        entry.users += 1
 
-    async def _started(self, asked: _Asked) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        try:
-            return loop.run_in_executor(self._threads, asked)
-        except NoThread:
-            await SystemClock().sleep(_PAUSE_S)
-        return loop.run_in_executor(self._threads, asked)
+    def _take_back(self, undo: Callable[[T], object] | None, made: T) -> None:
+        if undo is not None:
+            with suppress(NoThread):  # the thread that made it has just become free
+                self._threads.submit(partial(undo, made))
 
-    def _give_up(self, asked: _Asked) -> None:
-        if asked.give_up():
-            self._take_back(asked)
+    def _forget(self, name: str, key: _Key) -> None:
+        key.users -= 1
+        if not key.users:
+            del self._keys[name]
 
-    def _take_back(self, asked: _Asked) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            undoing = loop.run_in_executor(self._threads, asked.take_back)
-        except NoThread:
-            loop.call_later(_PAUSE_S, self._take_back, asked)
-        else:
-            undoing.add_done_callback(_report)
 
-    def _left_behind(self, entry: _Key, asked: _Asked) -> None:
-        if asked.has_ended:
+@dataclass(slots=True)
+class _Key:
+    """The slots of one key, how many of its steps hang, and how many use it or wait for it."""
+
+    slots: asyncio.Semaphore
+    stuck: int = 0
+    users: int = 0
+
+
+class _Asked:
+    """One step under way: the slots that it holds, and whether anybody waits for it."""
+
+    def __init__(
+        self,
+        forget: Callable[[], None],
+        key: _Key,
+        slots: asyncio.Semaphore,
+        undo: Callable[[Any], None],
+    ) -> None:
+        self._forget = forget
+        self._key = key
+        self._slots = slots
+        self._undo = undo
+        self._is_given_up = self._is_stuck = False
+        self._ended: asyncio.Future[Any] | None = None
+
+    def release(self) -> None:
+        """Release the slots."""
+        self._key.slots.release()
+        self._key.stuck -= self._is_stuck
+        if not self._is_given_up:
+            self._slots.release()
+        self._forget()
+
+    def give_up(self, *, is_stuck: bool) -> None:
+        """Note that nobody waits any more; what the step has made, or makes later, is undone."""
+        if self._ended is not None:
+            self._drop(self._ended)
             return
-        entry.stuck += 1
-        asked.is_stuck = True
-        if sum(self.stuck.values()) <= self._most_stuck:
-            asked.has_slot = False
-            self._slots.release()
+        self._is_given_up, self._is_stuck = True, is_stuck
+        self._key.stuck += is_stuck
+        self._slots.release()
 
-    def _ended(self, key: str, entry: _Key, asked: _Asked, running: asyncio.Future[Any]) -> None:
-        _report(running)
-        asked.has_ended = True
-        if asked.is_stuck:
-            entry.stuck -= 1
-        self._release(key, entry, asked)
+    def ended(self, running: asyncio.Future[Any]) -> None:
+        """Note the end of the step."""
+        self._ended = running
+        self.release()
+        if self._is_given_up:
+            self._drop(running)
 
-    def _release(self, key: str, entry: _Key, asked: _Asked) -> None:
-        """Release the slots that ``_enter`` acquired."""
-        if asked.has_slot:
-            self._slots.release()
-        entry.slots.release()
-        entry.users -= 1
-        self._forget(key, entry)
-
-    @contextmanager
-    def _user(self, key: str, entry: _Key) -> Generator[None]:
-        entry.users += 1
-        try:
-            yield
-        finally:
-            entry.users -= 1
-            self._forget(key, entry)
-
-    def _forget(self, key: str, entry: _Key) -> None:
-        if not entry.users and self._keys.get(key) is entry:
-            del self._keys[key]
+    def _drop(self, running: asyncio.Future[Any]) -> None:
+        if running.cancelled():
+            return
+        if (error := running.exception()) is not None:
+            _log.debug(f"a step in a thread failed: {error}")
+        else:
+            self._undo(running.result())
 
 
 def in_time(step: Callable[[], T], limit_s: float) -> T:
@@ -232,16 +226,7 @@ def in_time(step: Callable[[], T], limit_s: float) -> T:
     Blocks for ``limit_s`` at most. Then it raises ``PoolTimeout``, and the step's thread is
     abandoned. Raises ``NoThread``.
     """
-    return _answer(_Threads("in-time").submit(step), limit_s)
-
-
-def _answer(future: Future[T], limit_s: float) -> T:
-    try:
-        return future.result(limit_s)
-    except TimeoutError:
-        if future.done():
-            raise  # raised by the step itself
-        raise PoolTimeout(f"no answer within {limit_s:g} s") from None
+    return TimedSteps("in-time").run(step, limit_s, key="")
 
 
 class TimedSteps:
@@ -264,57 +249,13 @@ class TimedSteps:
                 raise PoolTimeout("no answer: an earlier step still hangs")
         future = self._threads.submit(step)
         try:
-            return _answer(future, limit_s)
-        finally:
-            if not future.done():
-                with self._lock:
-                    self._left[key] = future
-
-
-class _Key:
-    """The slots of one key, and how many steps use or await one."""
-
-    __slots__ = ("slots", "stuck", "users")
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self.slots = slots
-        self.stuck = 0
-        self.users = 0
-
-
-class _Asked:
-    """One step, and whether its caller still waits for it. Called in its thread."""
-
-    def __init__(self, step: Callable[[], Any], undo: Callable[[Any], object] | None) -> None:
-        self.is_stuck = False
-        self.has_ended = False
-        self.has_slot = True
-        self._step = step
-        self._undo = undo
-        self._lock = threading.Lock()
-        self._is_given_up = False
-        self._made: list[Any] = []
-
-    def __call__(self) -> Any:
-        found = self._step()
-        with self._lock:
-            self._made.append(found)
-            is_late = self._is_given_up
-        if is_late:
-            self.take_back()
-        return found
-
-    def give_up(self) -> bool:
-        """Note that nobody waits any more, so the result is undone. True if there is a result
-        already."""
-        with self._lock:
-            self._is_given_up = True
-            return bool(self._made)
-
-    def take_back(self) -> None:
-        """Undo the result; blocks."""
-        if self._undo is not None:
-            self._undo(self._made[0])
+            return future.result(limit_s)
+        except TimeoutError:
+            if future.done():
+                raise  # raised by the step itself
+            with self._lock:
+                self._left[key] = future
+            raise PoolTimeout(f"no answer within {limit_s:g} s") from None
 
 
 class _Threads(Executor):
@@ -327,7 +268,8 @@ class _Threads(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle = 0
-        """How many threads wait for a step; each step that is put down for one is counted off."""
+        """Number of threads that wait for a step; each step that is queued for one is counted
+        off."""
         self._lock = threading.Lock()
         self._steps: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
@@ -398,13 +340,3 @@ def carry_out(
     else:
         ended()
         future.set_result(found)
-
-
-def _report(running: asyncio.Future[Any]) -> None:
-    """Read the step's exception here, since no caller may wait for it any more."""
-    if not running.cancelled() and (error := running.exception()) is not None:
-        _log.debug(f"a step in a thread failed: {error}")
-
-
-def _nothing() -> None:
-    """The empty step."""

@@ -4,7 +4,7 @@ A child is forked in a thread (``kit.starter``), as the leader of its own sessio
 all its descendants can be signalled as one group. Its end is watched through a pidfd, never through
 its pipes, because a grandchild may hold those open. A group counts as gone when it has no member
 but zombies. A descendant that left the group (``setsid``, double fork) is known by its parents or
-by a mark in its environment (``kit.strays``); one that hides both is ended by ``kit.reaper``.
+by a mark in its environment (``kit.process_tracker``); one that hides both is ended by ``kit.reaper``.
 Serves P5, and P1 when the daemon is killed: children die with it (``PR_SET_PDEATHSIG``) or are
 killed at the next start.
 
@@ -30,12 +30,12 @@ from typing import IO, Self
 from agentsup.kit import proctable
 from agentsup.kit.entropy import new_token
 from agentsup.kit.exits import collect, peek_exit
-from agentsup.kit.leftovers import MARK, GroupRecord
+from agentsup.kit.orphan_sweep import MARK, GroupRecord
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
 from agentsup.kit.prctl import before_exec
+from agentsup.kit.process_tracker import DetachedProcesses, ProcessTracker
 from agentsup.kit.proctable import members
 from agentsup.kit.starter import ProgramStarter
-from agentsup.kit.strays import DetachedProcesses, LiveGroups
 from agentsup.kit.tasks import time_limit
 
 _IS_LINUX = sys.platform == "linux"
@@ -48,7 +48,7 @@ _serial = itertools.count(1)
 _TIGHT_S = 0.003
 _LISTED_S = 0.002
 # A mirror of kernel state: the children of this process that lead a watched group.
-_live = LiveGroups()
+_live = ProcessTracker()
 # The parent of these children, as the kernel sees it: they die with its thread.
 _starter = ProgramStarter()
 
@@ -89,7 +89,7 @@ class GroupStuck(RuntimeError):
         self.pids = pids
 
 
-def live_groups() -> LiveGroups:
+def live_groups() -> ProcessTracker:
     """The groups of this process that are not gone yet."""
     return _live
 

@@ -13,7 +13,7 @@ _BORDER: Final = 1
 """Light modules around the code. The standard asks for four, which no phone needs, and 40 columns
 have no room for them."""
 _PAIRS: Final = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}
-"""What is light is drawn, since most terminals are dark; phones read the other way, too."""
+"""The light modules are drawn, since most terminals are dark; phones read the other way, too."""
 
 
 def half_blocks(text: str, columns: int) -> str:

@@ -1,7 +1,7 @@
 """Ends processes that belong to no group, in a process that is the subreaper of its programs.
 
 The descendants of a program are reparented to us when their parents have ended. One that belongs to
-no live group (``kit.strays``) has left its turn and emptied its environment, and would run for
+no live group (``kit.process_tracker``) has left its turn and emptied its environment, and would run for
 ever. So it is killed when it is found: at the end of each group, and once a second. Serves P5.
 """
 
@@ -17,11 +17,11 @@ from operator import length_hint
 
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import GroupRecord
 from agentsup.kit.log import get_logger
+from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import MANY
 from agentsup.kit.procgroup import live_groups, reap_orphans
 from agentsup.kit.proctable import ProcessRow
-from agentsup.kit.strays import MANY
 from agentsup.kit.tasks import time_limit
 
 _log = get_logger(__name__)

@@ -31,8 +31,8 @@ def notify(state: str, *, env: Mapping[str, str] | None = None) -> bool:
 
 
 def watchdog_interval_s(*, env: Mapping[str, str] | None = None) -> float | None:
-    """How often to send ``WATCHDOG=1``: half of systemd's limit, in seconds; None if it does not
-    watch us."""
+    """Seconds between sends of ``WATCHDOG=1``: half of systemd's limit; None if it does not watch
+    us."""
     ours = os.environ if env is None else env
     limit_us = ours.get("WATCHDOG_USEC", "")
     pid = ours.get("WATCHDOG_PID", "")

@@ -1,4 +1,4 @@
-"""Where a program may be that is not on the PATH, as the PATH of a service is short. Blocks."""
+"""Search for programs that are not on the PATH, as the PATH of a service is short. Blocks."""
 
 from __future__ import annotations
 

@@ -452,7 +452,8 @@ class Mailbox:
         )
 
     async def position(self, message_id: str) -> Position:
-        """How many messages run before this one, and the estimated wait. Raises ``NotFound``."""
+        """The number of messages that run before this one, and the estimated wait. Raises
+        ``NotFound``."""
         return await self._db.read(
             lambda reader: views.position(self.context, reader, message_id),
             name="mailbox.position",

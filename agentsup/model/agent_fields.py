@@ -1,4 +1,4 @@
-"""How a field of an agent is declared: what a change of it takes, its meaning, and its values.
+"""Declarations of an agent's fields: the class of a change, the meaning, and the values.
 
 A field's type says what a spec holds. A mark of ``Annotated`` says more about its values in a file: a
 ``Range``, a ``Literal`` of all of them, or the name of their kind, whose rule is in ``config.entry``.
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class FieldClass(StrEnum):
-    """How a changed field takes effect."""
+    """The class of a changed field: how it takes effect."""
 
     LIVE = "live"
     """At once, or from the next turn on; nothing is interrupted."""

@@ -50,7 +50,7 @@ class AgentView:
     parked: int
     is_main: bool = False
     model_tier: str = "primary"
-    """Which of its models is wanted now: primary or fallback."""
+    """The model that is chosen now: primary or fallback."""
     fallback_model: str = ""
     """Empty if there is none."""
     pending: str = ""
@@ -108,9 +108,9 @@ class OverridableField:
     """Its dotted path, such as ``streaming.mode``."""
     value: Any
     origin: str
-    """Where the value comes from; ``override`` where an operator set it."""
+    """The source of the value; ``override`` where an operator set it."""
     takes: str
-    """How a change takes effect: ``live`` or ``rebuild``."""
+    """The class of a change: ``live`` or ``rebuild``."""
     doc: str
     choices: tuple[str, ...] = ()
     """The possible values, if they can be listed."""
@@ -266,7 +266,7 @@ class Control(Protocol):
         """
 
     async def model_prices(self, name: str, models: Sequence[str]) -> tuple[ModelPrice | None, ...]:
-        """What these models of the agent's provider cost; None where it is not known."""
+        """Prices of these models of the agent's provider; None where one is not known."""
 
     @property
     def chat_models(self) -> ChatModelChoices:
@@ -319,7 +319,7 @@ class CommandReply:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Who gave a command, and where."""
+    """The person who gave a command, and the conversation."""
 
     agent_id: str
     agent_name: str

@@ -7,13 +7,13 @@ for every engine, so that a defect of an engine does not affect the stack.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
 from agentsup.model.question import NO_CALL, AnswerableBy, AskedCall
-from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
+from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
 
 # -- inputs of an engine ---------------------------------------------------------------------------
 
@@ -25,6 +25,15 @@ class ServedContext:
     tokens: int
     problem: str = ""
     """That it is too little for an agent, with what mends it; empty if it is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTool:
+    """A tool that a model's provider refuses, so that it is not offered. ``name`` is empty for all
+    tools: the model takes none."""
+
+    name: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,10 @@ class EngineCaps:
     pictures: bool = False
     """Whether its model can be shown pictures."""
     served: Callable[[EngineSpec], ServedContext | None] = lambda spec: None
-    """What the model server of a spec serves, as far as it is known already. Asks nobody."""
+    """The context that the model server of a spec serves, as far as it is known already. Asks
+    nobody."""
+    refused: Callable[[EngineSpec], Iterable[RefusedTool]] = lambda spec: ()
+    """The tools that the model's provider has refused since the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +165,7 @@ class PermissionRequest:
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
     title: str = ""
-    """What the call does, in the engine's words; for the person."""
+    """The engine's own description of the call, for the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +210,7 @@ class EngineHost(Protocol):
         """Record that the process group has ended."""
 
     @property
-    def slot(self) -> TurnPlace | None:
+    def slot(self) -> ReleasableSlot | None:
         """The turn's slot, which is released while the turn waits; None if the turn has none."""
 
 

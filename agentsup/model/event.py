@@ -41,7 +41,8 @@ class EventType(StrEnum):
     """An agent delegated work; ``message_id`` is the run's, ``parent`` the message for which it did
     so."""
     ROUTE_CHOSEN = "route.chosen"
-    """Who was chosen for some work, and why; ``message_id`` is the message that needed the work."""
+    """An agent was chosen for some work, with the reasons; ``message_id`` is the message that
+    needed the work."""
     STOPPED = "stop.applied"
     STRANGER_ASKED = "stranger.asked"
     """A stranger was given a pairing code."""

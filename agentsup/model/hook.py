@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 
 class CallOrigin(StrEnum):
-    """Who executes a call."""
+    """The executor of a call."""
 
     TOOL = "tool"
     """A registered tool, called through the host."""

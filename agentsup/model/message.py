@@ -137,7 +137,7 @@ def text_of(parts: tuple[Part, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeliverTo:
-    """Where the result of a message is delivered, as a tagged union.
+    """The destination of a message's result, as a tagged union.
 
     ``chat``: ``channel`` + ``conversation`` of the agent ``agent_id``. ``mailbox``: a reply message
     into ``session_id`` of agent ``agent_id`` (the asker); with ``waited``, a caller waits on the

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from agentsup.model.principal import PersonRole, Principal
 
 OPEN_MS: Final = 600_000
-"""How long a request is open."""
+"""Time for which a request is open."""
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Characters of codes, without those that look alike."""
 CODE_CHARS: Final = 8
@@ -32,8 +32,8 @@ def code_in(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Who has written to an agent without being known. ``name`` is what the platform shows: the
-    stranger chose it."""
+    """A sender who is not known to the agent. ``name`` is what the platform shows: the stranger
+    chose it."""
 
     channel: str
     user_id: str
@@ -82,13 +82,13 @@ class LetIn:
 
 
 class Asking(Protocol):
-    """What a bot does with strangers."""
+    """A bot's handling of strangers."""
 
     def is_on(self) -> bool:
         """Whether a stranger gets a code."""
 
     async def asked(self, request: PairingRequest) -> None:
-        """Tell operators of a new request, which is stored."""
+        """Notify operators of a new request, which is stored."""
 
 
 class NoPairing:
@@ -102,7 +102,7 @@ class NoPairing:
 
 
 class Pairing(Protocol):
-    """What may be asked about strangers, for operators."""
+    """Operators' queries and decisions about strangers."""
 
     async def requests(self) -> tuple[tuple[str, PairingRequest], ...]:
         """The open requests, oldest first, each with the name of the agent."""

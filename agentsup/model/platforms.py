@@ -22,7 +22,7 @@ class AccountSecret:
 
     field: str
     unique_as: str = ""
-    """What people call it if no two agents may have the same; empty if they may."""
+    """The account's name for people if no two agents may have the same; empty if they may."""
 
     def of(self, spec: AgentSpec) -> Secret | None:
         """The secret of that agent, or None."""
@@ -48,11 +48,12 @@ class PlatformSpec:
     account: str
     """The field that says which account the bot has."""
     account_name: str
-    """What people call that account if it is no secret and no two agents may have it; else empty."""
+    """The account's name for people if it is no secret and no two agents may have it; else
+    empty."""
     secrets: tuple[AccountSecret, ...]
     required: tuple[tuple[tuple[str, ...], str], ...]
-    """What an entry with an account must also have: fields of which one must be set, and what to
-    say if none is."""
+    """Further fields that an entry with an account must have: groups of which one must be set, and
+    the error if none is."""
     needs: str
     """All that a bot needs, in words."""
     fixed: tuple[str, ...]
@@ -60,19 +61,20 @@ class PlatformSpec:
     people: str
     """The field that lists who may talk to the agent."""
     person: str
-    """What is listed there, in words."""
+    """The people who are listed there, in words."""
     remedy: str
-    """What an operator may change so that a refused bot is accepted."""
+    """The remedy with which an operator has a refused bot accepted."""
 
     @property
     def missing_library(self) -> str:
-        """What to say if the library is not installed."""
+        """The error if the library is not installed."""
         return (
             f"{self.distribution} is not installed; install agentsup[{self.name}] and start again"
         )
 
     def lacks(self, spec: AgentSpec) -> tuple[str, ...]:
-        """What an agent with an account still lacks; empty if it has no account."""
+        """The errors about fields that an agent with an account still lacks; empty if it has no
+        account."""
         if not attrgetter(self.account)(spec):
             return ()
         return tuple(

@@ -1,4 +1,4 @@
-"""Who is acting. Stored with every message, command and decision; never from a body."""
+"""Principals: who is acting. Stored with every message, command and decision; never from a body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def is_one_persons(person: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is acting. ``subject`` is the person's name, the agent's ``agent_id`` or the run's id."""
+    """The acting party. ``subject`` is the person's name, the agent's ``agent_id`` or the run's
+    id."""
 
     kind: PrincipalKind
     subject: str

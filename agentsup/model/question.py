@@ -81,7 +81,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """What a person had seen before an answer: the digest of a whole call, and whether they
+    """A person's view of a call before an answer: the digest of a whole call, and whether they
     confirmed what an approval of every command means."""
 
     digest: str = ""
@@ -102,7 +102,7 @@ class QuestionState(StrEnum):
 
 
 class ClosedReason(StrEnum):
-    """How a question was closed."""
+    """The reason why a question was closed."""
 
     ANSWERED = "answered"
     DEADLINE = "deadline"
@@ -141,7 +141,7 @@ class GrantEnd(StrEnum):
 
 
 class Decision(StrEnum):
-    """What an answer decides about a call. An answer to any other question is a text."""
+    """The decision of an answer about a call. An answer to any other question is a text."""
 
     ONCE = "once"
     RUN = "run"
@@ -199,7 +199,7 @@ class Question:
     options: tuple[str, ...]
     state: QuestionState
     answer_text: str
-    """What was answered, without the decision: see ``answer``."""
+    """The text of the answer, without the decision: see ``answer``."""
     asked_at: int
     deadline_at: int | None
     answered_at: int | None

@@ -26,7 +26,7 @@ class OfferedProvider:
 
 @dataclass(frozen=True, slots=True)
 class ModelDraft:
-    """What the person has chosen so far. Without a key, the one that the daemon has is used."""
+    """The person's choices so far. Without a key, the one that the daemon has is used."""
 
     provider: str
     base_url: str = ""
@@ -36,7 +36,7 @@ class ModelDraft:
 
 @dataclass(frozen=True, slots=True)
 class TriedModel:
-    """What one short request came to. ``usd`` is None if its price is not known."""
+    """The result of one short request. ``usd`` is None if its price is not known."""
 
     model: str
     input_tokens: int
@@ -62,7 +62,7 @@ class Setup(Protocol):
     provider refuses."""
 
     def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
-        """What can be chosen, in the order in which it is offered."""
+        """The providers, in the order in which they are offered."""
 
     async def models(self, wanted: ModelDraft, by: Principal) -> OfferedModels:
         """Sign in, and list the models."""

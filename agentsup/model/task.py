@@ -126,6 +126,8 @@ class SlotSkipReason(StrEnum):
     """The schedule was changed (``who``)."""
     RIGHTS = "rights"
     """The person who asked may not any more (``rights``: the reason of ``RightsLost``, ``who``)."""
+    SETUP = "setup"
+    """The last ``count`` runs failed, and so would the next (``text``: why the last one did)."""
     REFUSED = "refused"
     """The run was refused for another reason (``text``)."""
 

@@ -108,7 +108,7 @@ class WaitSlot(Protocol):
         """An async context manager: the slot is free inside it and taken again after it."""
 
 
-class TurnPlace(WaitSlot, Protocol):
+class ReleasableSlot(WaitSlot, Protocol):
     """A slot with callbacks for its release and return."""
 
     def watched(
@@ -153,7 +153,7 @@ class Tool:
     """For a tool that runs commands: returns their words from the arguments; empty if they can't be
     determined."""
     is_poll: bool = False
-    """What it reports changes by itself: asking again is no loop."""
+    """Whether what it reports changes by itself: asking again is no loop."""
     is_for_people: bool = False
     """It asks somebody, one question at a time."""
     is_wait: bool = False

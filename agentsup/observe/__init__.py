@@ -1,4 +1,4 @@
-"""What people and programs can see of the running daemon: live text, logs, metrics and traces."""
+"""Views into the running daemon, for people and programs: live text, logs, metrics and traces."""
 
 from __future__ import annotations
 

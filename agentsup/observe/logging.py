@@ -36,7 +36,7 @@ FILE_BYTES: Final = 5 * 1024 * 1024
 MOST_FILES: Final = 5
 QUEUE_MAX: Final = 10_000
 GATHER_S: Final = 0.02
-"""How long a line waits for others that are written with it."""
+"""The longest wait of a line for others that are written with it."""
 BATCH: Final = 1000
 TEXT_MAX: Final = 16 * 1024
 """The longest text in a record, in characters."""
@@ -117,7 +117,8 @@ class Target(Protocol):
 
     @property
     def form(self) -> Callable[[Line], str]:
-        """How a line looks there; targets with the same function share its results."""
+        """The format of a line for this target; targets with the same function share its
+        results."""
 
     def put(self, texts: Sequence[str]) -> None:
         """Write the texts, each as a line; any error counts them as not written."""

@@ -54,7 +54,7 @@ class MetricSources:
 
 
 class Durations:
-    """How long the turns of one agent took."""
+    """Durations of one agent's turns."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(TURN_BUCKETS_S) + 1)

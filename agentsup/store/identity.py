@@ -16,7 +16,7 @@ from agentsup.model.errors import StoreLost
 
 
 class StoreCondition(StrEnum):
-    """What is known of the write-ahead log beside the file."""
+    """Knowledge about the write-ahead log beside the file."""
 
     CLOSED = "closed"
     """The file is complete; no log belongs to it."""
@@ -27,7 +27,7 @@ class StoreCondition(StrEnum):
 
 
 class IdentityDoubt(StrEnum):
-    """What is wrong with the present file; the fact ``reason`` of ``StoreLost``."""
+    """The defect of the present file; the fact ``reason`` of ``StoreLost``."""
 
     MISSING = "missing"
     EMPTIED = "emptied"

@@ -27,7 +27,7 @@ class StoreOptions:
     readers: int = 2
     """Reading connections of the runner that ``open`` creates by default."""
     busy_timeout_ms: int = 5_000
-    """How long to wait for a lock of another program."""
+    """Milliseconds to wait for a lock of another program."""
     reserve_bytes: int = 16 * 1024 * 1024
     """Disk space reserved for closing writes; 0 switches the reserve off."""
     check_at_once_bytes: int = 64 * 1024 * 1024

@@ -105,12 +105,12 @@ class Reader:
         return self.execute(sql, params).fetchall()
 
     def value(self, make: Callable[[Any], T], sql: str, params: Params = ()) -> T | None:
-        """What ``make`` returns for the first row, or None if there is no row."""
+        """The result of ``make`` for the first row, or None if there is no row."""
         row = self.one(sql, params)
         return None if row is None else make(row)
 
     def values(self, make: Callable[[Any], T], sql: str, params: Params = ()) -> list[T]:
-        """What ``make`` returns for each row."""
+        """The results of ``make`` for all rows."""
         return [make(row) for row in self.all(sql, params)]
 
     def scalar(self, sql: str, params: Params = ()) -> Any:

@@ -17,7 +17,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LifeOutcome:
-    """How the code of a life ended."""
+    """The end of a life, by its code."""
 
     kind: EndKind
     code: int
@@ -37,7 +37,7 @@ class ChildLife:
     degraded: str | None = None
 
     def outcome(self, *, was_cancelled_by_us: bool) -> LifeOutcome:
-        """How the life ended, or that it was abandoned."""
+        """The end of the life, or that it was abandoned."""
         if not self.task.done():
             return LifeOutcome(EndKind.STOPPED, 1, "abandoned: it ignored every request to end")
         if not self.task.cancelled():
@@ -48,7 +48,7 @@ class ChildLife:
 
 
 def where(task: asyncio.Task[Any]) -> str:
-    """Where a waiting task is suspended, one line per await, outermost first."""
+    """The places where a waiting task is suspended, one line per await, outermost first."""
     lines = []
     waiting: Any = task.get_coro()
     while (frame := getattr(waiting, "cr_frame", None)) is not None:

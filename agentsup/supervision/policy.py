@@ -29,7 +29,7 @@ class Restart(StrEnum):
 
 
 class EndKind(StrEnum):
-    """How a life ended."""
+    """The kind of end of a life."""
 
     FINISHED = "finished"
     CRASHED = "crashed"

@@ -1,4 +1,4 @@
-"""Which state of a child may follow which."""
+"""Allowed transitions between states of a child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn on a run gets in addition to the run's text and its agent's workspace."""
+"""Additions to a turn on a run, besides the run's text and its agent's workspace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """What is stored for the brief of a turn: the task of its run, if any, and the questions that
+    """The stored facts for the brief of a turn: the task of its run, if any, and the questions that
     were asked in the run's name."""
 
     task: Task | None = None
@@ -55,7 +55,7 @@ class Briefing:
 
     @staticmethod
     def look(reader: Reader, message: Message) -> StoredRun:
-        """What is stored for the brief of a turn on ``message``."""
+        """Read the stored facts for the brief of a turn on ``message``."""
         if message.kind is not MessageKind.TASK:
             return StoredRun()
         asked = questions_outside_turn(reader, message.message_id)

@@ -213,7 +213,7 @@ class TaskHub:
         )
 
     def folder_of(self, task_id: str) -> Path:
-        """Where its files are."""
+        """The folder with a task's files."""
         return self._folders.of(task_id)
 
     # -- steering ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Who may do what with a task. Pure."""
+"""Rights to tasks. Pure."""
 
 from __future__ import annotations
 

@@ -103,6 +103,6 @@ def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
 
 
 def again_tx(tx: Tx, task: Task, at: int) -> None:
-    """Note that a reminder which was told is ahead again."""
+    """Record that a reminder which was sent is due again later."""
     if task.does is TaskAction.TELL and task.state is not TaskState.TODO:
         changes.set_tx(tx, task, TaskState.TODO, at)

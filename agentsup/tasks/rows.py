@@ -238,7 +238,7 @@ def depth_in(reader: Reader, message_id: str, session_id: str) -> int:
 
 
 def count_of_root(reader: Reader, root_id: str) -> int:
-    """How many runs one request has caused, without scheduled ones."""
+    """Number of runs that one request has caused, without scheduled ones."""
     found = reader.scalar(
         "SELECT count(*) FROM runs WHERE root_id = ? AND root_id <> '' AND kind <> 'slot'",
         (root_id,),
@@ -247,7 +247,7 @@ def count_of_root(reader: Reader, root_id: str) -> int:
 
 
 def count_schedules(reader: Reader, owner: Principal) -> int:
-    """How many schedules of an owner's tasks have a next time. All that have one are read."""
+    """Number of schedules of an owner's tasks that have a next time. All that have one are read."""
     found = reader.scalar(
         "SELECT count(*) FROM schedules s CROSS JOIN tasks t ON t.task_id = s.task_id"
         " WHERE s.next_at IS NOT NULL AND s.is_paused = 0 AND t.owner_kind = ? AND t.owner_id = ?",
@@ -257,7 +257,8 @@ def count_schedules(reader: Reader, owner: Principal) -> int:
 
 
 def count_todos(reader: Reader, owner: Principal, message_id: str) -> tuple[int, int]:
-    """How many tasks of an owner wait to be begun: those of the turn on a message, and all."""
+    """Number of tasks of an owner that wait to be begun: those of the turn on a message, and
+    all."""
     found = reader.one(
         "SELECT total(parent_message_id = ?), count(*) FROM tasks"
         " WHERE owner_kind = ? AND owner_id = ? AND state = 'todo'",

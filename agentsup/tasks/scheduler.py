@@ -9,7 +9,7 @@ every half a minute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +19,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 from agentsup.model.errors import AgentsupError, Overloaded, RightsLost, StoreUnavailable
 from agentsup.model.task import WORKING, Overlap, Schedule, SkippedSlot, SlotSkipReason
-from agentsup.store import Database, Tx, is_over
+from agentsup.store import Database, Reader, Tx, is_over
 from agentsup.tasks import rows, schedules, slot_times
 from agentsup.tasks.starting import Starter
 
@@ -35,6 +35,12 @@ BATCH = 64
 PUT_OFF_S = 60.0
 STORE_PAUSE_S = 5.0
 BACK_MS = 2_000
+FAILURES_MAX = 3
+"""Runs of a schedule that failed one after the other for want of something that only a person can
+mend, such as a key. Then it is paused."""
+_LATE_MS = 60_000
+"""For how long after its end the end of a run is looked for. It is twice the longest time between
+two reads."""
 _CLOSE_S = 1.0
 
 
@@ -133,6 +139,27 @@ def _why_missed(schedule: Schedule, slot: int, now: int) -> SkippedSlot:
     return SkippedSlot(SlotSkipReason.LATE, {"seconds": (now - slot) // 1000})
 
 
+@dataclass(frozen=True, slots=True)
+class _Hopeless:
+    """A schedule whose last runs failed for a reason that stays until a person acts."""
+
+    task_id: str
+    run_id: str
+    why: SkippedSlot
+
+
+def _hopeless(reader: Reader, since_at: int, lasting: Container[str]) -> list[_Hopeless]:
+    """The schedules that had a run fail since then, the last of several for a ``lasting`` reason."""
+    found = []
+    for task_id in schedules.failed_since(reader, since_at):
+        past = [run for run in rows.runs_of(reader, task_id) if not run.skipped][:FAILURES_MAX]
+        if len(past) == FAILURES_MAX and all(run.error_code in lasting for run in past):
+            facts = {"count": FAILURES_MAX, "text": past[0].error_text}
+            why = SkippedSlot(SlotSkipReason.SETUP, facts)
+            found.append(_Hopeless(task_id, past[0].run_id, why))
+    return found
+
+
 # -- the service -----------------------------------------------------------------------------------
 
 
@@ -149,12 +176,18 @@ class Scheduler:
         clock: Clock,
         starter: Starter,
         tell: Callable[[str, SkippedSlot], Awaitable[None]] = _tell_nobody,
+        lasting: Container[str] = (),
     ) -> None:
         """``starter`` makes the runs.
 
-        ``tell(task_id, why)`` notifies the operators that a schedule is paused for lack of rights;
-        it may raise ``StoreUnavailable`` and ``Overloaded``.
+        ``tell(task_id, why)`` notifies the operators that a schedule is paused; it may raise
+        ``StoreUnavailable`` and ``Overloaded``. ``lasting`` are the error codes of runs after which
+        the next one fails too, until a person acts.
         """
+        self._lasting = lasting
+        self._began_at: int | None = None
+        """What failed in an earlier life may be mended."""
+        self._given_up: set[str] = set()
         self._tell = tell
         self._database = database
         self._clock = clock
@@ -188,7 +221,9 @@ class Scheduler:
             await self._heed_clock()
             while True:
                 now = self._clock.now_ms()
-                due, next_at = await self._look(now)
+                due, next_at, hopeless = await self._look(now)
+                for each in hopeless:
+                    await self._give_up(each)
                 if not due or draining.is_set():
                     break
                 await self._settle_all(due, now)
@@ -214,15 +249,41 @@ class Scheduler:
                 )
         self._looked = (now, monotonic)
 
-    async def _look(self, now: int) -> tuple[list[str], int | None]:
-        """The tasks to settle now, at most ``BATCH``, and the earliest next time after now."""
+    async def _look(self, now: int) -> tuple[list[str], int | None, list[_Hopeless]]:
+        """The tasks to settle now, at most ``BATCH``, the earliest next time after now, and the
+        schedules to pause."""
         monotonic = self._clock.monotonic()
         self._put_off = {task: at for task, at in self._put_off.items() if at > monotonic}
         limit = BATCH + len(self._put_off) + 1
-        found = await self._database.read(schedules.heads, limit, name="schedule.heads")
+        if self._began_at is None:
+            self._began_at = now
+        since_at = max(self._began_at, now - _LATE_MS)
+
+        def read(reader: Reader) -> tuple[list[tuple[str, int]], list[_Hopeless]]:
+            heads = schedules.heads(reader, limit)
+            return heads, _hopeless(reader, since_at, self._lasting)
+
+        found, hopeless = await self._database.read(read, name="schedule.heads")
+        self._given_up &= {each.run_id for each in hopeless}
         found = [(task_id, at) for task_id, at in found if task_id not in self._put_off]
         due = [task_id for task_id, at in found if at <= now]
-        return due[:BATCH], next((at for _, at in found if at > now), None)
+        return due[:BATCH], next((at for _, at in found if at > now), None), hopeless
+
+    async def _give_up(self, hopeless: _Hopeless) -> None:
+        """Pause a schedule whose runs fail until a person acts, and say so."""
+        if hopeless.run_id in self._given_up:
+            return  # a person let it go on since
+        # Before the pause: after a crash in between, the notice comes twice, not never.
+        await self._tell(hopeless.task_id, hopeless.why)
+        pause = partial(
+            schedules.pause_tx,
+            task_id=hopeless.task_id,
+            starter=self._starter,
+            is_paused=True,
+            at=self._clock.now_ms(),
+        )
+        await self._database.write(pause, name="schedule.give_up")
+        self._given_up.add(hopeless.run_id)
 
     async def _settle_all(self, due: list[str], now: int) -> None:
         async with asyncio.TaskGroup() as group:

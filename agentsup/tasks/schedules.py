@@ -58,6 +58,17 @@ def heads(reader: Reader, limit: int) -> list[tuple[str, int]]:
     return [(row["task_id"], row["next_at"]) for row in rows]
 
 
+def failed_since(reader: Reader, at: int) -> list[str]:
+    """The tasks whose schedule goes on and whose last run failed at ``at`` (wall ms) or later."""
+    rows = reader.all(
+        "SELECT s.task_id FROM schedules AS s JOIN tasks AS t ON t.task_id = s.task_id"
+        " WHERE s.next_at IS NOT NULL AND s.is_paused = 0"
+        " AND t.state = 'failed' AND t.finished_at >= ?",
+        (at,),
+    )
+    return [row["task_id"] for row in rows]
+
+
 def remaining_schedules(reader: Reader, scope: str) -> tuple[RemainingSchedule, ...]:
     """The tasks in ``scope`` (``all``, ``agent:<id>``) with an active schedule, the next one first.
 

@@ -23,7 +23,7 @@ from agentsup.model.task import Misfire, NewSchedule, Schedule
 from agentsup.tasks.zones import zone_of
 
 GRACE_MS = 60_000
-"""How late a run may start without its slot counting as missed."""
+"""The largest delay with which a run may start without its slot counting as missed."""
 LISTED_MAX = 100
 """The most slots that are decided one by one; the slots before them are one range."""
 REWOUND_MS = 3 * 3_600_000

@@ -29,7 +29,7 @@ from agentsup.tasks.reminders import Offer, offer_nothing
 from agentsup.tasks.runs import NewRun, Runs
 
 SHORT_ID_CHARS = 6
-"""How many last characters of an id are in texts; ``TaskHub.get`` finds the task by them."""
+"""Number of last characters of an id that texts show; ``TaskHub.get`` finds the task by them."""
 
 
 class Starter:

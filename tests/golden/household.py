@@ -11,10 +11,12 @@ import io
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp
 
 from agentsup.cli.main import main
+from agentsup.kit.lag import LagProbe, LagStats
 from agentsup.model.control import CommandContext, CommandReply, Commands
 from agentsup.model.principal import OPERATOR
 from tests.support.bound import BOUND_S
@@ -176,14 +178,17 @@ async def golden_household(root: Path) -> AsyncIterator[GoldenHousehold]:
     await house.assemble()
     supervisor = house.daemon.supervisor
     running = asyncio.get_running_loop().create_task(supervisor.run())
+    never_late = mock.patch.object(LagProbe, "stats", return_value=LagStats(samples=1))
     try:
         async with asyncio.timeout(4 * BOUND_S), aiohttp.ClientSession() as http:
+            never_late.start()  # a loaded machine must not be recorded as "not ready"
             await house.until(lambda: supervisor.state == "running" or running.done())
             await house.settled()
             household = GoldenHousehold(house, port, http)
             await household.play()
             yield household
     finally:
+        never_late.stop()
         supervisor.end(0, "recorded")
         supervisor.force()
         await running

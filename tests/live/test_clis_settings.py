@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.programs.agent_settings import KINDS
+from agentsup.engines.programs.cli_agent_policies import KINDS
 from agentsup.model.engine import EngineNotice
 from tests.live.clis import CLIS
 from tests.live.test_clis import Conversation

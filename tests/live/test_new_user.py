@@ -64,7 +64,7 @@ class NewUser:
         """``agentsup setup``, step by step; returns the command that it names next."""
         terminal = self.terminal
         await terminal.enter("agentsup setup")
-        await terminal.shows("What should your agents think with")
+        await terminal.shows("Which provider should your agents use")
         await terminal.shows("Number:")
         await terminal.enter(number_of(terminal.everything, "another OpenAI-compatible server"))
         await terminal.shows("Address of the server:")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.async_api import expect
 
@@ -40,7 +42,7 @@ async def test_a_phone_sets_up_a_model(make_daemon: MakeDaemon, browsing: Browsi
         assert await overflow_px(page) <= 0
         assert await axe(page) == []
         await page.get_by_role("button", name="Use it").click()
-        await expect(page.get_by_text("The agents think with good-mini now.")).to_be_visible()
+        await expect(page.get_by_text("The agents use good-mini now.")).to_be_visible()
         assert await page.get_by_label("Key", exact=True).input_value() == ""
         key = daemon.home / "secrets" / "compatible.key"
         assert (key.read_text(), key.stat().st_mode & 0o777) == (f"{KEY}\n", 0o600)
@@ -48,3 +50,35 @@ async def test_a_phone_sets_up_a_model(make_daemon: MakeDaemon, browsing: Browsi
         await page.get_by_role("textbox", name="Message to").fill("hello")
         await page.get_by_role("button", name="Send", exact=True).click()
         await expect(page.get_by_role("log").get_by_text("I am here.")).to_be_visible()
+
+
+@pytest.mark.timeout(180)
+async def test_the_reason_stands_above_the_composer_as_long_as_it_holds(
+    make_daemon: MakeDaemon, browsing: Browsing
+) -> None:
+    daemon = make_daemon([{"name": "main", "engine": "auto", "model": "good-mini"}])
+    await daemon.start()
+    page = await browsing.page("phone")
+    await page.goto(str((await daemon.post("/web/links", {})).body["url"]))
+    bar = page.locator("p.trouble", has_text="model good-mini is named but")
+    await expect(bar.get_by_role("link", name="Set up a model")).to_be_visible()
+    assert await overflow_px(page) <= 0
+    assert await axe(page) == []
+    await page.get_by_role("button", name="What can you do?").click()
+    await expect(page.locator("li .words", has_text="What can you do?")).to_be_visible()
+    said = page.locator("li .words", has_text="My engine is not set up as it must be")
+    await expect(said).to_be_visible()
+    await expect(bar).to_be_visible()
+    async with ModelServer(lambda asked: Reply("I am here."), models=("good-mini",)) as server:
+        (daemon.home / "agents.json").write_text(
+            json.dumps(
+                [
+                    {
+                        "name": "main",
+                        "model": "good-mini",
+                        "engine_options": {"base_url": server.base_url},
+                    }
+                ]
+            )
+        )
+        await expect(bar).to_be_hidden()

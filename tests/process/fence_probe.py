@@ -60,7 +60,7 @@ def opened(path: str, flags: int) -> None:
 def probes(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from on_files(aim["closed"])
     yield from on_metadata(aim["closed"])
-    yield from on_read_only(aim["read_only"])
+    yield from on_others_places(aim["elsewhere"])
     yield from on_sockets(aim)
     yield from on_processes(aim["pid"])
     yield from on_resources(aim["pid"])
@@ -162,8 +162,9 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
             os.close(watcher)
 
     def enter() -> None:
+        here = Path.cwd()
         os.chdir(home)
-        os.chdir("/")
+        os.chdir(here)
 
     yield "stat", lambda: os.stat(file)
     yield "access", lambda: os.access(file, os.F_OK) or os.stat(file)
@@ -179,21 +180,28 @@ def on_metadata(home: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "fanotify_mark", mark
 
 
-def on_read_only(place: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    yield "read-only: open for reading", lambda: opened(f"{place}/file", os.O_RDONLY)
-    yield "read-only: list", lambda: os.listdir(place)
-    yield "read-only: flock", lambda: locked(f"{place}/file")
-    yield "read-only: a lease", lambda: leased(f"{place}/file")
-    yield "read-only: open for writing", lambda: opened(f"{place}/file", os.O_WRONLY)
-    yield "read-only: create", lambda: opened(f"{place}/new", os.O_WRONLY | os.O_CREAT)
+def on_others_places(place: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def link_in() -> None:
+        Path("linkable").write_text("mine")
+        os.link("linkable", f"{place}/linked")
+
+    yield "elsewhere: open for reading", lambda: opened(f"{place}/file", os.O_RDONLY)
+    yield "elsewhere: list", lambda: os.listdir(place)
+    yield "elsewhere: flock", lambda: locked(f"{place}/file")
+    yield "elsewhere: a lease", lambda: leased(f"{place}/file")
+    yield "elsewhere: open for writing", lambda: opened(f"{place}/file", os.O_WRONLY)
+    yield "elsewhere: create", lambda: opened(f"{place}/new", os.O_WRONLY | os.O_CREAT)
     yield (
-        "read-only: create where nothing is",
+        "elsewhere: create where nothing is",
         lambda: opened(f"{place}-missing", os.O_WRONLY | os.O_CREAT),
     )
-    yield "read-only: replace by rename", lambda: os.rename(f"{place}/file", f"{place}/other")
-    yield "read-only: unlink", lambda: os.unlink(f"{place}/removed")
-    yield "read-only: chmod", lambda: os.chmod(f"{place}/file2", 0o600)
-    yield "read-only: rename the place", lambda: os.rename(place, f"{place}-away")
+    yield "elsewhere: replace by rename", lambda: os.rename(f"{place}/file", f"{place}/other")
+    yield "elsewhere: truncate", lambda: os.truncate(f"{place}/long", 1)
+    yield "elsewhere: mkdir", lambda: os.mkdir(f"{place}/folder")
+    yield "elsewhere: link in", link_in
+    yield "elsewhere: unlink", lambda: os.unlink(f"{place}/removed")
+    yield "elsewhere: chmod", lambda: os.chmod(f"{place}/file2", 0o600)
+    yield "elsewhere: rename the folder", lambda: os.rename(place, f"{place}-away")
 
 
 def on_sockets(aim: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:

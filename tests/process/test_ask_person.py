@@ -27,7 +27,7 @@ print("painted " + answer["result"]["content"][0]["text"])
 """
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_the_old_button_answers_a_program_that_is_long_gone(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ async def test_a_broken_file_at_the_first_start(make_daemon: MakeDaemon) -> None
     assert "Traceback" not in daemon.tail()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_http_refuses(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main", "bob", {"name": "small", "queue_limit": 3}], RULES)
     await daemon.start()
@@ -140,7 +140,7 @@ async def test_what_http_refuses(make_daemon: MakeDaemon) -> None:
     assert "on strike" in failed.body["error"]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_token_of_an_engine_is_its_agents_own(make_daemon: MakeDaemon) -> None:
     """D7: the sender is who holds the token, and the token dies with the turn."""
     daemon = make_daemon(["main", "bob", "ann"], RULES)
@@ -170,7 +170,7 @@ async def test_a_token_of_an_engine_is_its_agents_own(make_daemon: MakeDaemon) -
     refused(await daemon.post("/interagent/send", body, headers=own), 401)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_one_session_runs_one_turn_at_a_time(make_daemon: MakeDaemon) -> None:
     """D17, D18: parallel requests to one session run in order and never at once."""
     daemon = make_daemon(["main", "bob"], RULES)
@@ -203,7 +203,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(where)], check=True)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path) -> None:
     home = write_home(small_disk / "home", [{"name": "main"}, {"name": "bob"}], RULES)
     daemon = DaemonProcess(home)
@@ -246,7 +246,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
         await daemon.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_an_end_on_a_full_disk_is_an_end(small_disk: Path, tmp_path: Path) -> None:
     """A restart starts again, and the store that an orderly stop has left is taken."""
     home = write_home(small_disk / "home", [{"name": "main"}], RULES)
@@ -304,7 +304,7 @@ async def _keep_full(fill: Callable[[], None]) -> None:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) -> None:
     home = write_home(small_disk / "home", [{"name": "main"}], RULES)
     daemon = DaemonProcess(home, loaded=DAEMON)
@@ -349,7 +349,7 @@ async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) ->
         await daemon.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_read_only_home(small_disk: Path, tmp_path: Path) -> None:
     home = write_home(small_disk / "home", [{"name": "main"}], RULES)
     daemon = DaemonProcess(home)

@@ -37,7 +37,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_the_triangle(make_daemon: MakeDaemon) -> None:
     """Three chats at once, each over both others, one peer slot each: all end."""
     slots = {"interactive": 1, "peer": 1, "background": 1}
@@ -60,7 +60,7 @@ async def flood(daemon: DaemonProcess, stop: asyncio.Event) -> None:
         await daemon.post("/interagent/send_async", {"to": "dora", "message": "work"})
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_noise_of_others_leaves_an_agent_as_it_was(make_daemon: MakeDaemon) -> None:
     restart = {"base_s": 0.02, "cap_s": 0.05, "max_restarts": 1000}
     daemon = make_daemon(
@@ -103,7 +103,7 @@ async def test_noise_of_others_leaves_an_agent_as_it_was(make_daemon: MakeDaemon
     assert answer.body["text"] == "hello"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_results_outlive_a_sender_that_is_down(make_daemon: MakeDaemon) -> None:
     """D8: an answer for an agent that is stopped waits for it, and survives kill -9."""
     rules = [

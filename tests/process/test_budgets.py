@@ -35,7 +35,7 @@ def home_of(path: Path, server: ModelServer, budget: dict[str, Any]) -> Path:
     return write_home(path, [entry], config=PRICES)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_day_of_a_cent(tmp_path: Path) -> None:
     async with ModelServer(lambda asked: paid("hello")) as server:
         home = home_of(tmp_path / "home", server, {"per_day_usd": 0.01})
@@ -58,7 +58,7 @@ async def test_a_day_of_a_cent(tmp_path: Path) -> None:
             await comes(was_told, "nobody was warned")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_kill_in_a_paid_turn_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Three requests are paid and the fourth hangs when the daemon is killed: each paid one counts
     once, also when the turn runs again; nothing stays held."""

@@ -74,7 +74,7 @@ async def works(daemon: DaemonProcess, name: str, text: str) -> Any:
     return await daemon.result(await daemon.send(name, text), BOUND_S)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("descriptors", [1024, 256])
 async def test_half_open_connections_stop_nothing(
     make_daemon: Any, many_files: None, descriptors: int
@@ -104,7 +104,7 @@ async def test_half_open_connections_stop_nothing(
             each.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_bodies_before_any_token_are_not_kept(make_daemon: Any, many_files: None) -> None:
     daemon = make_daemon(["main"], RULES, loaded=DAEMON)
     await daemon.start()

@@ -78,7 +78,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_the_same_conversation_over_every_transport(stage: Stage) -> None:
     await converse(stage)
 
@@ -162,7 +162,7 @@ async def _stop_in_mid_stream(stage: Stage) -> None:
     await stage.talker.say("count on")
     await stage.talker.sees("number 2,")
     await stage.talker.say("/stop")
-    await stage.talker.hears("Stopped 1 running turn")
+    await stage.talker.hears("Stopped: 1 running answer")
     await stage.talker.say("after the stop")
     await stage.talker.hears("you said after the stop")
     assert not any("counted on." in text for text in await stage.talker.transcript())

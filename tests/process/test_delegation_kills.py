@@ -19,7 +19,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -66,7 +66,7 @@ async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonPro
         yield running
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_circle_costs_no_call_of_whoever_closes_it(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:
@@ -78,7 +78,7 @@ async def test_a_circle_costs_no_call_of_whoever_closes_it(
     assert server.violations == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_one_message_asks_of_several_is_asked_at_once(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:
@@ -92,7 +92,7 @@ async def test_what_one_message_asks_of_several_is_asked_at_once(
     assert server.violations == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_kill_in_a_fan_out_pays_no_finished_part_again(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.model_server import Asked, Call, ModelServer, Reply, without_
 from tests.support.preloaded_process import WITH_TELEGRAM
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 TOKEN = "7301:AAF" + "d" * 27
 ASKED = "Sea or hills?"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 SCRIPTS = Path(__file__).parents[2] / "packaging" / "docker"
 

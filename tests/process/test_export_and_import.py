@@ -36,7 +36,7 @@ def memory(key: str, scope: str, person: str) -> dict[str, Any]:
     return {**own, **at, "shared": scope != "instance", "pinned": key == "boat", "tags": ["x"]}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_an_agent_moves_with_all_that_is_its_own(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -111,7 +111,7 @@ async def test_an_agent_moves_with_all_that_is_its_own(
     assert (whole.returncode, "agentsup import" in whole.stderr) == (1, True)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_an_import_that_the_files_refuse_leaves_nothing(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ async def test_an_import_that_the_files_refuse_leaves_nothing(
     assert (unknown.returncode, "did you mean 'writer'" in unknown.stderr) == (1, True)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_chats_are_written_as_markdown_and_json(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

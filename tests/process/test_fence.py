@@ -25,7 +25,7 @@ pytestmark = [
 
 # Tries each way to what isn't its own, and says which ones led somewhere.
 ATTACK = """
-import json, os, pathlib, socket, sys, tempfile
+import json, os, pathlib, pty, socket, sys, tempfile
 home, daemon = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = []
 def attempt(name, step):
@@ -48,38 +48,47 @@ attempt("sign-in", (user / ".claude" / ".credentials.json").read_bytes)
 attempt("code", lambda: open(sys.argv[4], "a").close())
 attempt("start-up file", lambda: open(user / ".bashrc", "a").close())
 attempt("new start-up file", lambda: open(user / ".zshrc", "a").close())
+attempt("keys of ssh", lambda: open(user / ".ssh" / "authorized_keys", "a").close())
+attempt("settings", lambda: open(user / ".config" / "made.conf", "a").close())
 attempt("unit", lambda: open(user / ".config" / "systemd" / "user" / "x.service", "a").close())
-attempt("program", lambda: open(user / ".local" / "bin" / "ls", "a").close())
-attempt("program of npm", lambda: open(user / ".npm-global" / "bin" / "claude", "a").close())
-attempt("program on PATH", lambda: open(user / "tools" / "bin" / "claude", "a").close())
-attempt("new program on PATH", lambda: open(user / "tools" / "bin" / "git", "a").close())
-attempt("its package", lambda: open(user / "packs" / "node_modules" / "cli.js", "a").close())
-def relink():
-    os.rename(user / "links" / "now", user / "links" / "then")
-    os.rename(user / "links" / "then", user / "links" / "now")
-attempt("link on PATH", relink)
+attempt("settings elsewhere", lambda: open(user / "xdg" / "x", "a").close())
+attempt("program", lambda: open(user / "tools" / "bin" / "claude", "a").close())
+attempt("new program", lambda: open(user / "tools" / "bin" / "git", "a").close())
+whatever = user / "whatever" / pathlib.Path.cwd().parent.name
+attempt("a file of no kind", lambda: open(whatever / "x", "a").close())
+attempt("folder", lambda: os.mkdir(whatever / "made"))
+attempt("cut", lambda: os.truncate(whatever / "long", 1))
+attempt("link", lambda: os.rename(whatever / "link", whatever / "other"))
+attempt("taken", lambda: os.rename(whatever / "taken", "taken"))
 attempt("abstract socket", lambda: socket.socket(socket.AF_UNIX).connect("\\0" + sys.argv[5]))
 assert (user / ".bashrc").read_text() == "alias", "what is read-only can be read"
 (user / "projects" / "mine").write_text("mine")
 pathlib.Path("mine").write_text("mine")
 pathlib.Path(os.environ["HOME"], "kept").write_text("kept")
-tempfile.TemporaryFile().close()
+assert tempfile.gettempdir() == os.environ["TMPDIR"]
+pathlib.Path(tempfile.mkdtemp(), "made").touch()
+pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"), "made").touch()
+os.write(os.open("/dev/null", os.O_RDWR), b"x")
+side = os.ttyname(pty.openpty()[1])
+assert os.isatty(os.open(side, os.O_RDWR))
 print(json.dumps({"found": found, "mine": pathlib.Path("mine").read_text()}))
 """
 EVERYTHING = {
     *("token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"),
-    *("keys", "sign-in", "code", "start-up file", "new start-up file", "unit", "program"),
-    *("program of npm", "program on PATH", "new program on PATH", "its package", "link on PATH"),
-    "abstract socket",
+    *("keys", "sign-in", "code", "start-up file", "new start-up file", "keys of ssh", "settings"),
+    *("unit", "settings elsewhere", "program", "new program", "a file of no kind", "folder"),
+    *("cut", "link", "taken", "abstract socket"),
 }
 """What a program of the same user gets without a fence."""
+WRITABLE = 'writable = ["~/projects"]\n'
 
 
 async def attacks(tmp_path: Path, config: str) -> list[dict[str, Any]]:
     """What the programs of three agents find: run by ``exec``, an engine, and a tool server."""
     program, home = tmp_path / "attack.py", tmp_path / "home"
     program.write_text(ATTACK)
-    log, user = tmp_path / "server.log", user_of(tmp_path)
+    log, user = tmp_path / "temporary" / "server.log", user_of(tmp_path)
+    log.parent.mkdir()
     log.touch()
     beyond = [str(user), str(Path(agentsup.__file__)), f"agentsup-{os.getpid()}-{tmp_path.name}"]
 
@@ -123,15 +132,15 @@ def user_of(tmp_path: Path) -> Path:
     """The home of the daemon's user."""
     user = tmp_path / "user"
     for name in (
-        *(".config/agentsup", ".config/systemd/user", ".local/bin", ".claude", "projects"),
-        *(".npm-global/bin", "tools/bin", "packs/node_modules", "links"),
+        *(".config/agentsup", ".config/systemd/user", ".claude", ".ssh", "projects"),
+        *("tools/bin", "whatever/ann", "whatever/cid", "whatever/dan", "xdg"),
     ):
         (user / name).mkdir(parents=True)
-    package = user / "packs" / "node_modules" / "cli.js"
-    package.touch(mode=0o755)
-    (user / ".npm-global" / "bin" / "claude").touch()
-    (user / "tools" / "bin" / "claude").symlink_to(package)
-    (user / "links" / "now").symlink_to(user / "tools" / "bin")
+    for folder in (user / "whatever").iterdir():
+        (folder / "long").write_text("a long text")
+        (folder / "taken").touch()
+        (folder / "link").symlink_to("long")
+    (user / "tools" / "bin" / "claude").touch(mode=0o755)
     (user / ".config" / "agentsup" / "environment").write_text("KEY=1")
     (user / ".claude" / ".credentials.json").write_text("{}")
     (user / ".bashrc").write_text("alias")
@@ -146,8 +155,9 @@ async def told_by(
     config: str,
     log: Path,
 ) -> list[dict[str, Any]]:
-    path = f"{user}/links/now:{os.environ['PATH']}"
-    async with DaemonProcess(home, env={"HOME": str(user), "PATH": path}) as daemon:
+    path = f"{user}/tools/bin:{os.environ['PATH']}"
+    env = {"HOME": str(user), "PATH": path, "XDG_CONFIG_HOME": f"{user}/xdg"}
+    async with DaemonProcess(home, env={**env, "TMPDIR": str(log.parent)}) as daemon:
         notes = home / "agents" / "bob" / "workspace" / "notes"
         notes.write_text("of bob")
         write_home(home, entries(daemon.pid), rules=rules, config=config)
@@ -166,21 +176,21 @@ async def told_by(
         return [json.loads(text[text.index("{") : text.rindex("}") + 1]) for text in said]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_agents_run_reaches_nothing_that_is_not_theirs(tmp_path: Path) -> None:
-    for got in await attacks(tmp_path, ""):
+    for got in await attacks(tmp_path, f"[fence]\n{WRITABLE}"):
         assert got == {"found": [], "mine": "mine"}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_without_the_fence_each_attack_finds_what_it_looks_for(tmp_path: Path) -> None:
-    for got in await attacks(tmp_path, '[fence]\nmode = "off"\n'):
+    for got in await attacks(tmp_path, f'[fence]\nmode = "off"\n{WRITABLE}'):
         # Where the program was installed by somebody else, its code is out of reach anyway.
         theirs = set() if os.access(agentsup.__file__, os.W_OK) else {"code"}
         assert set(got["found"]) == EVERYTHING - theirs
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_the_settings_close_is_closed_too(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.mkdir()

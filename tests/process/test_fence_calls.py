@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.places import CONTROL_GROUPS
 from agentsup.kit import fence
 from agentsup.kit.fence import Fence, rules_of
 from agentsup.kit.procgroup import ProcessGroup, Stdio
@@ -32,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock"),
 ]
 
+CONTROL_GROUPS = "/sys/fs/cgroup"
 DOCS = Path(__file__).parents[2] / "docs" / "fence.md"
 NEVER = 0
 CLOSED_SINCE = {
@@ -80,22 +80,25 @@ CLOSED_SINCE = {
         ),
         NEVER,
     ),
-    "read-only: open for reading": NEVER,
-    "read-only: list": NEVER,
-    "read-only: flock": NEVER,
-    "read-only: a lease": NEVER,
+    "elsewhere: open for reading": NEVER,
+    "elsewhere: list": NEVER,
+    "elsewhere: flock": NEVER,
+    "elsewhere: a lease": NEVER,
     **dict.fromkeys(
         (
-            "read-only: open for writing",
-            "read-only: create",
-            "read-only: create where nothing is",
-            "read-only: replace by rename",
-            "read-only: rename the place",
-            "read-only: unlink",
+            "elsewhere: open for writing",
+            "elsewhere: create",
+            "elsewhere: create where nothing is",
+            "elsewhere: replace by rename",
+            "elsewhere: rename the folder",
+            "elsewhere: mkdir",
+            "elsewhere: link in",
+            "elsewhere: unlink",
         ),
         2,
     ),
-    "read-only: chmod": NEVER,
+    "elsewhere: truncate": 3,
+    "elsewhere: chmod": NEVER,
     "connect to a path": 9,
     "sendto a path": 9,
     "connect to an abstract socket": 6,
@@ -153,9 +156,9 @@ def test_the_docs_say_what_is_probed() -> None:
 
 @contextmanager
 def world(root: Path) -> Iterator[dict[str, Any]]:
-    """A closed place, a read-only one, and what a process outside the fence has open."""
+    """A closed place, one that nobody named, and what a process outside the fence has open."""
     libc, name = ctypes.CDLL(None, use_errno=True), f"agentsup-{os.getpid()}-{root.name}"[:60]
-    closed, place = root / "closed", root / "read-only"
+    closed, place = root / "closed", root / "elsewhere"
     for folder in (closed, place, root / "space"):
         folder.mkdir(parents=True)
     for each in ("file", "moved", "removed", "long", "file2", "exchanged"):
@@ -198,7 +201,7 @@ def world(root: Path) -> Iterator[dict[str, Any]]:
             yield {
                 **names,
                 "closed": str(closed),
-                "read_only": str(place),
+                "elsewhere": str(place),
                 "abstract": name,
                 "port": tcp.getsockname()[1],
                 "pid": target.pid,
@@ -222,8 +225,7 @@ async def probed(root: Path, *, is_fenced: bool) -> dict[str, str]:
     with world(root) as aim, contextlib.ExitStack() as stack:
         rules = None
         if is_fenced:
-            places = (aim["read_only"], f"{aim['read_only']}-missing")
-            wanted = Fence((aim["closed"],), (str(root / "space"),), places)
+            wanted = Fence((aim["closed"],), (str(root / "space"),))
             rules = await asyncio.to_thread(rules_of, wanted)
             stack.callback(os.close, rules)
         group = await ProcessGroup.spawn(
@@ -279,12 +281,12 @@ def control_group(owner: int) -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("places", [(), (CONTROL_GROUPS,)])
+@pytest.mark.parametrize("writable", [(), (CONTROL_GROUPS,)])
 async def test_a_process_can_not_be_frozen_by_its_control_group(
-    tmp_path: Path, places: tuple[str, ...]
+    tmp_path: Path, writable: tuple[str, ...]
 ) -> None:
     with control_group(os.getuid()) as its:
-        rules = await asyncio.to_thread(rules_of, Fence((str(tmp_path),), (), places))
+        rules = await asyncio.to_thread(rules_of, Fence((str(tmp_path),), (), writable))
         try:
             group = await ProcessGroup.spawn(
                 ["sh", "-c", f"cat {its}/cgroup.procs && echo 1 > {its}/cgroup.freeze"],
@@ -298,5 +300,5 @@ async def test_a_process_can_not_be_frozen_by_its_control_group(
         async with group:
             output = await group.communicate(limit_bytes=10_000)
         is_frozen = (its / "cgroup.freeze").read_text().strip() == "1"
-        assert is_frozen is not bool(places), output
-        assert ("denied" in output.stdout.decode()) is bool(places)
+        assert is_frozen is bool(writable), output
+        assert ("denied" in output.stdout.decode()) is not bool(writable)

@@ -95,7 +95,7 @@ def furnish(home: Path) -> None:
     (home / "agents" / "main" / "MEMORY.md").write_text("bikes\n")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 async def test_a_home_is_copied_while_it_runs_and_all_of_it_comes_back(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ async def test_a_home_is_copied_while_it_runs_and_all_of_it_comes_back(
     await said(daemon, "three")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 async def test_a_restore_that_is_killed_at_any_step_is_refused_by_a_start_and_done_again(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -164,7 +164,7 @@ async def test_a_restore_that_is_killed_at_any_step_is_refused_by_a_start_and_do
     assert (await daemon.result(first))["state"] == "done"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(480)
 async def test_a_backup_that_is_killed_or_finds_no_room_leaves_no_file_of_that_name(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

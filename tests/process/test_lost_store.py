@@ -81,7 +81,7 @@ def put_back(home: Path, copy: Path) -> None:
             shutil.copy(copy / name, home / name)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_store_that_is_not_there_is_never_replaced(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -139,7 +139,7 @@ async def test_a_store_that_is_not_there_is_never_replaced(
     await daemon.stop()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_backup_is_restored_and_the_store_goes_on(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main"], RULES, loaded=DAEMON)
     await daemon.start()
@@ -173,7 +173,7 @@ async def test_a_backup_is_restored_and_the_store_goes_on(make_daemon: MakeDaemo
     assert (await daemon.result(kept, 0))["text"] == "did kept"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_what_is_left_is_accepted_on_demand_alone(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(["main"], RULES, loaded=DAEMON)
     await daemon.start()

@@ -31,7 +31,7 @@ COPIES = "SELECT message_id, agent_id, thread_id FROM messages WHERE kind = 'bro
 EVENTS = "SELECT parts ->> '$[1].data.agent' AS agent FROM messages WHERE kind = 'event'"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("fault", ["mailbox.accept.before_insert:4", "journal.after_effect:1"])
 async def test_a_broadcast_that_is_cut_reaches_each_once(
     make_daemon: MakeDaemon, fault: str

@@ -31,7 +31,7 @@ async def shop_of(daemon: DaemonProcess) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_the_model_reads_why_and_the_leave_holds_until_the_server_is_back(
     tmp_path: Path,
 ) -> None:

@@ -76,7 +76,7 @@ def model(asked: Asked) -> Reply:
     return Reply(calls=(Call("mcp__proof__note", {"text": "once"}),))
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_call_waits_for_leave_over_a_killed_daemon_and_is_made_once(
     tmp_path: Path,
 ) -> None:
@@ -147,7 +147,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_coding_agent_reaches_its_agents_servers_through_us_and_a_person_is_asked(
     tmp_path: Path,
 ) -> None:
@@ -186,7 +186,7 @@ async def test_a_coding_agent_reaches_its_agents_servers_through_us_and_a_person
         assert done(effects, "begin") == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_an_edit_adds_and_removes_a_server_while_the_agent_works_on(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
     rules = [

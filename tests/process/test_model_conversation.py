@@ -48,7 +48,7 @@ async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonPro
         yield running
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_person_chats_with_agents_that_ask_each_other(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:
@@ -62,7 +62,7 @@ async def test_a_person_chats_with_agents_that_ask_each_other(
     assert server.violations == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_question_of_the_model_survives_a_killed_daemon(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:
@@ -79,7 +79,7 @@ async def test_a_question_of_the_model_survives_a_killed_daemon(
     assert server.violations == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_the_key_is_in_no_log(daemon: DaemonProcess) -> None:
     chat = await daemon.chat()
     await chat.ask("hello")

@@ -36,7 +36,7 @@ def model(asked: Asked) -> Reply:
     return Reply("it is turquoise" if "turquoise" in system else "no idea")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_long_talk_with_calls_is_shortened_and_survives_a_kill(tmp_path: Path) -> None:
     async with ModelServer(model) as server:
         options = {"base_url": server.base_url, "api_key": "sk-loopback-0123456789"}
@@ -62,7 +62,7 @@ async def test_a_long_talk_with_calls_is_shortened_and_survives_a_kill(tmp_path:
             assert server.violations == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_too_little_context_of_the_server_is_a_warning_of_the_agent(tmp_path: Path) -> None:
     loaded = {"name": "loopback-1:latest", "context_length": 4096}
     async with ModelServer(model, documents={"/api/ps": {"models": [loaded]}}) as server:

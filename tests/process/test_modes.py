@@ -11,7 +11,7 @@ import pytest
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 ATTACK = """
 import os, sys

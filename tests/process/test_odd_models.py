@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.process.test_model_memory import cli
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.model_server import Asked, ModelServer, Reply
 
@@ -38,7 +40,7 @@ async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonPro
         yield running
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_thoughts_are_seen_nowhere(daemon: DaemonProcess, server: ModelServer) -> None:
     chat = await daemon.chat()
     for name in FORMS:
@@ -65,3 +67,41 @@ async def test_thoughts_are_seen_nowhere(daemon: DaemonProcess, server: ModelSer
     stored = b"".join(path.read_bytes() for path in daemon.home.glob("state.db*"))
     assert SECRET.encode() not in stored
     assert b"Four." in stored
+
+
+def picky(asked: Asked) -> Reply:
+    """A provider that refuses a tool, or all of them to another model."""
+    names = [tool["function"]["name"] for tool in asked.body.get("tools") or ()]
+    if asked.body["model"] == "talker" and names:
+        return Reply(status=400, error="library/talker does not support tools")
+    if "mcp__odd__echo" in names:
+        return Reply(status=400, error="Invalid schema for function 'mcp__odd__echo'")
+    return Reply("Hello.")
+
+
+@pytest.mark.timeout(180)
+async def test_a_refused_tool_is_named_by_mcp_and_doctor(tmp_path: Path) -> None:
+    (tmp_path / "told").write_text("{}")
+    odd = ["-m", "tests.support.odd_mcp_server", str(tmp_path / "told"), "asked"]
+    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    async with ModelServer(picky) as server:
+        options = {"base_url": server.base_url}
+        entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
+        servers = {"odd": {"command": sys.executable, "args": odd, "env": path}}
+        agents = [
+            {"name": "main", **entry, "mcp": servers},
+            {"name": "talker", **entry, "model": "talker"},
+        ]
+        async with DaemonProcess(write_home(tmp_path / "home", agents)) as daemon:
+            chat = await daemon.chat()
+            assert await chat.ask("hi") == "Hello."
+            chat_with_talker = await daemon.chat("talker")
+            assert await chat_with_talker.ask("hi") == "Hello."
+            assert server.violations == []
+            told = (await chat.command("/mcp"))["text"]
+            assert "mcp:odd/echo is left out, since the model's provider refuses it" in told
+            (warning,) = (await daemon.agents())["talker"]["warnings"]
+            assert warning.startswith("its provider refuses all tools: ")
+            shown = " ".join((await cli(daemon.home, "doctor")).split())
+            assert "mcp:odd/echo is left out" in shown
+            assert "its provider refuses all tools" in shown

@@ -18,7 +18,7 @@ from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 RULES: list[dict[str, Any]] = [{"match": "hi", "steps": [{"say": "hello"}]}]
 CODE = re.compile(r"[A-Z2-9]{4}-[A-Z2-9]{4}")

@@ -478,7 +478,7 @@ async def until_told(daemon: DaemonProcess, words: str, *, told: bool = True) ->
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_pipes_in_place_of_files_of_the_home_are_told_and_keep_nobody(
     make_daemon: MakeDaemon,
 ) -> None:
@@ -519,7 +519,7 @@ async def test_pipes_in_place_of_files_of_the_home_are_told_and_keep_nobody(
     assert await daemon.stop(timeout_s=BOUND_S) == 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ async def written(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_program_gives_itself_no_leave(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.programs.agent_settings import KINDS
+from agentsup.engines.programs.cli_agent_policies import KINDS
 from agentsup.engines.programs.presets import PRESETS
 from agentsup.kit import fence
 from tests.support.bound import BOUND_S

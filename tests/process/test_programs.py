@@ -79,7 +79,7 @@ def sleepers(home: Path) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_program_answers_remembers_asks_and_fails_in_words(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -111,7 +111,7 @@ async def test_a_program_answers_remembers_asks_and_fails_in_words(
     assert "a-secret-key" not in daemon.tail(1_000_000)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_killed_daemon_leaves_no_program_behind(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ async def test_a_killed_daemon_leaves_no_program_behind(
     assert sleepers(tmp_path) == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_stop_all_ends_programs_at_once(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     daemon = make_daemon([entry(tmp_path)], config="[limits]\ndrain_s = 0.5\n")
     await daemon.start()

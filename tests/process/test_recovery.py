@@ -74,7 +74,7 @@ def entries(server: ModelServer, **more: Any) -> list[dict[str, Any]]:
     return [{"name": "main", **entry}]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_what_passes_is_waited_for(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
@@ -100,14 +100,14 @@ async def test_what_passes_is_waited_for(
         assert server.violations == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_the_fallback_answers_where_the_model_is_out(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
     home = write_home(tmp_path / "home", entries(server, fallback_model="small"))
     async with DaemonProcess(home) as daemon:
         chat = await daemon.chat()
-        told = "\n\n[My usual model is out; small answers for now.]"
+        told = "\n\n[My usual model is not available; small answers for now.]"
         assert await chat.ask("nomodel one") == "small about nomodel one" + told
         assert await chat.ask("money two") == "small about money two"
         assert await chat.ask("fine three") == "big about fine three"
@@ -119,7 +119,7 @@ async def test_the_fallback_answers_where_the_model_is_out(
         assert await chat.ask("fine six") == "big about fine six"
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_kills_between_attempts_add_none(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
@@ -141,7 +141,7 @@ async def test_kills_between_attempts_add_none(
         assert "4 attempts failed" in dead["error"], "the operator's sentence"
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_kill_before_the_last_request_costs_no_answer(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
@@ -156,7 +156,7 @@ async def test_a_kill_before_the_last_request_costs_no_answer(
         assert server.violations == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_wait_is_told_once_though_killed_before_it_is_sent(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
@@ -168,7 +168,8 @@ async def test_a_wait_is_told_once_though_killed_before_it_is_sent(
         await daemon.start(AGENTSUP_FAULT="")
         chat = await daemon.chat()
         before = [event["data"] for event in chat.frames[0]["history"][1:]]
-        told = before[0] if before else await chat.event(message_id, "notice", timeout_s=30)
+        before = [each for each in before if "stood still" not in each["text"]]  # a slow machine
+        told = before[0] if before else await chat.event(message_id, "notice", timeout_s=BOUND_S)
         assert "takes no more requests for now (llm at 127.0.0.1" in told["text"]
         assert "in about 10 min" in told["text"]
         daemon.kill()

@@ -40,7 +40,7 @@ def of_lives(pid: int) -> dict[int, tuple[bytes, bytes]]:
     return found
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

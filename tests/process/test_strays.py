@@ -38,7 +38,7 @@ async def until(look: Callable[[], object], within_s: float = BOUND_S) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_who_hides_outlives_nothing(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     def tag(name: str) -> str:
         return f"{name}.{tmp_path}"

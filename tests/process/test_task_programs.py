@@ -14,7 +14,7 @@ from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 PROGRAM = """
 import json, os, re, sys, urllib.request

@@ -16,7 +16,7 @@ from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 RULES: list[dict[str, Any]] = [
     {"match": "wait", "steps": [{"sleep": 30}, {"say": "so"}]},

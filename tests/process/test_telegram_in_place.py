@@ -28,7 +28,7 @@ RULES: list[dict[str, Any]] = [
 ANSWER = "Once upon a time there was a cat."
 
 
-@pytest.mark.timeout(60)  # two lives of a real daemon
+@pytest.mark.timeout(180)  # two lives of a real daemon
 async def test_an_answer_killed_after_it_took_its_place_is_there_once_and_in_no_doubt(
     tmp_path: Path,
 ) -> None:

@@ -22,7 +22,7 @@ def endless(_: Asked) -> Reply:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_the_first_words_are_seen_while_the_model_still_speaks(tmp_path: Path) -> None:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,
@@ -69,7 +69,7 @@ def busy(_: Asked) -> Reply:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_who_waits_for_the_provider_is_told_on_the_phone_once(tmp_path: Path) -> None:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,

@@ -16,7 +16,7 @@ from tests.support.telegram_process import FakeTelegramProcess
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(180),
 ]
 needs_strace = pytest.mark.skipif(not HAS_STRACE, reason="needs strace")
 

@@ -15,7 +15,7 @@ from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.preloaded_process import WITH_TELEGRAM
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 TOKEN = "7002:AAFmain" + "x" * 20
 RULES: list[dict[str, Any]] = [

@@ -20,7 +20,7 @@ from tests.support.web_client import Tab
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(90),
+    pytest.mark.timeout(180),
     pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock"),
 ]
 

@@ -17,7 +17,7 @@ from agentsup import __version__
 from tests.support.ports import free_port
 from tests.support.source_tree import PACKAGE, ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(480)]
 
 NEXT, LATER = "99.1.0", "99.2.0"
 NO_STATUS = """

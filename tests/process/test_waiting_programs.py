@@ -58,7 +58,7 @@ async def questions(daemon: DaemonProcess, count: int) -> list[dict[str, Any]]:
     return list(found)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_many_that_wait_keep_nobody_waiting_and_each_goes_on_once(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsup.model.engine import Permission, PermissionRequest, Segment
 from agentsup.model.hook import CallSuspended
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult, TurnPlace
+from agentsup.model.tool import Effect, ReleasableSlot, Safety, Tool, ToolContext, ToolResult
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -26,7 +26,7 @@ class MemoryHost:
         *,
         fatal: tuple[type[Exception], ...] = (),
         permit: Callable[[PermissionRequest], Awaitable[Permission]] | None = None,
-        slot: TurnPlace | None = None,
+        slot: ReleasableSlot | None = None,
     ) -> None:
         """``permit`` decides about calls of the engine's own; without it all are denied."""
         self._slot = slot
@@ -75,7 +75,7 @@ class MemoryHost:
         self.reaped_groups.append(pgid)
 
     @property
-    def slot(self) -> TurnPlace | None:
+    def slot(self) -> ReleasableSlot | None:
         return self._slot
 
     async def _journaled(

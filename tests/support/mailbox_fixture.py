@@ -165,8 +165,10 @@ class MailboxFixture:
 
         await self.db.write(commit, name="turn.complete", closing=True)
 
-    async def fail(self, lease: Lease, text: str = "broken") -> None:
-        completion = Completion(MessageOutcome.FAILED, error_code="engine_failed", error_text=text)
+    async def fail(
+        self, lease: Lease, text: str = "broken", *, code: str = "engine_failed"
+    ) -> None:
+        completion = Completion(MessageOutcome.FAILED, error_code=code, error_text=text)
         await self.mailbox.complete(lease, completion)
 
     async def park(self, lease: Lease, **changes: Any) -> Question:

@@ -65,6 +65,8 @@ class Reply:
     """Whether all calls of the message have the index 0, as some servers send them."""
     call_pieces: int = 1
     """In how many deltas the arguments of a call come."""
+    chunks: tuple[dict[str, Any] | str, ...] = ()
+    """Of OpenAI's dialect: sent in place of the answer; a text as it stands, an object as a chunk."""
 
     @property
     def deltas(self) -> tuple[str, ...]:
@@ -432,6 +434,10 @@ async def _openai_events(asked: Asked, reply: Reply) -> AsyncIterator[tuple[byte
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         return _openai_sse(asked, {"choices": [choice]})
 
+    for each in reply.chunks:
+        yield (each.encode() if isinstance(each, str) else _openai_sse(asked, each)), False
+    if reply.chunks:
+        return
     yield chunk({"role": "assistant", "content": ""}), False
     for text in reply.deltas:
         yield chunk({"content": text}), True

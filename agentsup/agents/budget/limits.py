@@ -1,4 +1,4 @@
-"""Which limits apply to a turn, from the current settings. Pure."""
+"""The limits that apply to a turn, from the current settings. Pure."""
 
 from __future__ import annotations
 

@@ -40,11 +40,12 @@ from agentsup.model.message import Message
 from agentsup.store import Database, Reader, Tx
 
 RESERVED_WAIT_S = 30.0
-"""How long a turn waits for the reservations of others to be released, before it is refused."""
+"""The longest wait of a turn for reservations of others to be released, before it is refused."""
 REPORT_COST = frozenset({"claude"})
 """Engines whose last report has the cost of the whole turn; the earlier ones have only tokens."""
 _LOOK_S = 5.0
-"""How often a waiting turn checks again. Not every end of a reservation touches the topic."""
+"""The pause between the checks of a waiting turn. Not every end of a reservation touches the
+topic."""
 
 
 class BudgetLimits(Protocol):
@@ -62,8 +63,8 @@ class BudgetLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredBudget:
-    """What is stored about the limits of a turn: the agent that got the first message of the
-    request, and whether a team or task with a limit counts the turn."""
+    """The stored facts about a turn's limits: the agent that got the first message of the request,
+    and whether a team or task with a limit counts the turn."""
 
     root_agent_id: str
     has_limits: bool
@@ -102,7 +103,7 @@ class BudgetReservations:
     # -- before a turn -----------------------------------------------------------------------------
 
     def look(self, reader: Reader, message: Message) -> StoredBudget:
-        """What is stored about the limits of a turn on ``message``."""
+        """Read the stored facts about the limits of a turn on ``message``."""
         begun_with: Message | None = None
         if message.root_id != message.message_id and self._settings.has_trees():
             begun_with = find_message(reader, message.root_id)

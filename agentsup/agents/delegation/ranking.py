@@ -20,7 +20,7 @@ FRESH_S, STALE_S = 10.0, 30.0
 
 
 class Match(StrEnum):
-    """How many of the needed capabilities a candidate must have."""
+    """The share of the needed capabilities that a candidate must have."""
 
     ANY = "any"
     ALL = "all"
@@ -49,7 +49,7 @@ class Candidates:
     agents: tuple[Candidate, ...]
     bands: tuple[int, ...]
     able: Mapping[str, int]
-    """Who has a capability."""
+    """Capability to the number of candidates that have it."""
     abilities: tuple[frozenset[str], ...]
     bits: Mapping[str, int]
     """An agent's own bit, by its id."""
@@ -106,7 +106,7 @@ class RouteSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RouteQuery:
-    """What work needs: ``needs`` in lower case, each once (``of``).
+    """The needs of some work: ``needs`` in lower case, each once (``of``).
 
     ``asker`` is the agent that gives it, which is neither asked nor listed, ``barred`` why others
     can't get work from it.
@@ -236,7 +236,7 @@ def _rows(agents: Iterable[RankedAgent]) -> list[dict[str, Any]]:
 
 
 def _lack(query: RouteQuery, has: frozenset[str]) -> str:
-    """What is missing to be asked; empty if nothing is."""
+    """The reason why an agent can't be asked; empty if it can."""
     missing = [need for need in query.needs if need not in has]
     if query.needs and (not has or (query.match is Match.ALL and missing)):
         return f"can't do {', '.join(missing)}"

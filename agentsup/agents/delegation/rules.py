@@ -1,4 +1,4 @@
-"""Who may have work done by which agent or in which role. Pure.
+"""Rules of delegation: which agent may delegate to which agent or role. Pure.
 
 Work done in the persona of another agent is done for the caller, on the caller's budget. Across
 roles this must be granted. An agent that is asked (``why_not_ask``) works in its own mailbox

@@ -94,7 +94,8 @@ class RequestedRun:
 
 @dataclass(frozen=True, slots=True)
 class DelegationServices:
-    """What delegation needs. ``fan_out`` is how many runs one call may start."""
+    """The dependencies of delegation. ``fan_out`` is the largest number of runs that one call may
+    start."""
 
     runs: Runs
     database: Database

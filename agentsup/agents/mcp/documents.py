@@ -1,4 +1,4 @@
-"""What people are shown of a tool server."""
+"""Documents about a tool server, as people see them."""
 
 from __future__ import annotations
 

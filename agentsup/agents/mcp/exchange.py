@@ -1,4 +1,4 @@
-"""What the MCP library does not tell about one request: its HTTP status, and which tools are unfit.
+"""Facts about one request that the MCP library does not report: HTTP status, and unfit tools.
 
 The library turns a status of the transport into an error that looks like the server's own, and it
 refuses a whole page of tools for one that is malformed. Imported by ``wire`` only.
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentsup.agents.mcp.lenient import begun, called
 from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
-from agentsup.kit.fairness import Turns
+from agentsup.kit.cooperative_yield import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
 
 _LIST = "tools/list"
@@ -30,9 +30,10 @@ _BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
 _ANSWERS = (types.METHOD_NOT_FOUND, types.INVALID_PARAMS, types.PARSE_ERROR)
 """Errors of the protocol that a server may send with a status of 400 or 404."""
 _OURS = ("Connection closed", "SSE stream")
-"""How errors begin that the library makes itself with the code ``CONNECTION_CLOSED``."""
+"""The beginnings of errors that the library makes itself with the code ``CONNECTION_CLOSED``."""
 _NO_MESSAGE = ("Unexpected content type", "server answered a request with 202", "Redirect to ")
-"""How the library's own words begin for a page, nothing, or a redirect in place of a message."""
+"""The beginnings of the library's own errors for a page, nothing, or a redirect in place of a
+message."""
 _LIBRARYS = "Not Found"
 """The library's own word for a plain 404, with the code ``METHOD_NOT_FOUND``."""
 
@@ -134,7 +135,7 @@ class Dispatcher(JSONRPCDispatcher[TransportContext]):
                 found.append(tool)
         if self._accepts(page, found):
             return found
-        accepted, turns = [], Turns()
+        accepted, turns = [], CooperativeYield()
         for tool in found:
             await turns.rest()
             if self._accepts(page, [tool]):

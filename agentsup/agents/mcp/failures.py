@@ -1,4 +1,4 @@
-"""What can go wrong with a tool server, as types."""
+"""Failures of a tool server, as types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SessionGone(ServerUnavailable):
 
 
 class NotSignedIn(ServerUnavailable):
-    """The server wants a sign-in (401), or refuses the one it was shown (403)."""
+    """The server requires a sign-in (401), or refuses the given one (403)."""
 
     code = "mcp_not_signed_in"
 

@@ -18,7 +18,7 @@ _HIDDEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a server says about the effect of a tool; None for what it does not say."""
+    """A server's hints about the effect of a tool; None for a hint that it does not give."""
 
     read_only: bool | None = None
     destructive: bool | None = None

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 
 MOST = 64
 
@@ -19,7 +19,7 @@ class ServerProcesses:
         self._most = most
         self.running = 0
         self.refused = 0
-        """How many starts were refused since the daemon started."""
+        """Starts that were refused since the daemon started."""
 
     @asynccontextmanager
     async def slot(self, server: str) -> AsyncGenerator[None]:

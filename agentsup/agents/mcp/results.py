@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import mcp_types as types
 
@@ -24,11 +25,26 @@ def listed_tool(tool: types.Tool) -> ListedTool:
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """The text of a result; of its structured content if it has no other."""
+    """The text of a result, with its structured content where that is not the same."""
     parts = [_block(block) for block in result.content]
-    if not any(parts) and result.structured_content is not None:
-        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    structured = result.structured_content
+    if structured is not None and not _repeats(parts, structured):
+        parts.append(json.dumps(structured, ensure_ascii=False))
     return joined(parts)
+
+
+def _repeats(parts: list[str], structured: dict[str, Any]) -> bool:
+    """Whether texts say what the structured content does: as the same JSON, or as the one value that
+    servers put into an object for this."""
+    if structured.keys() == {"result"} and any(parts):
+        return True
+    for part in parts:
+        try:
+            if json.loads(part) == structured:
+                return True
+        except (ValueError, RecursionError):
+            continue
+    return False
 
 
 def _block(block: types.ContentBlock) -> str:

@@ -1,4 +1,4 @@
-"""What the tool servers of all agents share, and where those of one agent are."""
+"""Services that the tool servers of all agents share, and the folders of one agent's servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentsup.model.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class McpServices:
-    """What the servers of all agents share."""
+    """Services that the tool servers of all agents share."""
 
     clock: Clock
     entropy: Entropy

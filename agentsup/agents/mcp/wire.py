@@ -58,18 +58,15 @@ _ERROR_CHARS = 2_000
 _THREAD_BYTES = 64 * 1024
 _LINES_A_SECOND, _BYTES_A_SECOND = 1_000, 20_000_000
 AHEAD_S = 0.05
-"""How many seconds of its pace a server may be ahead before reading from it waits."""
+"""Seconds of its pace that a server may be ahead before reading from it waits."""
 _CLOSE_S = 0.5
 _PROBE_S = 15.0
 _GONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 """Statuses with which servers refuse a session that they do not know."""
-ANSWER = AnswerLimits(
-    body_bytes=4 * MIB,
+_EVENT_BYTES = 4 * MIB
+_ANSWER = AnswerLimits(
     # A stream may stay open as long as the server; after so many bytes it is connected again.
-    stream_bytes=256 * MIB,
-    event_bytes=4 * MIB,
-    events_a_second=_LINES_A_SECOND,
-    requests_a_second=100,
+    body_bytes=32 * MIB,
     # The library follows them within one origin alone, so that no token goes elsewhere.
     redirects=2,
     # Answers may take as long as a call may, and calls have their own limits.
@@ -94,7 +91,7 @@ class McpConnection:
         self.closed = asyncio.Event()
         self.garbage = 0
         self.said: Callable[[], str] = str
-        """What the program wrote for people, such as a question at its start."""
+        """Returns the program's output for people, such as a question at its start."""
         self.why = ""
         """Why the output was read no further, if the program did not just end."""
 
@@ -121,12 +118,16 @@ class McpConnection:
         found: list[ListedTool] = []
         self._dispatcher.unfit = []
         cursor: str | None = None
+        cursors: set[str | None] = set()
         async with self._bounded(timeout_s, "did not list its tools"):
             for _ in range(MAX_PAGES):
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                 page = await self._asked(self._session.list_tools(params=params))
-                found += [listed_tool(tool) for tool in page.tools[: MAX_LISTED - len(found)]]
-                cursor = page.next_cursor
+                listed = map(listed_tool, page.tools[: MAX_LISTED - len(found)])
+                found += [tool for tool in listed if tool not in found]
+                cursors.add(cursor)
+                # Some servers name the page that was just read as the next one.
+                cursor = None if page.next_cursor in cursors else page.next_cursor
                 if not cursor or len(found) >= MAX_LISTED:
                     break
         return ToolListing((*found, *self._dispatcher.unfit), is_cut=bool(cursor))
@@ -234,7 +235,7 @@ class McpConnection:
             raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
 
     async def _refused(self, refused: StatusRefused) -> ServerUnavailable | CallLost:
-        """What a call has come to that was answered with a status of HTTP."""
+        """The outcome of a call that was answered with an HTTP error status."""
         status = refused.status
         if status < HTTPStatus.MULTIPLE_CHOICES:
             return self._lost(f"it answered {_named(status)} without a message of the protocol")
@@ -263,10 +264,8 @@ async def over_http(
     """A session with the server at an address. Raises ``ServerUnavailable``."""
     try:
         async with (
-            NotingClient(ANSWER, await loaded(), headers=headers) as client,
-            streamable_http_client(
-                url, http_client=client, max_sse_event_size=ANSWER.event_bytes
-            ) as (
+            NotingClient(_ANSWER, await loaded(), headers=headers) as client,
+            streamable_http_client(url, http_client=client, max_sse_event_size=_EVENT_BYTES) as (
                 incoming,
                 outgoing,
             ),

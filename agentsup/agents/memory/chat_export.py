@@ -18,7 +18,7 @@ _FORMAT = 1
 
 
 class ChatForm(StrEnum):
-    """How exported chats are written."""
+    """The format of exported chats."""
 
     MARKDOWN = "md"
     JSON = "json"

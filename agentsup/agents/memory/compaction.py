@@ -19,7 +19,7 @@ _BEGINNING = "It began with: "
 _LEFT_OUT = "(turns between are left out)"
 _FIRST_TOKENS = 200
 _SIDE_TOKENS = 40
-"""How many tokens of each entry are shown in the line of its turn."""
+"""Tokens of each entry that are shown in the line of its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Shortening:
 
 
 def history_budget(wanted_tokens: int, served_tokens: int | None) -> int:
-    """How many tokens of history a turn may have: ``wanted_tokens``, but at most half of what the
-    model server serves, if that is known. The rest is for instructions, tools and the answer."""
+    """The tokens of history that a turn may have: ``wanted_tokens``, but at most half of the
+    context that the model server serves, if known. The rest is for instructions, tools and the
+    answer."""
     return wanted_tokens if served_tokens is None else min(wanted_tokens, served_tokens // 2)
 
 
@@ -79,7 +80,8 @@ def turns_of(entries: Sequence[TranscriptEntry]) -> list[TurnEntries]:
 def shortening(
     previous: str, entries: Sequence[TranscriptEntry], budget_tokens: int
 ) -> Shortening | None:
-    """What to replace so that about half of the budget is used; None if nothing can be replaced."""
+    """The entries to replace so that about half of the budget is used; None if none can be
+    replaced."""
     turns = turns_of(entries)
     recent, room, count = 0, budget_tokens // 2, 0
     for turn in reversed(turns):

@@ -12,7 +12,7 @@ _AT_ONCE = 50
 
 
 class PersonShare(NamedTuple):
-    """How many entries a person has, and how many of them may be dropped (``loose``)."""
+    """Number of a person's entries, and of those that may be dropped (``loose``)."""
 
     person: str
     entries: int
@@ -22,11 +22,11 @@ class PersonShare(NamedTuple):
 def entries_to_drop(
     stored: Iterable[PersonShare], saver: str, *, over: int, limit: int
 ) -> Counter[str]:
-    """How many entries of each person are to be dropped.
+    """Entries to evict per person: from whoever holds most, the ``saver`` first on ties,
+    and of any other person never below an equal share of ``limit``.
 
     It is ``over`` in all, and some more so that the next saves find room; or fewer than ``over`` if
-    no more may be dropped. Entries are taken from the person who has the most, the ``saver`` first
-    among equals. A person other than the saver keeps at least an equal part of ``limit``.
+    no more may be dropped.
     """
     of = {each.person: each for each in stored}
     part = limit // max(1, len(of))

@@ -57,14 +57,14 @@ class TurnPreparation:
 
     @property
     def history_tokens(self) -> int:
-        """How long the session's history may be: the setting's, or less if less is served."""
+        """The longest history of the session: the setting's, or less if less is served."""
         served = self.engine.caps.served(self.engine_spec())
         return history_budget(self.spec.memory.history_tokens, served.tokens if served else None)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """What is stored for a turn: the memory entries that fit the message, and the session."""
+    """The stored facts for a turn: memory entries that fit the message, and the session."""
 
     entries: Sequence[MemoryEntry]
     session: StoredSession

@@ -1,4 +1,4 @@
-"""Which entries match a text, and in what order. Pure: words, index queries, scores.
+"""Ranking of memory entries against a text. Pure: words, index queries, scores.
 
 Queries contain quoted words only, so no text is read as query syntax. Who may see an entry is part
 of the same query: each entry has words for its readers in a column of its own (``audience``), so
@@ -20,12 +20,12 @@ MAX_WORD_CHARS = 64
 _PREFIX_FROM = 4
 """Words of at least this many characters also match longer words that begin with them."""
 _WEIGHT_SHARE = 0.25
-"""How much the weight of an entry counts beside the match of its words.
+"""Weight of an entry relative to the match of its words.
 
 It is low, so that an entry that is often used does not hide one that matches better.
 """
 _SEARCHED_CHARS = 20_000
-"""How many characters of a text are read for words; the first ones say what it is about."""
+"""Characters of a text that are searched for words; the first ones say what it is about."""
 _WORD = re.compile(r"[^\W_]+")
 _COMMON_TEXT = """
 about after all also and any are but can could did does for from get had has have her him his

@@ -27,7 +27,7 @@ from agentsup.store import Reader, Retention, Tx, from_row
 
 MAX_LISTED = 500
 _CANDIDATES = 50
-"""How many of the best matches of a tier are then ordered by weight as well."""
+"""The number of best matches of a tier that are then ordered by weight as well."""
 _UNTOUCHED_MS = 2 * 365 * 24 * 3600 * 1000
 _WEIGHTS = "5.0, 1.0, 2.0, 0.0"
 """The ``bm25`` weights of the columns key, content, tags and audience."""
@@ -218,7 +218,7 @@ def every(reader: Reader, agent_id: str, *, after: int = 0) -> list[MemoryEntry]
 
 
 def count_of(reader: Reader, agent_id: str, person: str | None = None) -> int:
-    """How many entries an agent has that ``person`` may see (None: all)."""
+    """Number of an agent's entries that ``person`` may see (None: all)."""
     found = {"agent": agent_id, "person": person, "shared": 1}
     return int(reader.scalar(f"SELECT count(*) FROM memories WHERE {_SEEN_SQL}", found))  # noqa: S608 - a constant
 

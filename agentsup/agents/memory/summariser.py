@@ -22,7 +22,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed
-from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
+from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
 
 INSTRUCTION = (
     "You shorten conversations. Write a summary of the conversation you are given, for the agent "
@@ -109,5 +109,5 @@ class _NoTools:
         del pgid
 
     @property
-    def slot(self) -> TurnPlace | None:
+    def slot(self) -> ReleasableSlot | None:
         return None

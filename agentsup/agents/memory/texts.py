@@ -14,7 +14,7 @@ HEAD = (
 )
 NOTES_HEAD = "MEMORY.md, which the people you work for keep for you:"
 _ENTRY_TOKENS = 150
-"""How many tokens of one entry are shown; ``memory_recall`` gives the rest."""
+"""Tokens of one entry that are shown; ``memory_recall`` gives the rest."""
 
 
 def remembered(

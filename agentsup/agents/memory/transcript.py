@@ -102,7 +102,7 @@ def read_session(reader: Reader, session_id: str) -> StoredSession:
 
 
 def first_words(reader: Reader, session_ids: Iterable[str]) -> dict[str, str]:
-    """How each of these sessions began, in the person's words; those without any are left out."""
+    """The person's first words in each of these sessions; sessions without any are left out."""
     found = {}
     for session_id in session_ids:
         text = reader.scalar(

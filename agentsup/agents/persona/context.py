@@ -1,4 +1,4 @@
-"""What a turn needs of its agent and of the daemon, as ports."""
+"""Ports for what a turn needs of its agent and of the daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunTokens(Protocol):
 
 
 class AgentContext(Protocol):
-    """What a turn reads of its agent at its start; live edits are seen by the next turn."""
+    """The agent's state that a turn reads at its start; live edits are seen by the next turn."""
 
     @property
     def agent_id(self) -> AgentId:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 MAX_ROLES, ROLE_CHARS = 12, 80
-"""How many roles are named, and how many characters of each description are shown."""
+"""The largest number of roles that are named, and of characters shown of each description."""
 _IN_ROLES = frozenset({"delegate_task", "task_create", "agent_spawn", "mixture_of_agents"})
 _HEAD = "Work can be handed on; whoever gets it sees only what you write to them:"
 _ABOUT = {

@@ -1,4 +1,4 @@
-"""What a turn does about a failure: its kind, the next step, the model, and the circuit breakers.
+"""Recovery of a failed turn: kinds of failure, the next step, the model, and circuit breakers.
 
 Decisions are pure functions over the recorded attempts.
 """

@@ -1,4 +1,4 @@
-"""What is done about a failed attempt: pure functions over the earlier attempts.
+"""Decisions about a failed attempt: pure functions over the earlier attempts.
 
 Attempts are counted by kind of failure and by model, over the whole life of the message. They are
 recorded, so a restart of the daemon does not reset the count.
@@ -26,15 +26,15 @@ RETRIES: Mapping[FailureKind, int] = MappingProxyType(
         FailureKind.CRASH: 1,
     }
 )
-"""How often an attempt is repeated on the same model; other kinds are never repeated."""
+"""Repetitions of an attempt on the same model; other kinds are never repeated."""
 PATIENCE_S = 30.0
 """If the provider asks for a longer pause than this, the fallback is used, if there is one."""
 MOST_WAIT_MS = 3_600_000
-"""How long a message waits for a provider whose breaker is open, in all."""
+"""The longest wait of a message for a provider whose breaker is open, in all."""
 
 
 class RecoveryAction(StrEnum):
-    """What is done next."""
+    """The next step of a turn after a failure."""
 
     RETRY = "retry"
     """Queue the message again, with a pause."""
@@ -102,7 +102,7 @@ class RecoveryStep:
 
 
 def decide(failure: Failure, course: Sequence[Attempt], now: RecoveryContext) -> RecoveryStep:
-    """What to do about ``failure`` after the attempts ``course``, oldest first."""
+    """Decide about ``failure`` after the attempts ``course``, oldest first."""
     kind = failure.kind
     match kind:
         case FailureKind.EMPTY if now.may_go_on and not _was(course, RecoveryAction.HINT):

@@ -1,8 +1,8 @@
 """Why the models of running agents could not answer last, as their providers said it.
 
 A wrong key, an account without credit or an unknown model shows only when a provider is asked. It
-is remembered until that model answers, so that whoever looks at the agent reads the true reason.
-In memory only: a new life of the agent knows nothing, and its first turn tells.
+is remembered until that model answers, so that the agent's state shows the true reason. In memory
+only: a new life of the agent begins without it, and its first turn finds out.
 """
 
 from __future__ import annotations

@@ -90,6 +90,9 @@ UNSAID = frozenset(
 OUT = frozenset({FailureKind.AUTH, FailureKind.QUOTA, FailureKind.MODEL, FailureKind.SETUP})
 """Kinds that last until somebody repairs the cause: the same attempt is not made again."""
 
+LASTING = frozenset(code for code, kind in BY_CODE.items() if kind in OUT)
+"""The error codes of such failures."""
+
 
 def failure_kind_of(code: str, *, permanent: bool) -> FailureKind:
     """The kind of a failure by its ``code``; for an unknown code ``permanent`` decides."""

@@ -22,7 +22,7 @@ _SAID = frozenset(FailureKind) - {FailureKind.OTHER, FailureKind.TRANSIENT}
 
 
 def sentence(message: Message, end: EngineDone, chat_model: str = "") -> str:
-    """What the sender of ``message`` reads about a failure, in their language; empty if only the
+    """The text about a failure for the sender of ``message``, in their language; empty if only the
     engine's text is known. An operator also reads that text, which may name endpoints and files.
     ``chat_model`` is the model that was chosen for the chat, if it was to answer."""
     kind = failure_kind_of(end.code, permanent=end.permanent)
@@ -37,7 +37,7 @@ def sentence(message: Message, end: EngineDone, chat_model: str = "") -> str:
 
 
 def provider_out(message: Message, text: str) -> str:
-    """What the sender reads if their message has waited too long for its provider."""
+    """The text for a sender whose message has waited too long for its provider."""
     said = words(message.principal.language)("failure.provider")
     return f"{said} ({text})" if message.principal.is_operator else said
 

@@ -1,4 +1,4 @@
-"""What people can ask about roles: which there are, and which one fits a text."""
+"""Queries of people about roles: which exist, and which one fits a text."""
 
 from __future__ import annotations
 

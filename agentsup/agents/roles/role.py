@@ -33,7 +33,7 @@ ESSENTIAL = (
 
 
 class RoleSource(StrEnum):
-    """Where a role comes from."""
+    """The source of a role."""
 
     BUILTIN = "builtin"
     USER = "user"

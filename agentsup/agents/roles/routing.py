@@ -10,7 +10,7 @@ from typing import Any
 from agentsup.agents.roles.role import MatchRule, Role, order_of
 
 MAX_CHARS = 20_000
-"""How many characters of a text are read."""
+"""Characters of a text that are read."""
 KEYWORD, PHRASE, CAPABILITY, TOOL, EXAMPLE, CANNOT = 2, 3, 2, 4, 3, -6
 URL = "<url>"
 _URL = re.compile(r"\bhttps?://\S+|\bwww\.\S+", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What a model is shown of the files that people send: pictures, and the text of documents."""
+"""Files that people send, as a model sees them: pictures, and the text of documents."""
 
 from __future__ import annotations
 

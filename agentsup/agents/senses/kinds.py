@@ -1,4 +1,5 @@
-"""What a received file is, by its first bytes and not by its name; and what a model is told. Pure."""
+"""Kinds of received files, by their first bytes and not by their names, and the model's notes.
+Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _STARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a model is shown of a message's files. ``problems`` are sentences for the person."""
+    """A message's files as a model sees them. ``problems`` are sentences for the person."""
 
     pictures: tuple[Picture, ...] = ()
     text: str = ""
@@ -107,8 +108,8 @@ def headline(path: str, found: Mapping[str, object]) -> str:
 
 
 def transcript(message: Message, part: Part, text: str) -> str:
-    """What was said in a recording. A voice message is the person's own words; another recording
-    may be anybody's."""
+    """The note for the model with the text of a recording. A voice message is the person's own
+    words; another recording may be anybody's."""
     if PurePosixPath(part.name).name.casefold().startswith("voice"):
         return f"[voice message {about(part)}, as it was heard:]\n{text}"
     said = f"Recording {about(part)}, as it was heard:\n{text}"

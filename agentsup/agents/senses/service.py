@@ -74,7 +74,7 @@ async def read_apart(kind: str, data: bytes) -> bytes:
 
 
 def _libraries() -> tuple[str, ...] | None:
-    """Where the libraries are; None if they are not installed."""
+    """The folders of the libraries; None if they are not installed."""
     found = [importlib.util.find_spec(name) for name in _LIBRARIES]
     origins = [spec.origin for spec in found if spec is not None and spec.origin]
     if len(origins) < len(_LIBRARIES):
@@ -94,7 +94,8 @@ class Senses:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def of(self, message: Message, workspace: Path, *, sees: bool) -> Seen:
-        """What the engine is shown; without ``sees`` it can't be shown pictures."""
+        """Return a message's files as the engine sees them; without ``sees`` it can't be shown
+        pictures."""
         if message.sender_agent_id:
             return NOTHING  # another agent's files are in another workspace
         parts = [part for part in message.parts if part.type == "file"]
@@ -145,7 +146,7 @@ class Senses:
 
 
 def _result(output: bytes) -> _Extracted | Unreadable:
-    """What the program wrote: its head, and the pictures behind it."""
+    """Parse the program's output: its head, and the pictures behind it."""
     line, _, rest = output.partition(b"\n")
     pictures, at = [], 0
     try:

@@ -70,7 +70,7 @@ class Hearing:
     files: BoundedPool
 
     async def text_of(self, name: str, data: bytes, workspace: Path) -> str:
-        """What is said in a recording. Raises ``Unreadable``."""
+        """Transcribe a recording. Raises ``Unreadable``."""
         settings = self.settings()
         if not settings.is_on:
             raise Unreadable("no_ears")
@@ -100,7 +100,6 @@ class Hearing:
         limits = AnswerLimits(
             body_bytes=4 * MIB,
             connect_s=min(10.0, limit_s),
-            headers_s=limit_s,
             idle_s=limit_s,
             total_s=limit_s,
         )
@@ -181,7 +180,7 @@ def _mime(name: str) -> str:
 
 
 def minutes_of(data: bytes) -> float:
-    """How long a recording in Ogg Opus takes, by its last page; 0 for other kinds."""
+    """The duration of a recording in Ogg Opus, by its last page; 0 for other kinds."""
     at = data.rfind(b"OggS")
     if not data.startswith(b"OggS") or at + 14 > len(data):
         return 0.0

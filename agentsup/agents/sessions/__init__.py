@@ -1,1 +1,1 @@
-"""Which agent's turns a session has, and the handler that runs them."""
+"""Sessions: whose turns a session has, and the handler that runs them."""

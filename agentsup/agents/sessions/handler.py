@@ -67,7 +67,7 @@ class SessionOwner(AgentContext, Protocol):
 
 @dataclass(slots=True, eq=False)
 class WorkingAgent:
-    """What an agent and a persona have alike of ``persona.context.AgentContext``.
+    """The part of ``persona.context.AgentContext`` that an agent and a persona share.
 
     Making one raises ``EngineFailed`` if the engine can't be made.
     """
@@ -222,8 +222,8 @@ class SessionHandler:
     async def _on_chat_model(
         self, message: Message, chosen: chat_models.ChosenModel
     ) -> AgentContext:
-        """The owner with the model of the chat. It keeps its own, and the chat is told once, if
-        another service answers than the one for which the model was chosen."""
+        """The owner with the model of the chat. If another service answers than the one for which that
+        model was chosen, the owner keeps its own model and the chat gets one notice."""
         owner, services = self.owner, self.services
         options = {k: v for k, v in owner.spec.engine_options.items() if k != "model"}
         spec = replace(owner.spec, model=chosen.model, engine_options=options)
@@ -249,7 +249,7 @@ class SessionHandler:
         return owner
 
     async def _bounds(self, identity: SessionIdentity, spec: AgentSpec) -> RoleLimits:
-        """What the agent of ``spec`` may use in a session with that identity."""
+        """The limits of the agent of ``spec`` in a session with that identity."""
 
         async def of(whose: AgentSpec, role: str | None) -> RoleLimits:
             return await self.services.roles.in_role(

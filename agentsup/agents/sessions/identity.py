@@ -60,8 +60,11 @@ class SessionIdentity:
 def identity_of(
     reader: Reader, session_id: str, chat: tuple[str, str] = ("", "")
 ) -> SessionIdentity:
-    """The current identity of a session. ``chat`` has the keys of the chat in which the turn is had
-    (``chat_models.keys_of_turn``); a topic's key is longer than that of its chat, and goes first."""
+    """The current identity of a session.
+
+    ``chat`` has the keys of the turn's chat (``chat_models.keys_of_turn``); a topic's key is longer
+    than that of its chat, and goes first.
+    """
     own, *above = reader.all(_SQL, (session_id, *chat))
     chosen = None
     if own["model"] is not None:

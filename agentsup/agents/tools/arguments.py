@@ -20,9 +20,9 @@ from agentsup.model.tool import Tool, ToolContext
 MAX_NUMBER = 10**18
 """The largest whole number that is accepted; no argument of a tool needs a larger one."""
 _NAMES, _NAME_CHARS = 5, 60
-"""How many unknown arguments are named, and how many characters of each are shown."""
+"""The largest number of unknown arguments that are named, and of characters shown of each."""
 _SHOWN = frozenset(["type", "enum", "items", "required", "description", "minimum", "maximum"])
-"""What is kept of a property's JSON Schema."""
+"""The keywords of a property's JSON Schema that are kept."""
 
 
 class Arguments(BaseModel):

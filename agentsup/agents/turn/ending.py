@@ -131,7 +131,7 @@ class TurnEnd:
         return True
 
     def failure_text(self, message: Message, end: EngineDone, state: SegmentState) -> str:
-        """What the sender of the message reads about a failure."""
+        """The text about a failure for the sender of the message."""
         is_primary = state.tier.name == PRIMARY
         chat_model = self._agent_context.chat_model if is_primary else ""
         return texts.sentence(message, end, chat_model)

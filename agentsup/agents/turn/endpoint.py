@@ -17,7 +17,7 @@ from agentsup.model.errors import Unauthorised
 from agentsup.model.tool import Tool, ToolResult
 
 CLOSE_S = 2.0
-"""How long a call may take to obey when its turn ends."""
+"""Seconds in which a call must obey when its turn ends."""
 
 Serve = Callable[[str, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
 

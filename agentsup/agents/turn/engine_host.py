@@ -27,7 +27,7 @@ from agentsup.agents.turn.own_calls import classify, essence, is_own_kind, our_t
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.work import Journal, Replay, Work
 from agentsup.model.agent import AgentSpec
@@ -47,12 +47,12 @@ from agentsup.model.ids import AgentId, CallId
 from agentsup.model.message import MessageKind
 from agentsup.model.tool import (
     Effect,
+    ReleasableSlot,
     Safety,
     Tool,
     ToolContext,
     ToolRegistry,
     ToolResult,
-    TurnPlace,
 )
 from agentsup.model.trace import by_turn_of
 from agentsup.model.wire_names import wire_name
@@ -392,7 +392,7 @@ class TurnHost:
         await self._s.processes.forget(self._work.lease.message.message_id, pgid)
 
     @property
-    def slot(self) -> TurnPlace:
+    def slot(self) -> ReleasableSlot:
         return self._work.slot
 
     # -- inside --------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from agentsup.agents.turn.recovery import (
     how_well,
     joined_end,
     missing_answer,
+    no_task_offline,
 )
 from agentsup.agents.turn.services import StoredTurn, TurnServices
 from agentsup.agents.turn.steering import SteeringNotes
@@ -95,7 +96,6 @@ class TurnHandler:
 
     async def handle(self, work: Work, start: StoredTurn = _NOT_READ) -> None:
         """Work on the message's turn until it ends, parks or is retried, and settle the lease.
-
         ``start`` is what is stored for it, as far as that has been read already.
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
@@ -160,8 +160,7 @@ class TurnHandler:
                     "failed", error=_nobody_knew(call.name, within_s), code=Uncertain.code
                 )
             if call.answer is not None:
-                # No answer, or one that is no option, means: skip the call. A blind call is
-                # repeated only if a person says so.
+                # No option, no answer: it is skipped. Only a person has a blind call repeated.
                 await journal.resolve(call.call_id, RESOLUTIONS.get(call.answer, "skipped"))
                 continue
             question = Suspended(
@@ -260,6 +259,7 @@ class TurnHandler:
                 spans.engine_ended(sent, end, segment_state)
                 visit.well = how_well(end)
                 self._note_end(tier, end)
+                end = no_task_offline(end, message, tier, around.spec)
         except BaseException:
             await self._end.usage.of_unfinished(segment_state)
             raise
@@ -307,8 +307,8 @@ class TurnHandler:
     async def _look(
         self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
     ) -> Seen:
-        """What the engine is shown of the files that came with the message. A turn that goes on
-        from a checkpoint has seen them."""
+        """Return the message's files as the engine sees them. A turn that goes on from a checkpoint
+        has seen them."""
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
         workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures

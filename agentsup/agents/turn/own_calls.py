@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.tools.exec import policy
+from agentsup.agents.tools.exec import command_lines, policy
 from agentsup.agents.tools.files.tree import protected
 from agentsup.agents.tools.web import addresses
 from agentsup.model import tool_names
@@ -111,15 +111,14 @@ def classify(
 
 
 def _command_problem(args: dict[str, Any]) -> str | None:
-    for command in (args[key] for key in _SCRIPT_KEYS if key in args):
-        found: str | None = None
-        if isinstance(command, str):
-            found = policy.script_problem(command)
-        elif isinstance(command, list) and all(isinstance(word, str) for word in command):
-            found = policy.problem(command)
-        if found is not None:
-            return found
-    return None
+    given = (command_lines.script_of(args[key]) for key in _SCRIPT_KEYS if key in args)
+    commands = (each.split() if isinstance(each, str) else each for each in given)
+    problems = (
+        policy.problem(words)
+        for words in commands
+        if words and isinstance(words, list) and all(isinstance(word, str) for word in words)
+    )
+    return next((why for why in problems if why is not None), None)
 
 
 def _paths(value: Any, key: str = "", depth: int = 0, *, is_glob: bool = False) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How a turn continues after a failure: asked once more, on the fallback, later, or not at all.
+"""Continuation of a turn after a failure: asked once more, on the fallback, later, or not at all.
 
 ``agents.recovery`` decides; this module carries the decision out. It records each attempt first, so
 that a restart continues from there.
@@ -30,15 +30,16 @@ from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.services import TurnServices
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.turn.usage import SegmentState
-from agentsup.engines import EmptyAfterToolUse, TurnLimitReached
+from agentsup.engines import EmptyAfterToolUse, NotConfigured, TurnLimitReached
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.messages import AttemptRow, attempts, segments
 from agentsup.mailbox.work import Work
+from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import EngineDone, HistoryItem, Segment, Suspended, Usage
 from agentsup.model.errors import EngineFailed
-from agentsup.model.message import Message
+from agentsup.model.message import Message, MessageKind
 from agentsup.store import Tx
 from agentsup.tasks import Brief
 
@@ -372,7 +373,8 @@ class TurnRecovery:
 
 
 def how_well(end: EngineDone | Suspended) -> bool | None:
-    """What an end says about the provider, as in ``recovery.breakers.BreakerAttempt.well``."""
+    """Whether an end speaks for the provider, as in ``recovery.breakers.BreakerAttempt.well``;
+    None: neither."""
     if isinstance(end, Suspended) or end.outcome == "ok":
         return True
     if end.outcome == "cancelled":
@@ -394,6 +396,20 @@ def missing_answer(end: EngineDone, state: SegmentState) -> EngineDone:
         code=EmptyAfterToolUse.code,
         engine_state=end.engine_state,
     )
+
+
+def no_task_offline(
+    end: EngineDone | Suspended, message: Message, tier: ModelTier, spec: AgentSpec
+) -> EngineDone | Suspended:
+    """``end``, or a failure if it is a task's and the offline engine stood in for a model because
+    nobody named one: nobody looks for work that is called done."""
+    stands_in = tier.engine.name == OFFLINE and spec.engine != OFFLINE
+    if isinstance(end, Suspended) or end.outcome != "ok" or not stands_in:
+        return end
+    if message.kind is not MessageKind.TASK:
+        return end
+    error = "no model is set up, so this task can't be done; `agentsup setup` sets one up"
+    return replace(end, outcome="failed", permanent=True, error=error, code=NotConfigured.code)
 
 
 def joined_end(before: EngineDone, after: EngineDone | Suspended) -> EngineDone | Suspended:

@@ -26,7 +26,7 @@ from agentsup.tasks import Briefing, StoredRun
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """What one read has found for a turn. None: it was not read."""
+    """The result of a turn's one read. None: it was not read."""
 
     memory: TurnStart | None = None
     run: StoredRun | None = None

@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class SegmentState:
-    """What a segment's events have reported so far."""
+    """The events of a segment so far, collected."""
 
     message: Message
     tier: ModelTier

@@ -1,4 +1,4 @@
-"""What an agent has on disk and as processes: engine set-up, shared memory, the table of processes."""
+"""An agent's files and processes: engine set-up, shared memory, the table of processes."""
 
 from __future__ import annotations
 

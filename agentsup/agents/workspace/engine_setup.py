@@ -26,7 +26,7 @@ class EngineMaker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class UnableEngine:
-    """Stands in for an engine that can't be made, so that its agent runs and says why."""
+    """Replaces an engine that can't be made, so that its agent runs and reports the reason."""
 
     name: str
     error: EngineFailed

@@ -11,15 +11,15 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from agentsup.kit import leftovers, proctable
+from agentsup.kit import orphan_sweep, proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, Reader, Tx
 
 _CLEAR_S = 0.5
-"""How long the end of a group or a stop waits for orphaned processes; the reaper continues."""
+"""The longest wait of an ended group or a stop for orphaned processes; the reaper continues."""
 
 
 class ProcessTable:
@@ -108,7 +108,7 @@ class ProcessTable:
     async def kill(self, groups: list[GroupRecord]) -> None:
         """SIGKILL what is left of ``groups``, and orphaned processes."""
         if groups:
-            await leftovers.sweep(groups, clock=self._clock)
+            await orphan_sweep.sweep(groups, clock=self._clock)
         await self._end_orphans()
 
     async def sweep_earlier_boots(self) -> list[GroupRecord]:
@@ -126,7 +126,7 @@ class ProcessTable:
         records, detached = await self._database.read(recorded)
         if not records and not detached:
             return []
-        ended = await leftovers.sweep(records, detached, clock=self._clock)
+        ended = await orphan_sweep.sweep(records, detached, clock=self._clock)
 
         def delete(tx: Tx) -> None:
             for table in ("processes", "strays"):

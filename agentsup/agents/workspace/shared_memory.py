@@ -27,8 +27,8 @@ _HEAD = (
     "<!-- A generated copy: agentsup replaces it. Edit SHAREDMEMORY.md in the home instead. -->\n"
 )
 _WAIT_S = 0.5
-"""How long an edit waits for its copies, so that a workspace that does not answer delays no other
-edit."""
+"""The longest wait of an edit for its copies, so that a workspace that does not answer delays no
+other edit."""
 
 
 async def _unreadable(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a chat client may send over ``/ws``, one JSON object per text frame."""
+"""Frames that a chat client may send over ``/ws``, one JSON object per text frame."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from agentsup.api.http.access import CHAT_PROTOCOL, Access
 from agentsup.api.http.problems import bad_body, encode, problem
 from agentsup.api.http.route import Call, get
 from agentsup.api.web.chats import greeting
+from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.mailbox.mail import DirectoryEntry
@@ -239,7 +240,8 @@ class ChatSocket:
         """The agent's warnings that this person may read; none while the agent is removed."""
         with contextlib.suppress(NotFound, Gone):
             view = await self._deps.control.agent(entry.name)
-            return list(view.seen_by(self._call.by).warnings)
+            said = view.seen_by(self._call.by).warnings
+            return [*map(words(self._call.by.language).translated, said)]
         return []
 
     async def _greeting(self, hello: Hello, entry: DirectoryEntry) -> Mapping[str, Any]:

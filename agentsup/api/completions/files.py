@@ -40,7 +40,7 @@ class GivenFile:
 
     @property
     def mark(self) -> str:
-        """What stands for it in the text of the conversation, by which that is recognised."""
+        """The mark of the file in the text of the conversation, by which that is recognised."""
         return f"[file {self.name} {self.digest[:16]}]"
 
     @property

@@ -16,11 +16,10 @@ from agentsup.api.completions.accept import (
     AcceptedCompletion,
     CompletionRequest,
     accept,
-    remember_reply_tx,
 )
+from agentsup.api.completions.client_tasks import client_task_answer
 from agentsup.api.completions.request import CompletionBody, asked
 from agentsup.api.completions.settling import Settled, settled
-from agentsup.api.completions.shaping import OutputLimiter, OutputLimits, shaped
 from agentsup.api.http.connections import closing
 from agentsup.api.http.problems import encode, openai_error
 from agentsup.api.http.route import Call, get, post, reply
@@ -28,18 +27,14 @@ from agentsup.kit.compute import compute
 from agentsup.kit.tasks import TaskOwner, is_set_within
 from agentsup.mailbox.mail import check_up
 from agentsup.mailbox.usage import reports
-from agentsup.model.errors import (
-    AgentsupError,
-    BadRequest,
-    EngineFailed,
-    Overloaded,
-    StoreUnavailable,
-)
+from agentsup.model.errors import AgentsupError, BadRequest, EngineFailed
 from agentsup.model.message import Message, MessageOutcome, MessageState
 from agentsup.observe import LiveTurn
 
 CONVERSATION: Final = "X-Agentsup-Conversation"
 KEY: Final = "Idempotency-Key"
+IGNORED: Final = "X-Agentsup-Ignored"
+"""The header of an answer that names the settings of the request that have no effect."""
 RETRY: Final = "X-Stainless-Retry-Count"
 """The header in which the official clients count their retries of a request."""
 WAIT_S: Final = 590.0
@@ -69,6 +64,10 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         else asked(body.messages)
     )
     check_up(entry, call.by)
+    created = call.deps.clock.now_ms() // 1000
+    if not body.stream and (text := client_task_answer(prompt)):
+        head = _head("chat.completion", f"task-{created}", created, entry.name)
+        return reply(_completion(head, text, _tokens(0, 0)))
     wanted = CompletionRequest(
         entry,
         prompt,
@@ -77,14 +76,13 @@ async def completions(call: Call, body: CompletionBody) -> web.StreamResponse:
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
-    created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):
-            answer = _Answer(call, entry.name, await accept(call, wanted), created, body.bounds)
+            answer = _Answer(call, entry.name, await accept(call, wanted), created, body.ignored)
             with_usage = body.stream_options is not None and body.stream_options.include_usage
             return await _Stream(answer, entry.agent_id).run(with_usage=with_usage)
     taken, now = await call.wait(partial(_ask, call, wanted), name="completion")
-    return await _whole(_Answer(call, entry.name, taken, created, body.bounds), now)
+    return await _whole(_Answer(call, entry.name, taken, created, body.ignored), now)
 
 
 async def _ask(call: Call, wanted: CompletionRequest) -> tuple[AcceptedCompletion, Settled]:
@@ -107,65 +105,58 @@ class _Answer:
     agent: str
     taken: AcceptedCompletion
     created: int
-    bounds: OutputLimits
+    ignored: str
 
     def question(self, now: Settled) -> str:
         """The text of the question that the message waits for, or empty."""
         return asking.question_text(now.question, self.call.by.language) if now.question else ""
 
     def head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self.taken.message_id}",
-            "object": kind,
-            "created": self.created,
-            "model": self.agent,
-        }
+        return _head(kind, self.taken.message_id, self.created, self.agent)
 
-    async def remember(self, message: Message, text: str) -> None:
-        """Remember the answer as the client gets it; called before its end is sent."""
-        if text.strip() != message.result_text.strip():
-            at = self.call.deps.clock.now_ms()
-            # If this can't be stored, the answer is still good; the chat begins a new session then.
-            with contextlib.suppress(StoreUnavailable, Overloaded):
-                await self.call.deps.database.write(
-                    remember_reply_tx, message.message_id, text, at, name="completions.told"
-                )
+    @property
+    def headers(self) -> dict[str, str]:
+        said = {"X-Agentsup-Message": self.taken.message_id}
+        return {**said, IGNORED: self.ignored} if self.ignored else said
 
     async def usage(self) -> dict[str, int]:
         used = await self.call.deps.database.read(
             reports.of_message, self.taken.message_id, name="completions.usage"
         )
-        return {
-            "prompt_tokens": used.input_tokens,
-            "completion_tokens": used.output_tokens,
-            "total_tokens": used.input_tokens + used.output_tokens,
-        }
+        return _tokens(used.input_tokens, used.output_tokens)
+
+
+def _head(kind: str, name: str, created: int, agent: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{name}", "object": kind, "created": created, "model": agent}
+
+
+def _tokens(given: int, answered: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": given,
+        "completion_tokens": answered,
+        "total_tokens": given + answered,
+    }
+
+
+def _completion(head: Mapping[str, Any], text: str, usage: Mapping[str, int]) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+    return {**head, "choices": [choice], "usage": usage}
 
 
 async def _whole(answer: _Answer, now: Settled) -> web.Response:
     note, message = answer.taken.note, now.message
-    text, reason = answer.question(now), "stop"
+    text = answer.question(now)
     if not _is_question_or_note(answer, now):
         _check(message, answer.agent)
-        text, reason = shaped(message.result_text, answer.bounds)
-        await answer.remember(message, asking.joined(note, text))
-    choice = {
-        "index": 0,
-        "message": {
-            "role": "assistant",
-            "content": asking.joined(note, text),
-            "refusal": None,
-        },
-        "logprobs": None,
-        "finish_reason": reason,
-    }
-    document = {
-        **answer.head("chat.completion"),
-        "choices": [choice],
-        "usage": await answer.usage(),
-    }
-    response = reply(document)
-    response.headers["X-Agentsup-Message"] = message.message_id
+        text = message.result_text
+    said, usage = asking.joined(note, text), await answer.usage()
+    response = reply(_completion(answer.head("chat.completion"), said, usage))
+    response.headers.update(answer.headers)
     response.headers["X-Agentsup-Session"] = message.session_id
     return response
 
@@ -207,16 +198,14 @@ class _Stream:
         self._turns: list[LiveTurn] = []
         self._read: list[int] = []
         self._sent = ""
-        """The text of the answer so far, before it is limited."""
-        self._shaper = OutputLimiter(answer.bounds)
-        self._said = ""
-        """All text that was sent to the client."""
+        """The text of the answer so far."""
+        self._has_said = False
         self._is_block_due = False
         self._response = web.StreamResponse(
             headers={
                 hdrs.CONTENT_TYPE: "text/event-stream",
                 "X-Accel-Buffering": "no",
-                "X-Agentsup-Message": answer.taken.message_id,
+                **answer.headers,
             }
         )
 
@@ -265,15 +254,10 @@ class _Stream:
             return
         await self._pass_on()
         if not was_shown:
-            rest = missing(self._sent, now.message.result_text)
-            await self._say(self._shaper.more(rest))
-        await self._say(self._shaper.rest())
-        self._is_block_due = bool(self._said)
+            await self._say(missing(self._sent, now.message.result_text))
+        self._is_block_due = self._has_said
         await self._say(self._answer.question(now))
-        if not was_shown:
-            await self._answer.remember(now.message, self._said)
-        reason = "stop" if was_shown else self._shaper.finish_reason
-        await self._chunk({}, finish_reason=reason)
+        await self._chunk({}, finish_reason="stop")
         if with_usage:
             head = self._answer.head("chat.completion.chunk")
             await self._data({**head, "choices": [], "usage": await self._answer.usage()})
@@ -301,13 +285,13 @@ class _Stream:
             text = turn.text(self._read[number])
             self._read[number] = turn.length
             self._sent += text
-            await self._say(self._shaper.more(text))
+            await self._say(text)
 
     async def _say(self, text: str) -> None:
         if text:
             content = f"\n\n{text}" if self._is_block_due else text
             self._is_block_due = False
-            self._said += content
+            self._has_said = True
             await self._chunk({"content": content})
 
     async def _chunk(self, delta: Mapping[str, Any], *, finish_reason: str | None = None) -> None:

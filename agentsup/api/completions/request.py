@@ -17,14 +17,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agentsup.api.completions.files import MOST_FILES, GivenFile, file_of
-from agentsup.api.completions.shaping import OutputLimits
 from agentsup.api.documents.bodies import Body
 from agentsup.model.errors import BadRequest
 
 PREFIX = "v1:"
 _FREE_CHOICE = (None, "auto", "none")
 _KINDS = {"image_url": "a picture", "input_audio": "a recording", "file": "a file"}
-StopText = Annotated[str, Field(min_length=1, max_length=200)]
+_IGNORED = ("stop", "max_tokens", "max_completion_tokens")
+"""Settings of a model that would shorten an answer; an agent answers as a whole."""
 
 
 class _Lenient(BaseModel):
@@ -59,9 +59,9 @@ class CompletionBody(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: Annotated[int | None, Field(ge=1, le=1, description="one answer is given")] = None
-    stop: StopText | Annotated[list[StopText], Field(max_length=4)] | None = None
-    max_tokens: Annotated[int | None, Field(ge=1)] = None
-    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
+    stop: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
     tool_choice: Any = None
     function_call: Any = None
     response_format: dict[str, Any] | None = None
@@ -97,10 +97,9 @@ class CompletionBody(Body):
         return value
 
     @property
-    def bounds(self) -> OutputLimits:
-        """How much of the answer is wanted."""
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        return OutputLimits(stop, self.max_completion_tokens or self.max_tokens)
+    def ignored(self) -> str:
+        """The given settings that have no effect, for a header."""
+        return ", ".join(name for name in _IGNORED if getattr(self, name) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +198,6 @@ def named_key(name: str) -> str:
 def request_digest(agent_id: str, conversation: str, asked: CompletionPrompt) -> str:
     """The digest by which a repeated request is recognised."""
     return _digest([agent_id, conversation, asked.digest])
-
-
-def reply_digest(message_id: str, text: str) -> str:
-    """The digest of an answer to a message as the client got it."""
-    return _digest([message_id, text.strip()])
 
 
 def _prompt_message(message: ChatMessage, number: int, *, is_earlier: bool) -> PromptMessage:

@@ -1,4 +1,4 @@
-"""What clients may send: bodies and query strings, checked strictly, each error naming its field."""
+"""Request bodies and query strings, checked strictly, each error naming its field."""
 
 from __future__ import annotations
 

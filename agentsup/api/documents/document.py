@@ -1,4 +1,4 @@
-"""What every JSON answer of the API is made of. OpenAPI shows the documents, and tests hold answers to
+"""The base of every JSON answer of the API. OpenAPI shows the documents, and tests hold answers to
 them.
 
 Times ending in ``_at`` are wall time in whole milliseconds since 1970-01-01 UTC; ``uptime`` and

@@ -1,4 +1,4 @@
-"""What ``/tasks`` takes. It has names of the predecessor too (``task_id``, ``status``,
+"""Request bodies of ``/tasks``. They have names of the predecessor too (``task_id``, ``status``,
 ``parent_agent``, ``elapsed_seconds``, …), so that programs written for that one still work.
 
 Times ending in ``_at`` are wall time in whole milliseconds; ``timeout``, ``every`` and

@@ -1,4 +1,4 @@
-"""What ``/tasks`` answers. It has names of the predecessor too, as its bodies do.
+"""Answers of ``/tasks``. They have names of the predecessor too, as the bodies do.
 
 Times ending in ``_at`` are wall time in whole milliseconds; ``timeout`` and ``elapsed_seconds`` are
 seconds.

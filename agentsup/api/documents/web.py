@@ -1,4 +1,4 @@
-"""What the web page gets, as documents."""
+"""Documents for the web page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each request passes: connections, gate, callers, rights, errors, and the dependencies of
+"""The path of each request: connections, gate, callers, rights, errors, and the dependencies of
 routes."""
 
 from __future__ import annotations

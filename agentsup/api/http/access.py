@@ -1,4 +1,4 @@
-"""Who may call what: host, origin and route access, as pure decisions (P7)."""
+"""Rules of access: host, origin and routes, as pure decisions (P7)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BROWSER: Mapping[Access, PersonRole] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """Which ``Host`` and ``Origin`` headers are accepted; a DNS name rebound to loopback is not."""
+    """Rules for ``Host`` and ``Origin`` headers; a DNS name rebound to loopback is not accepted."""
 
     exact: frozenset[str]
     """``host:port``, lower case."""

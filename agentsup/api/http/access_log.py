@@ -34,8 +34,8 @@ class Refusals:
         self._callers: dict[str, _Caller] = {}
 
     def line_of(self, caller: str, now: float) -> str | None:
-        """What to add to the line of a refusal of ``caller`` at ``now``, monotonic seconds; None: it
-        has no line."""
+        """The addition to the line of a refusal of ``caller`` at ``now``, monotonic seconds; None:
+        it has no line."""
         known = self._callers.pop(caller, None)
         if known is not None and now < known.logged_at + _PAUSE_S:
             known.more += 1

@@ -35,7 +35,7 @@ class Connections:
         }
         self._look_s = limits.heartbeat_s
         self._open: Counter[tuple[str, str]] = Counter()
-        """How many are open of a kind: in all (``""``), for people who are no operators, and for
+        """Number of open ones of a kind: in all (``""``), for people who are no operators, and for
         one person."""
         self._endings: set[Callable[[], Awaitable[None]]] = set()
         self._waits: set[asyncio.Task[Any]] = set()
@@ -49,7 +49,7 @@ class Connections:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind are open."""
+        """Number of open ones of each kind."""
         return {kind: self._open[kind, ""] for kind in self._limits}
 
     @contextmanager

@@ -69,10 +69,10 @@ class ApiLimits:
     ``kept_uploads`` limits their number."""
     stored_uploads: int = 1000
     heartbeat_s: float = 15.0
-    """How often an idle event stream is kept open with a comment, and a waiting call looks whether
-    its client is still there."""
+    """Seconds between comments that keep an idle event stream open, and between checks of a waiting
+    call whether its client is still there."""
     ping_s: float = 15.0
-    """How often a WebSocket is pinged. It is closed if no pong arrives within half of this."""
+    """Seconds between pings of a WebSocket. It is closed if no pong arrives within half of this."""
     stall_s: float = 20.0
     """A reader that takes nothing for this long is disconnected."""
     hello_s: float = 10.0
@@ -80,7 +80,7 @@ class ApiLimits:
     """Frames that may wait in one socket's outgoing queue."""
     says_in_flight: int = 32
     close_s: float = 2.0
-    """How long open requests may go on once the listener closes."""
+    """Seconds that open requests may go on once the listener closes."""
 
 
 @dataclass(frozen=True, slots=True)

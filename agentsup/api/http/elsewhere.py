@@ -1,4 +1,4 @@
-"""What a browser is shown that came under a name which is not ours: a page instead of JSON.
+"""The page for a browser that came under a name which is not ours, in place of JSON.
 
 Whoever typed the machine's new name into a phone reads there which setting to change. The name is
 the request's own and may be anybody's: it is shown only if it is a plain name, and escaped.

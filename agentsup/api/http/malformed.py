@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from agentsup.api.http.access_log import Refusals
+from agentsup.api.http.connection_table import ConnectionTable
 from agentsup.api.http.gate import SECURITY_HEADERS
-from agentsup.api.http.peers import Peers
 from agentsup.api.http.problems import PROBLEM_TYPE, problem
 from agentsup.api.http.route import reply
 from agentsup.kit.log import get_logger
@@ -30,7 +30,7 @@ class HttpProtocol(web.RequestHandler):
     __slots__ = ("_connection", "_peers", "_refusals")
 
     def __init__(
-        self, manager: web.Server, *, peers: Peers, refusals: Refusals, **options: Any
+        self, manager: web.Server, *, peers: ConnectionTable, refusals: Refusals, **options: Any
     ) -> None:
         """Count itself in ``peers``; ``refusals`` decides which refusals are logged."""
         super().__init__(manager, **options)

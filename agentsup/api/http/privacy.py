@@ -1,4 +1,4 @@
-"""What a person who is no operator sees of other people's work: its state, but none of its texts.
+"""Other people's work as a person who is no operator sees it: its state, but none of its texts.
 
 Pure decisions. A person's own conversations in the page are named after the person.
 """

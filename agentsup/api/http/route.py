@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from agentsup.api.documents.bodies import Body, NoQuery, Nothing, Query
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import Access, HostRules, shown_token
+from agentsup.api.http.connection_table import ConnectionTable
 from agentsup.api.http.connections import Connections
 from agentsup.api.http.dependencies import ApiDependencies
-from agentsup.api.http.peers import Peers
 from agentsup.api.http.problems import encode
 from agentsup.api.http.upload_sweeps import UploadSweeps
 from agentsup.api.http.web_sessions import WebSession, WebSessions
@@ -38,7 +38,7 @@ class Api:
     connections: Connections
     rules: HostRules
     web: WebSessions
-    peers: Peers
+    peers: ConnectionTable
     sweeps: UploadSweeps
     document: Callable[[], bytes] = bytes
     """Renders the OpenAPI document; the first call takes some 25 ms."""
@@ -187,7 +187,7 @@ class ApiRoute:
     answers: Answers
     access: Access = Access.OPERATOR
     parameters: tuple[str, ...] = ()
-    """Which of ``body`` and ``query`` the endpoint takes."""
+    """The parameters ``body`` and ``query`` that the endpoint takes."""
     body: type[Body] | None = None
     query: type[Query] = NoQuery
     body_optional: bool = False

@@ -39,7 +39,7 @@ class WebSessionLimits:
     idle_ms: int = 14 * _DAY_MS
     whole_ms: int = 90 * _DAY_MS
     note_ms: int = 600_000
-    """How old the stored time of the last use may be."""
+    """The largest age of the stored time of the last use."""
     sessions: int = 50
     """Per person; one more ends the session that was used longest ago."""
     codes: int = 20

@@ -19,6 +19,7 @@ export async function chat(view, route, app) {
 	const title = h('h1');
 	const state = h('p.soft');
 	const live = h('div.unseen', { role: 'status' });
+	const trouble = h('p.trouble', { role: 'status', hidden: true });
 	const place = h('div.place', { data: { drop: t`Drop the files to send them` } });
 	view.replaceChildren(
 		h('nav.side', { 'aria-label': t`Agents` }, list),
@@ -37,6 +38,11 @@ export async function chat(view, route, app) {
 		const agent = known.find(({ name }) => name === open.agent) ?? { status: '' };
 		const words = [stateOf(agent), agent.queued && t`${agent.queued} waiting`, agent.status !== 'running' && agent.last_reason];
 		state.replaceChildren(h('span', { class: `dot ${agent.status}` }), ' ', open.problem || words.filter(Boolean).join(', '));
+		trouble.hidden = !agent.engine_problem;
+		const cure = app.may('steer') ? [' ', h('a', { href: '#/setup' }, t`Set up a model`)] : [];
+		// Only what is new is drawn, since it is read aloud then.
+		if (trouble.dataset.why !== agent.engine_problem) trouble.replaceChildren(agent.engine_problem ?? '', ...cure);
+		trouble.dataset.why = agent.engine_problem ?? '';
 	}
 
 	function row(agent) {
@@ -112,7 +118,7 @@ export async function chat(view, route, app) {
 			again: (said) => socket.again(said),
 			edit: (said) => { socket.discard(said.id); composer.put(said); },
 		};
-		place.replaceChildren(talk.log, talk.down, mayTalk ? composer.form : h('p.composer.soft', t`You may look, but not write.`));
+		place.replaceChildren(talk.log, talk.down, trouble, mayTalk ? composer.form : h('p.composer.soft', t`You may look, but not write.`));
 		const drop = (event) => {
 			if (!mayTalk || !event.dataTransfer.types.includes('Files')) return;
 			event.preventDefault();
@@ -125,7 +131,7 @@ export async function chat(view, route, app) {
 		open = { agent, conversation, composer, problem: '', close: () => { stop(); socket.close(); talk.close(); app.open = ''; } };
 		sendRest(key);
 		for (const said of socket.unsent) talk.pending(said, work);
-		countNews(agent, 0);
+		countNews(agent, 0);  // and shows the agents as they are
 		keep('browser', 'agent', agent);
 	}
 

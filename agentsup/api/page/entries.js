@@ -141,7 +141,7 @@ function approval(app, id, answers, { call, digest, whole: all, is_cut: isCut })
 	const until = (pattern) => {
 		const ends = [['run', t`this run`], ['today', t`today`], ['30d', t`30 days`], ['revoked', t`until revoked`]];
 		allowing.replaceChildren(
-			h('p', h('code', pattern), ' ', pattern.endsWith(' *') ? t`“*” stands for plain words that stay in the workspace: no operators, redirections or variables.` : t`This line exactly, no word more.`,
+			h('p', h('code', pattern), ' ', pattern.endsWith(' *') ? t`“*” means plain words that stay in the workspace: no operators, redirections or variables.` : t`This line exactly, no word more.`,
 				' ', t`Only in this agent's workspace, for the same person's work. Until when?`),
 			...ends.map(([end, label]) => press(`${pattern} · ${label}`, (pressed) => give(`pattern:${end}:${pattern}`, pressed))),
 			press(t`Back`, offer, { class: 'quiet' }));

@@ -50,12 +50,12 @@ function modelStep(providers) {
 	const use = action(t`Use it`, async () => {
 		await post('/setup/model', wanted());
 		key.value = '';
-		said.textContent = t`The agents think with ${model.value} now.`;
+		said.textContent = t`The agents use ${model.value} now.`;
 	}, undefined, 'primary');
 	rest.append(labelled(t`Model`, model), known, h('div.actions', test, use));
 	const provider = choice(t`Provider`, providers.map(({ name, title }) => [name, title]), chosen.name, show);
 	show(chosen.name);
-	return h('section.card', { 'aria-labelledby': 'setup-think' }, h('h2', { id: 'setup-think' }, t`What your agents think with`),
+	return h('section.card', { 'aria-labelledby': 'setup-think' }, h('h2', { id: 'setup-think' }, t`The model of your agents`),
 		provider, labelled(t`Address`, address), hint, keyRow, h('div.actions', look), rest, said);
 }
 

@@ -26,6 +26,6 @@ function asking({ code, agent, channel, user_id: number, name }, look) {
 /** What is shown of those who ask; nothing if nobody does. */
 export const strangers = (pairings, look) => (pairings.length ? [
 	h('h2', t`Who wants to be let in`),
-	h('p', soft(t`Anybody can take any name: let in only who told you this code. A user may talk to that agent alone, an operator to all.`)),
+	h('p', soft(t`Names can be faked: let in only a person who gave you this code. A user may talk to that agent alone, an operator to all.`)),
 	...pairings.map((each) => asking(each, look)),
 ] : []);

@@ -32,7 +32,7 @@ export class Talk {
 		Object.assign(this, { app, agent, conversation, onLive, onRunning, onSaid });
 		this.list = h('ol');
 		this.earlier = press(t`Earlier messages`, () => this.#loadEarlier(), { class: 'quiet earlier', hidden: true });
-		this.empty = h('p.empty', { hidden: true }, t`Nothing was said yet.`);
+		this.empty = h('p.empty', { hidden: true });
 		this.log = h('div.messages', { role: 'log', 'aria-live': 'off', 'aria-label': t`Conversation with ${agent}`, tabindex: '0', onscroll: () => this.#scrolled() },
 			h('div.column', this.earlier, this.empty, this.list));
 		this.down = press(t`↓ Latest`, () => this.toEnd(), { class: 'down', hidden: true });
@@ -99,8 +99,10 @@ export class Talk {
 		this.earlier.hidden = false;
 	}
 
-	_welcome({ reset, history, more, live, questions, warnings = [] }) {
-		this.empty.replaceChildren(t`Nothing was said yet.`, ...warnings.map((each) => h('small.warn', each)));
+	_welcome({ reset, history, more, live, questions }) {
+		const begin = [t`What can you do?`, t`Remember that my bike is blue.`, '/help'];
+		this.empty.replaceChildren(t`Nothing was said yet. Write something, or begin with:`,
+			h('span.begin', this.app.may('talk') && begin.map((text) => press(text, () => this.onSaid(text)))));
 		if (reset) this.#clear();
 		const open = new Set(questions.map(({ id }) => id));
 		if (!this.#isHere || reset) {

@@ -10,10 +10,10 @@ from aiohttp import web
 from agentsup.api.chat import socket
 from agentsup.api.completions import front
 from agentsup.api.http.access import HostRules
+from agentsup.api.http.connection_table import ConnectionTable
 from agentsup.api.http.connections import Connections
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.gate import dress, gate, handler_of
-from agentsup.api.http.peers import Peers
 from agentsup.api.http.problems import encode
 from agentsup.api.http.route import Api, routes_of
 from agentsup.api.http.upload_sweeps import UploadSweeps
@@ -72,7 +72,7 @@ def build_app(deps: ApiDependencies, *, port: int = 0, host: str = "127.0.0.1") 
         connections=connections,
         rules=HostRules.of(port, deps.allowed_hosts, (host,)),
         web=sessions,
-        peers=Peers(deps.limits.connections),
+        peers=ConnectionTable(deps.limits.connections),
         sweeps=UploadSweeps(connections.work),
         document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
     )

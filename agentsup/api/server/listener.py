@@ -21,9 +21,9 @@ from agentsup.model.errors import ConfigError
 
 _log = get_logger(__name__)
 _LINGER_S = 2.0
-"""How long the rest of a refused body is read, so that its sender reads the refusal."""
+"""Seconds for which the rest of a refused body is read, so that its sender reads the refusal."""
 _READ_BYTES = 32 * 1024
-"""How much of a body is buffered before it is read; at most twice as much."""
+"""Bytes of a body that are buffered before it is read; at most twice as many."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -52,7 +52,7 @@ class ApiServer:
 
     @property
     def connections(self) -> dict[str, int]:
-        """How many waits, event streams and sockets are open."""
+        """Number of open waits, event streams and sockets."""
         return self._app[API].connections.counts
 
     async def one_time_link(self, person: str = "") -> str:

@@ -1,1 +1,1 @@
-"""What the web page needs beyond the API: sign-in, its own files, uploads, views."""
+"""Parts of the API for the web page alone: sign-in, its own files, uploads, views."""

@@ -123,7 +123,7 @@ async def switch_session(call: Call, body: bodies.SwitchSessionBody) -> SessionC
 
 
 async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict[str, Any]:
-    """What the page gets when it opens a conversation, besides the history."""
+    """The page's first document of a conversation, besides the history."""
     deps = call.deps
     found = []
     for question in await deps.mailbox.questions(QuestionState.OPEN, limit=_QUESTIONS):

@@ -96,7 +96,7 @@ async def upload(call: Call, query: bodies.UploadQuery) -> Uploaded:
 
 
 async def _room(call: Call, entry: DirectoryEntry, run: Callable[..., Awaitable[Any]]) -> int:
-    """How many bytes more this person may put into the agent's inbox. Raises ``QuotaExceeded``.
+    """Bytes that this person may still put into the agent's inbox. Raises ``QuotaExceeded``.
 
     Files that were uploaded within seven days count, as long as they are in the inbox.
     """

@@ -1,4 +1,4 @@
-"""What all chat platforms share. It knows no platform."""
+"""The part that all chat platforms share. It knows no platform."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ChannelReport:
     agent_id: str
     state: ChannelState
     detail: str = ""
-    """What is wrong and what to do, or empty."""
+    """The problem and its remedy, or empty."""
     last_poll_at: int | None = None
     """When a poll was last answered: the only proof that the bot receives updates (P9)."""
     quarantined: int = 0
@@ -34,7 +34,7 @@ class ChannelReport:
     paused: str = ""
     """Until when the platform asks not to send, and where; empty if it does not, or shortly."""
     notes: tuple[str, ...] = ()
-    """What people should know of how the bot is set up on the platform."""
+    """Hints about the bot's setup on the platform, for people."""
 
     @property
     def is_well(self) -> bool:

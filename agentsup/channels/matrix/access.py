@@ -1,4 +1,4 @@
-"""Who may do what: one rule for every kind of event. Pure.
+"""Rights of senders: one rule for every kind of event. Pure.
 
 The same function decides about texts, edits, files, reactions, redactions and invitations, so there
 is no way around it through a rarer kind.

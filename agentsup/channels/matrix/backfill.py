@@ -31,7 +31,7 @@ _PAGE = 100
 _PAGES = 20
 _GAP_TRIES = 3
 _PATIENCE_S = 3600.0
-"""How long the pauses of rate limits are waited out for one page."""
+"""The longest wait for rate limits for one page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from agentsup.mailbox.delivery import shown_parts
 from agentsup.store import Reader, Tx
 
 BARE_MS: Final = 3_600_000
-"""How long a bare number presses the last menu of a conversation."""
+"""Time in which a bare number presses the last menu of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)

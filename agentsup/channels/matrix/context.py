@@ -21,7 +21,7 @@ from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.mailbox.delivery import is_known_conversation
 
 _COURTESY_S = 10.0
-"""How long to wait for a quotation on which no decision depends."""
+"""The longest wait for a quotation on which no decision depends."""
 
 
 def as_first_said(edit: RoomEvent, raw: str, me: BotUser) -> RoomEvent:

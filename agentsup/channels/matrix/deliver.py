@@ -58,7 +58,7 @@ _UNDELIVERABLE_ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True)
 class BotHandle:
-    """What the channel needs of a running bot."""
+    """The part of a running bot that the channel uses."""
 
     client: MatrixClient
     sender: Sender

@@ -144,7 +144,7 @@ def _rest(text: str) -> str:
 
 
 def _stack(openings: Iterable[tuple[Style, str]]) -> list[tuple[Style, str]]:
-    """Which tags are open, outermost first; one of each kind."""
+    """The open tags, outermost first; one of each kind."""
     found = dict(openings)
     return [(style, found[style]) for style in _ORDER if style in found]
 

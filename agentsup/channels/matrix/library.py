@@ -21,7 +21,7 @@ _NAME = "agentsup.channels.matrix._nio_api"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What the channel uses of it."""
+    """The library's names that the channel uses."""
 
     api: Any
     """``nio.Api``: builders of requests, each a tuple of method, path and maybe body."""

@@ -48,7 +48,7 @@ class MatrixDeps(messages.BotDependencies):
 
     account: BotAccount
     session_file: Path
-    """Where the session of a password login is stored."""
+    """The file with the session of a password login."""
     channel: MatrixChannel
     http: HttpPool
     people: People

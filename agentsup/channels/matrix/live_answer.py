@@ -1,4 +1,4 @@
-"""How an answer is shown in Matrix while it is written: by edits of one event.
+"""Live answers in Matrix: edits of one event while an answer is written.
 
 Sends carry transaction ids, so one of unknown outcome is made again, and its outcome is known.
 """
@@ -21,7 +21,7 @@ from agentsup.kit.tasks import time_limit
 _log = get_logger(__name__)
 
 QUIET_S: Final = 1.0
-"""How long the answer waits for an edit under way; then it is sent as a new message."""
+"""The longest wait of the answer for an edit under way; then it is sent as a new message."""
 LATE_S: Final = 20.0
 """However slow the homeserver is."""
 LEAST_INTERVAL_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""How a bot signs in, so that the homeserver knows it as the same device over restarts.
+"""Sign-in of a bot, so that the homeserver knows it as the same device over restarts.
 
 Transaction ids belong to a device: with another one, a message that was sent before a crash would
 be sent again. So the id of the device is chosen and stored before the first login. The token of the

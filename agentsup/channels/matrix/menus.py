@@ -26,8 +26,8 @@ from agentsup.store import Reader
 _FRESH_MS = 600_000
 _FRESH_MAX = 20
 _COMING_S = 25.0
-"""How long presses in a room wait, all together, until the card that they may press is stored: a
-delivery whose answer was lost is repeated after 20 s."""
+"""The longest wait of the presses in a room, all together, for the card that they may press to be
+stored: a delivery whose answer was lost is repeated after 20 s."""
 _AWAITED_MAX = 1000
 
 

@@ -1,4 +1,4 @@
-"""What Matrix does differently with the messages of people: threads, doubtful events, redactions."""
+"""Matrix's own part in handling messages: threads, doubtful events, redactions."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MARK = "!"
 """The first character of commands: clients handle those with a slash themselves."""
 _FALLBACK_CHARS = 200
 _CHANGING = frozenset({"cancel", "in_place"})
-"""What may be removed from a part's body, or added to it, during its delivery."""
+"""Members of a part's body that may be removed or added during its delivery."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 

@@ -1,4 +1,4 @@
-"""How far a Matrix bot's rooms were read, and how their events are stored.
+"""Stored events of Matrix rooms, and the position up to which they were read.
 
 ``store_tx`` writes events and sync token in one transaction. The next sync carries the new token
 only after the commit.

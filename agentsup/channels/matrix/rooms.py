@@ -38,7 +38,7 @@ class RoomMembers:
         self._clock = clock
         self._known: dict[str, Room] = {}
         self._turns: dict[str, int] = {}
-        """How often a room has changed, so that an older answer does not count."""
+        """Number of changes of a room, so that an older answer does not count."""
 
     def forget(self, room_id: str) -> None:
         """Drop the cached members of a room: somebody came, went, or changed their name."""

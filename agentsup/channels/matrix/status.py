@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 REACTION: Final = "m.reaction"
 TYPING_S: Final = 20.0
 _TYPING_MS = 30_000
-"""How long the homeserver shows it without a renewal."""
+"""Time that the homeserver shows it without a renewal."""
 _TIMEOUT_S = 5.0
 
 

@@ -30,7 +30,7 @@ from agentsup.kit.log import get_logger
 _log = get_logger(__name__)
 
 _SLACK_S = 20.0
-"""How much longer than the long poll itself the request may take."""
+"""Seconds that the request may take beyond the long poll itself."""
 _LONG_S = 180.0
 """Timeout of the first request after a pause, which may have a large answer."""
 _STALE_AFTER = 3

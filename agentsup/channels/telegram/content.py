@@ -98,7 +98,7 @@ class BotUser:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message holds."""
+    """The content of a message."""
 
     text: str = ""
     """With what only its entities say, see ``entities.written_out``."""

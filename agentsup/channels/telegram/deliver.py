@@ -48,7 +48,7 @@ _CORRECTIONS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class BotHandle:
-    """What the channel needs of a running bot."""
+    """The part of a running bot that the channel uses."""
 
     client: TelegramClient
     sender: Sender

@@ -249,7 +249,7 @@ class QueuedSend:
 
 @dataclass(frozen=True, slots=True)
 class SendPlan:
-    """Which sends begin now, which are given up, and when to plan again.
+    """The sends that begin now, those that are given up, and the time of the next plan.
 
     ``give_up`` has for each send the seconds for which it would still have to wait. ``look_at`` is
     in loop seconds.

@@ -16,7 +16,7 @@ from agentsup.kit.loading import hidden, late
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What the channel uses."""
+    """The library's names that the channel uses."""
 
     request: Any
     """``channels.telegram.request``, which imports the library."""

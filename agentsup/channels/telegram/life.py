@@ -41,9 +41,9 @@ class ReceiveLimits(messages.ReceiveLimits):
     """The download limit of the Bot API; a local server allows more."""
     poll_s: float = 50.0
     album_s: float = 1.0
-    """How long to wait for the rest of an album, of a long text or of forwarded messages."""
+    """Seconds to wait for the rest of an album, of a long text or of forwarded messages."""
     comment_s: float = 0.25
-    """How long to wait after a text for the forwarded messages on which it may be a comment."""
+    """Seconds to wait after a text for the forwarded messages on which it may be a comment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How an answer is shown in Telegram while it is written: by edits, or by drafts if that is wanted.
+"""Live answers in Telegram: edits while an answer is written, or drafts if those are switched on.
 
 A draft has a stop button, but some clients lock the input while one is shown, and the answer after
 it is a new message, whose fate may be unknown, where an edit may be repeated.
@@ -47,7 +47,7 @@ _CURSOR = " …"
 
 @dataclass(frozen=True, slots=True)
 class DraftSupport:
-    """Where the platform shows drafts, its own preview of a text."""
+    """The kinds of chats in which the platform shows drafts, its own preview of a text."""
 
     refused: set[int] = field(default_factory=set)
     """Chats in which it accepts none; 0 stands for all."""

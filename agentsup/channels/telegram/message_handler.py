@@ -1,4 +1,4 @@
-"""What Telegram does differently with the messages of people: albums, forwarded texts, live cards."""
+"""Telegram's own part in handling messages: albums, forwarded texts, live cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code that handles the updates of one Telegram bot shares."""
+"""Dependencies of the code that handles the updates of one Telegram bot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lane = lanes.ChatLane[ReceivedItem]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveDependencies(messages.ReceiveDependencies):
-    """What is needed to pass messages to one agent."""
+    """The dependencies of passing messages to one agent."""
 
     me: BotUser
     client: TelegramClient

@@ -1,4 +1,4 @@
-"""How far a Telegram bot's updates were read, and how its updates are stored.
+"""Stored updates of Telegram bots, and the offset up to which they were read.
 
 ``store_tx`` writes rows and offset in one transaction. Only after it is durable may the next poll
 carry the higher offset, which confirms the updates to Telegram.
@@ -28,7 +28,7 @@ _NEAR: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far a bot's updates were read.
+    """The offset up to which a bot's updates were read.
 
     ``run`` counts how often Telegram restarted its numbers. ``next_offset`` 0: nothing was read
     yet. ``last_update_at`` is the time of the last update in wall ms.

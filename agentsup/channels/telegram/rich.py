@@ -32,7 +32,7 @@ _EMPTY = re.compile(r"[\s\u200b\u200c\u200d\u2060\ufeff]*\Z")
 
 @dataclass(slots=True)
 class RichText:
-    """What a rich message says. ``media`` has its files, each with the name of its kind."""
+    """The text of a rich message. ``media`` has its files, each with the name of its kind."""
 
     text: str = ""
     media: list[tuple[str, object]] = field(default_factory=list)

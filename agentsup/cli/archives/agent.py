@@ -30,9 +30,9 @@ _SHARED: Final = f"{WORKSPACE}/SHAREDMEMORY.md"
 """A copy of what all agents of the home share."""
 _REFERENCES: Final = ("env:", "file:")
 _OPEN: Final = ("engine_options", "fallback_options", "mcp", "mcpServers")
-"""Where any text may be a secret, whatever it is called."""
+"""Fields in which any text may be a secret, whatever its name."""
 _GIVEN: Final = ("env", "headers")
-"""What is given to a program or a server: all of it may be secret."""
+"""Settings that go to a program or a server: all of them may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,8 @@ def export_agent(home: Home, entry: Mapping[str, Any], target: Path, *, at_ms: i
 
 
 def _stays_out(path: str) -> bool:
-    """What programs keep for themselves, such as sign-ins, and what is not the agent's own."""
+    """Whether a path is left out: programs' own files, such as sign-ins, and what is not the
+    agent's own."""
     top = path.partition("/")[0]
     return (
         top not in {WORKSPACE, NOTES}

@@ -21,7 +21,7 @@ from agentsup.store import record, restoring, stamp
 
 
 def room_for(home: Home) -> int:
-    """How many bytes may be unpacked for ``home``: those that are free, but for a reserve."""
+    """Number of bytes that may be unpacked for ``home``: those that are free, but for a reserve."""
     root = home.root
     while not root.exists():
         root = root.parent

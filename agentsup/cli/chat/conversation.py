@@ -14,7 +14,8 @@ from typing import Any, Final
 from agentsup.cli.chat.shown import ShownItem, ShownKind
 
 _REMEMBERED: Final = 1000
-"""How many message ids are remembered, for events that come in another order than they happened."""
+"""Number of message ids that are remembered, for events that come in another order than they
+happened."""
 _RETRIED: Final = frozenset({"not_ready", "store_unavailable"})
 """Refusals that a later attempt may not get; the text stays pending."""
 

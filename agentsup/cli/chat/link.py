@@ -29,7 +29,7 @@ MAX_FRAME: Final = 16 * MIB
 _ANSWER: Final = AnswerLimits(body_bytes=16 * MIB, total_s=CONNECT_S)
 _UPLOAD: Final = AnswerLimits(body_bytes=MIB, idle_s=60.0, total_s=600.0)
 _AWAY: Final = (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError)
-"""What a request raises where no daemon answers as one does."""
+"""The errors of a request that no daemon answers properly."""
 _TRY_AGAIN: Final = frozenset({401, 404, 429, 502, 503})
 """Statuses that a daemon may answer with while it starts."""
 

@@ -58,7 +58,7 @@ class MarkdownStream:
 
     @property
     def lead(self) -> str:
-        """What the first line will begin with; empty once that is written."""
+        """The prefix of the first line; empty once that is written."""
         return self._lead
 
     def add(self, text: str) -> list[str]:
@@ -81,7 +81,7 @@ class MarkdownStream:
     # -- pieces ------------------------------------------------------------------------------------
 
     def _piece(self, text: str, start: int) -> int | None:
-        """Where the piece that begins at ``start`` ends, with its line end; None if it is not
+        """The end of the piece that begins at ``start``, with its line end; None if it is not
         complete."""
         most = start + _LONGEST
         at = text.find("\n", start, most) + 1

@@ -19,12 +19,12 @@ from agentsup.model.health import AgentState
 _REMEMBERED: Final = 200
 OLD_SHOWN: Final = 12
 _MARKDOWN: Final = frozenset({ShownKind.ANSWER, ShownKind.RESULT, ShownKind.QUESTION})
-"""What agents write."""
+"""Kinds whose texts are Markdown of agents."""
 
 
 @dataclass(slots=True)
 class _PaintedTurn:
-    """How much of a turn's text the person has seen."""
+    """The part of a turn's text that the person has seen."""
 
     message_id: str
     who: str

@@ -1,4 +1,4 @@
-"""What a chat shows, one thing after another."""
+"""Items of a chat, as it shows them one after another."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FORMS: Final = {
     ShownKind.HELP: ("{text}", ""),
     ShownKind.ERROR: ("! {text}", "red"),
 }
-"""How the kinds that say something are written, and their colour in a terminal."""
+"""The form of each kind that has a text, and its colour in a terminal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,14 @@ LOCAL: Final = {
     "Alt+Enter, or \\ at the end of a line": "go on in a new line; pasted lines are one message",
     "/quit, Ctrl-D": "leave the chat; Ctrl-C drops what was typed",
 }
-"""What only this chat knows; ``/help`` ends with it."""
+"""Commands of this chat alone; ``/help`` ends with them."""
 PROMPT: Final = "› "
 OWN: Final = ("/file", "/quit")
 CONTINUED: Final = "  "
 """Begins the further lines of a text, below the prompt."""
 _TAIL_ROWS: Final = 6
-"""How much is drawn of a paragraph that is being written: a taller prompt would hide the screen."""
+"""Rows that are drawn of a paragraph that is being written: a taller prompt would hide the
+screen."""
 _TAIL_CHARS: Final = 4_000
 _COMMAND = re.compile(r"^\s*/([a-z_]+)", re.MULTILINE)
 

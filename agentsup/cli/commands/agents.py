@@ -81,7 +81,10 @@ def show(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> None:
             ("last reason", one["last_reason"]),
             ("last crash", one["last_crash_error"]),
             ("next try", when(one["next_retry_at"]) if one["next_retry_at"] else ""),
-            ("mail", f"{one['running']} running, {one['queued']} queued, {one['parked']} parked"),
+            (
+                "mail",
+                f"{one['running']} running, {one['queued']} queued, {one['parked']} waiting for an answer",
+            ),
             ("pending", one["pending"]),
             ("work", "\n".join(one["work"])),
             ("warnings", "\n".join(one["warnings"])),
@@ -101,15 +104,15 @@ def _add_change(verb: str, about: str) -> None:
     app.command(verb, help=about)(change)
 
 
-_add_change("start", "Start an agent; one that was given up is revived.")
+_add_change("start", "Start an agent; a failed one is started again.")
 _add_change("stop", "Stop an agent until it is started again; its mail waits.")
-_add_change("restart", "Drain an agent and build it anew.")
+_add_change("restart", "Drain an agent and rebuild it.")
 app.command("set")(set_field)
 
 
 @app.command()
 def diff(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """What an edit has left pending, overrides, the current complaint."""
+    """Show edits that were not applied, overrides, and the current complaint."""
     document = client_of(ctx).get("/diff")
     screen = CommandOutput.unless_json(document, as_json)
     lines = [x for key, value in document.items() for x in _outline(_HEADS.get(key, key), value)]
@@ -181,7 +184,7 @@ def _explained(ctx: typer.Context, agent: str) -> list[dict[str, Any]]:
 
 
 def _change_of(field: str) -> str:
-    """How a change of ``field`` takes effect (a ``FieldClass``); empty if unknown."""
+    """The ``FieldClass`` of ``field``; empty if unknown."""
     from agentsup.model.agent import field_info
 
     try:
@@ -222,7 +225,7 @@ def add(
     description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
     prompt: Annotated[str | None, typer.Option(help="How it should work.")] = None,
     engine: Annotated[str | None, typer.Option(help="auto, scripted, llm …")] = None,
-    model: Annotated[str | None, typer.Option(help="The model it thinks with.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model that it uses.")] = None,
     telegram_token: Annotated[
         str | None, typer.Option(help='Better "env:NAME" or "file:PATH" than the token itself.')
     ] = None,

@@ -128,7 +128,7 @@ def agents_text(home: Home) -> str:
 
 
 def entry_span(text: str, name: str) -> tuple[int, int]:
-    """Where the entry called ``name`` is. Raises ``CommandFailed``."""
+    """The span of the entry called ``name``. Raises ``CommandFailed``."""
     try:
         parse_agents(text.encode())
     except ConfigErrors as error:

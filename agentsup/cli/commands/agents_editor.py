@@ -28,7 +28,7 @@ _FALLBACK: Final = "vi"
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """What an edit came to: the lines that differ, what becomes of agents, and the copy before."""
+    """The result of an edit: the lines that differ, its effects on agents, and the copy before."""
 
     lines: list[str]
     effects: list[str]
@@ -81,7 +81,7 @@ def _write(home: Home, before: str, after: str) -> tuple[str, list[str]]:
 
 
 def effects_of(plan: ChangePlan) -> list[str]:
-    """What a running daemon does about an edit, in lines."""
+    """The effects of an edit on a running daemon, in lines."""
     lines = [f"{name} starts" for name in plan.added]
     lines += [f"{name} ends when its turns have; memory and mail stay" for name in plan.removed]
     enabled = plan.enabled

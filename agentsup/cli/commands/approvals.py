@@ -35,7 +35,7 @@ def list_(
         "given": lambda one: when(one["granted_at"]),
         "id": "id",
     }
-    empty = "Nothing is pre-approved: every dangerous call is asked about."
+    empty = "Nothing is pre-approved; you are asked before every dangerous call."
     screen.listing(document["approvals"], columns, empty=empty)
 
 

@@ -194,8 +194,8 @@ def _until_ready(
 
 
 def _failure_of(location: DaemonLocation, pid: int) -> int | None:
-    """The code of a first start that came to nothing; its keeper, our child ``pid``, is ended then:
-    what a person must put right is told and not tried again."""
+    """The exit code of a failed first start. Its keeper, our child ``pid``, is ended: a person must
+    fix the cause, so it is not tried again."""
     code = exit_code_of(pid)
     if code is not None and code != TAKEN:
         return code

@@ -29,7 +29,7 @@ EFFECTS: Final = {
     "rebuild": "it applies at once; agents with it are rebuilt when their turns have ended",
     "process": "it applies after a restart (`agentsup restart`)",
 }
-"""How a change takes effect, by its ``FieldClass``."""
+"""The effect of a change in words, by its ``FieldClass``."""
 
 
 @config.command()
@@ -151,7 +151,7 @@ def _listed(home: Home) -> list[dict[str, Any]]:
 
 
 def _effect(key: str) -> str:
-    """How a change of that setting takes effect. Raises ``NotFound`` with the closest key."""
+    """The effect of a change of that setting. Raises ``NotFound`` with the closest key."""
     from agentsup.config import effect_of
 
     return effect_of(key).value

@@ -100,7 +100,8 @@ def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _stopped(one: dict[str, Any]) -> str:
     """The counts of what a stop has ended; zero counts are left out."""
-    counts = {state: one[state] for state in ("running", "queued", "parked") if one[state]}
+    words = {"running": "running", "queued": "queued", "parked": "waiting"}
+    counts = {word: one[state] for state, word in words.items() if one[state]}
     parts = []
     if counts:
         by_state = " and ".join(f"{count} {state}" for state, count in counts.items())

@@ -42,7 +42,7 @@ BOTS: Final = (
 PERSON: Final = "You"
 GROUP: Final = "Household"
 SETTLE_S: Final = 5.0
-"""How long running turns may take to end if the home is removed anyway."""
+"""Seconds that running turns may take to end if the home is removed anyway."""
 DRAIN_S: Final = 60.0
 LEAST_LIFE_S: Final = 3.0
 MOST_EARLY_ENDS: Final = 3

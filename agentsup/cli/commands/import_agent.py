@@ -43,7 +43,7 @@ _ROLE: Final = re.compile(rf"{ROLES}/([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class AgentImport:
-    """What an archive brings, and what must be put right by hand."""
+    """The content of an archive, with what must be put right by hand."""
 
     name: str
     entry: dict[str, Any]
@@ -63,7 +63,7 @@ class AgentImport:
 
 
 def read_import(home: Home, file: Path, contents: Contents, name: str | None) -> AgentImport:
-    """What ``contents``, which was checked, would bring. Raises ``CommandFailed``,
+    """Plan the import of ``contents``, which was checked. Raises ``CommandFailed``,
     ``ArchiveRefused``, ``OSError``."""
     entry = _json(content_of(file, contents, ENTRY, most=_MAX_ENTRY), dict)
     memories = _json(content_of(file, contents, MEMORIES, most=_MAX_MEMORIES), list)

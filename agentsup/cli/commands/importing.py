@@ -12,7 +12,7 @@ from agentsup.cli.output.show import CommandOutput
 def import_archive(
     location: DaemonLocation, file: Path, screen: CommandOutput, *, name: str | None, apply: bool
 ) -> None:
-    """Tell what the archive at ``file`` brings, and bring it if ``apply`` says so. Raises
+    """Print the content of the archive at ``file``, and import it if ``apply`` is set. Raises
     ``CommandFailed``."""
     from agentsup.cli.archives.agent import AGENT
     from agentsup.cli.commands.backups import read_archive, tell_left_out

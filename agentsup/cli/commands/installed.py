@@ -1,4 +1,4 @@
-"""How this agentsup was installed, by what its installer left beside it, and how it is renewed."""
+"""The installation of this agentsup, by the traces of its installer, and the way to upgrade it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 NAME: Final = "agentsup"
 _OF_IMAGE: Final = "bin/entrypoint.sh"
-"""What only the container image has beside the interpreter."""
+"""A file that only the container image has beside the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Installation:
     upgrade: tuple[str, ...]
     """The command that brings the newest version; empty if only a person can do it."""
     advice: str
-    """What a person does to upgrade, if ``upgrade`` is empty."""
+    """The way to upgrade by hand, if ``upgrade`` is empty."""
     removal: str
-    """What a person does to remove the program."""
+    """The way to remove the program."""
     takes_wheel: tuple[str, ...] = ()
     """The command that installs the wheel that is put after it, in place of this version."""
 

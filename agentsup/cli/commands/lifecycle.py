@@ -199,7 +199,8 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def waiting(count: int, what: str, command: str) -> str:
-    """What waits for a person, and the command that lists it; empty if nothing does."""
+    """A line about what waits for a person, with the command that lists it; empty if nothing
+    does."""
     number = f"{count} or more" if count >= 500 else str(count)
     return f"{number} {what}: `agentsup {command}`" if count else ""
 

@@ -40,7 +40,7 @@ def list_(
     limit: Limit = PAGE,
     as_json: AsJson = False,
 ) -> None:
-    """What an agent remembers: pinned first, then the latest; or what fits a search."""
+    """List an agent's memories: pinned first, then the latest; or those that fit a search."""
     asked = {"limit": limit, "q": search, "kind": kind}
     document = client_of(ctx).get(f"/agents/{segment(agent)}/memory", asked)
     screen = CommandOutput.unless_json(document, as_json)
@@ -135,7 +135,7 @@ def share(
     screen = CommandOutput.unless_json(done, as_json)
     screen.say(_whole(done["memory"]))
     if done["replaced"]:
-        screen.say("It takes the place of what the same person had there under this key.")
+        screen.say("It replaces what the same person had there under this key.")
 
 
 def _chosen(
@@ -215,7 +215,7 @@ def _whole(one: dict[str, Any]) -> str:
 
 
 def _scope(one: dict[str, Any]) -> str:
-    """Whose work recalls it now."""
+    """A text with the people in whose work the entry is recalled now."""
     if one["scope"] == "instance" or not one["shared_by"]:
         wish = "" if one["scope"] == "instance" else f" ({one['scope']} once shared)"
         return f"{one['person']}{wish}"

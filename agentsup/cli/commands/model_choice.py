@@ -39,7 +39,7 @@ class ModelChoice:
     model: str = ""
     key: str = field(default="", repr=False)
     key_reference: str = ""
-    """What the files say about the key: ``file:…`` or ``env:…``; empty without one."""
+    """The files' reference to the key: ``file:…`` or ``env:…``; empty without one."""
 
     @property
     def client(self) -> ProviderClient:
@@ -98,7 +98,7 @@ def check_known(choice: ModelChoice, known: tuple[str, ...]) -> None:
 
 
 def answer_text(answer: ModelAnswer) -> str:
-    """What a test request came to, as a sentence."""
+    """The result of a test request, as a sentence."""
     tokens = f"{answer.input_tokens} tokens in, {answer.output_tokens} out"
     if answer.usd is None:
         cost = "its price is not known here"
@@ -164,7 +164,7 @@ def read_key(path: str) -> str:
 
 
 def used_by(home: Home, agent: str) -> ModelChoice:
-    """What ``agent`` uses by the files and the environment of this shell and the home.
+    """The choice of ``agent`` by the files and the environment of this shell and the home.
 
     Raises ``CommandFailed`` if that is no model that can be asked from here.
     """
@@ -174,7 +174,7 @@ def used_by(home: Home, agent: str) -> ModelChoice:
         options = resolve_options(spec.engine_options, base=home.root, environ=environ)
         if spec.engine not in ("auto", "llm"):
             raise CommandFailed(
-                f"{agent} thinks with the engine {spec.engine}, which chooses among models of its own; "
+                f"{agent} uses the engine {spec.engine}, which chooses among models of its own; "
                 "name a --provider"
             )
         wanted = EngineSpec(

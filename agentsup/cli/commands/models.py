@@ -99,7 +99,7 @@ def set_(
         ),
     ] = None,
 ) -> None:
-    """Let an agent, or all agents without a model of their own, think with a model."""
+    """Set the model of an agent, or of all agents without a model of their own."""
     from dataclasses import replace
 
     if chat is not None:
@@ -189,7 +189,7 @@ def show_change(screen: CommandOutput, home: Home, agent: str | None, changed: l
 def _chosen(
     home: Home, agent: str | None, provider: str | None, base_url: str | None, key_file: str | None
 ) -> ModelChoice:
-    """What the options name; without a provider or an address, what the agent uses now."""
+    """The choice by the options; without a provider or an address, the agent's present one."""
     from agentsup.cli.commands.model_choice import ModelChoice, read_key, used_by
     from agentsup.engines.providers import PROVIDERS
 

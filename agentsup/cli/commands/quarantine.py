@@ -20,7 +20,7 @@ UpdateId = Annotated[str, typer.Argument(metavar="ID", help="Its id, such as tel
 
 @quarantine.command("list")
 def list_(ctx: typer.Context, limit: Limit = PAGE, as_json: AsJson = False) -> None:
-    """What is quarantined, newest first."""
+    """List quarantined updates, newest first."""
     document = client_of(ctx).get("/poison", {"limit": limit})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [

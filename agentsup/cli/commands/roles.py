@@ -61,7 +61,7 @@ def route(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What somebody might ask.")],
     as_json: AsJson = False,
 ) -> None:
-    """Which role a text is for, and why."""
+    """Show the role that fits a text, and why."""
     document = client_of(ctx).post("/route", {"text": text})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [
@@ -73,4 +73,4 @@ def route(
         for score in document["scores"]
     ]
     screen.say(f"{document['role'] or 'nobody'} ({document['complexity']})")
-    screen.table(("role", "points", "because"), rows, empty="Nothing speaks for any role.")
+    screen.table(("role", "points", "because"), rows, empty="No role fits.")

@@ -68,7 +68,8 @@ def uninstall(
 def status(
     ctx: typer.Context, is_system: OfMachine = False, user: AsUser = None, as_json: AsJson = False
 ) -> None:
-    """What runs, since when, from which file, and whether that still fits; 1 where it does not run."""
+    """Show what runs, since when, from which file, and whether that still fits; 1 if it does not
+    run."""
     from agentsup.cli.commands.service_install import report
 
     one = report(_file(ctx, is_system, user), location_of(ctx))

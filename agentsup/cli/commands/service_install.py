@@ -125,7 +125,7 @@ def _start(file: ServiceFile, *, is_changed: bool) -> None:
 
 
 def _hints(file: ServiceFile, location: DaemonLocation) -> list[str]:
-    """What a person should know: when it ends in spite of it all, and what it can't see."""
+    """Hints for a person: when the service ends all the same, and what it can't see."""
     hints = []
     if not file.is_system and not is_macos():
         user = pwd.getpwuid(os.getuid()).pw_name

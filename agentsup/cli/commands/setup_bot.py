@@ -32,7 +32,7 @@ _STEPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BotAnswers:
-    """What options say about the bot and its owner; None: ask."""
+    """The options about the bot and its owner; None: ask."""
 
     token_file: str | None = None
     person: str | None = None

@@ -33,7 +33,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswers:
-    """What options say about the model; None and empty: ask."""
+    """The options about the model; None and empty: ask."""
 
     provider: str | None = None
     base_url: str | None = None
@@ -45,7 +45,7 @@ class ModelAnswers:
 def choose_model(home: Home, given: ModelAnswers, questions: Questions) -> None:
     """Choose provider, key and model, try it, and write it for all agents."""
     name = given.provider or questions.choice(
-        "What should your agents think with?", _offered(home), "--provider"
+        "Which provider should your agents use?", _offered(home), "--provider"
     )
     if name == NOTHING:
         questions.say(

@@ -36,7 +36,7 @@ _STEP_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SetupAnswers:
-    """What the options say."""
+    """The options of the command."""
 
     model: ModelAnswers
     bot: BotAnswers

@@ -29,7 +29,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_80
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 MARGIN_S = 10.0
 WAIT_S = 600.0
-"""How long one request may wait; a longer wait takes several."""
+"""Seconds that one request may wait; a longer wait takes several."""
 
 TaskId = Annotated[
     str,
@@ -377,7 +377,7 @@ def log(
     ] = PAGE,
     as_json: AsJson = False,
 ) -> None:
-    """What happened to a task, oldest first."""
+    """Show the events of a task, oldest first."""
     document = client_of(ctx).get(f"/tasks/{segment(task_id)}/log", {"tail": lines})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [

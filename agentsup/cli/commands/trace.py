@@ -126,7 +126,7 @@ def metrics(
     hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far back.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """How often and how long: turns, segments, engines, tools and waits; errors by class."""
+    """Show counts and durations: turns, segments, engines, tools and waits; errors by class."""
     document = client_of(ctx).get("/traces/metrics", {"hours": hours, "agent": agent})
     screen = CommandOutput.unless_json(document, as_json)
     rows = [row for one in document["agents"] for row in _statistics_rows(one)]

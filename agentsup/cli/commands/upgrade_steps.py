@@ -118,7 +118,7 @@ class Environment:
         self._failed = self.prefix.with_name(f".{self.prefix.name}.failed-upgrade")
 
     def interrupted(self) -> str:
-        """What an upgrade that was killed has left, and what to do; empty if there is nothing."""
+        """A text about an upgrade that was killed, and what to do; empty if there was none."""
         if not self._copy.exists():
             return ""
         return (

@@ -1,1 +1,1 @@
-"""How a command finds a daemon and talks to it."""
+"""Finding a daemon and talking to it."""

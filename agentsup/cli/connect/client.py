@@ -14,7 +14,7 @@ from agentsup.cli.connect.locate import MISDIRECTED, Address, DaemonLocation
 
 _MOST_BYTES = 64 * 1024 * 1024
 REQUEST_S = 30.0
-"""How long a request may take unless a command waits for an answer."""
+"""Seconds that a request may take unless a command waits for an answer."""
 
 
 class ConnectionLost(CommandFailed):

@@ -1,4 +1,4 @@
-"""What starts a daemon again when it ends, and what a person is told about it."""
+"""The service or parent that restarts a daemon, and texts about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Keeping:
 
 
 def keeping_of(location: DaemonLocation, pid: int | None) -> Keeping:
-    """What keeps the daemon ``pid`` of ``location`` running."""
+    """Find the service or parent that keeps the daemon ``pid`` of ``location`` running."""
     written = location.written() or {}
     is_of_container = pid is not None and is_container_main(pid)
     return keeping_by(location, pid, written, read_status(location.home.keeper), is_of_container)
@@ -61,7 +61,7 @@ def keeping_by(
 
 
 def why_none_runs(location: DaemonLocation) -> str:
-    """What becomes of the daemon that does not answer; empty if there is nothing to say."""
+    """A text about the daemon that does not answer; empty if nothing is known."""
     from agentsup.kit.clock import SystemClock  # loads asyncio: not for every short command
 
     keeper = None if location.url else read_status(location.home.keeper)
@@ -69,7 +69,7 @@ def why_none_runs(location: DaemonLocation) -> str:
 
 
 def plan_of(location: DaemonLocation, keeper: KeeperStatus, now_s: float) -> str:
-    """What a keeper makes of a daemon that does not run."""
+    """A text about a keeper's next step for a daemon that does not run."""
     if keeper.is_waiting:
         soon_s = max(1, ceil(keeper.until_s - now_s))
         return (

@@ -14,7 +14,7 @@ from agentsup.config import AppliedHome, Home
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a daemon of the home would listen by its settings."""
+    """The address at which a daemon of the home would listen by its settings."""
 
     bind: str
     port: int

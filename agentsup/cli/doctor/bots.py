@@ -1,4 +1,4 @@
-"""What the running daemon says against its agents and their bots, beside their engines."""
+"""Problems of agents and their bots that the running daemon reports, besides their engines."""
 
 from __future__ import annotations
 

@@ -40,17 +40,17 @@ def check_engines(location: DaemonLocation, environ: Mapping[str, str]) -> Itera
     here, there = _here(location.home, environ), _there(location)
     if there is None:
         if here is not None:
-            yield Check("engine", here.result, f"main thinks with {here}")
+            yield Check("engine", here.result, f"main uses {here}")
         return
     for engine, agents in there.items():
-        verb = "thinks" if len(agents) == 1 else "think"
-        yield Check("engine", engine.result, f"{', '.join(agents)} {verb} with {engine}")
+        verb = "uses" if len(agents) == 1 else "use"
+        yield Check("engine", engine.result, f"{', '.join(agents)} {verb} {engine}")
         if MAIN in agents and here is not None and here != engine:
             yield Check(
                 "engine",
                 WARN,
-                f"the daemon lets main think with {engine.name}; one that is started from this shell "
-                f"would let it think with {here}",
+                f"in the daemon main uses {engine.name}; in one that is started from this shell it "
+                f"would use {here}",
                 "put the variables that it needs into the file environment of the home, then "
                 f"`{location.command('restart')}`",
             )

@@ -1,4 +1,4 @@
-"""What the fence around programs of agents protects on this machine, and what stays open."""
+"""Checks of the program fence: its protection on this machine, and its gaps."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ _VERSION_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What was found of one coding agent."""
+    """The state of one coding agent."""
 
     preset: Preset
     path: str | None
     folder: str
-    """Where it is, if that is not on the PATH."""
+    """Its folder, if that is not on the PATH."""
     version: str
     sign_in: SignInState
     is_used: bool
@@ -57,7 +57,7 @@ class Program:
 
     @property
     def advice(self) -> str:
-        """What to do if something is missing, else empty."""
+        """The remedy if something is missing, else empty."""
         if self.is_well and (self.path is None or self.sign_in):
             return ""
         return self.absence if self.path is None else self.preset.sign_in
@@ -70,7 +70,7 @@ def check_programs(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
         fence, specs = snapshot.settings.fence, tuple(snapshot.specs.values())
     except AgentsupError:
         fence, specs = FenceSettings(), ()  # the check of the configuration reports it
-    fencing = fencing_by(home.root, environ, fence, specs)
+    fencing = fencing_by(home.root, environ, fence)
     missing = []
     for each in _programs(environ, {spec.engine for spec in specs}, fencing):
         if each.path is not None or each.is_used or each.folder:

@@ -12,7 +12,7 @@ _FAR = "example.com"
 
 
 def check_proxies(environ: Mapping[str, str]) -> Iterator[Check]:
-    """Which proxies what goes out uses; nothing if there is none."""
+    """Report the proxies of outgoing requests; nothing if there are none."""
     found = {}
     for scheme in ("https", "http"):
         try:

@@ -56,7 +56,7 @@ def check_servers(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
 
 
 def check_running_servers(location: DaemonLocation, environ: Mapping[str, str]) -> Iterator[Check]:
-    """What is amiss with the servers in the running daemon; nothing if none answers."""
+    """Report problems of the servers in the running daemon; nothing if none answers."""
     for agent in dict.fromkeys(agent for agent, _ in _named(location.home, environ)):
         try:
             path = f"/agents/{quote(agent, safe='')}/mcp"

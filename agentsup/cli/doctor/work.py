@@ -1,4 +1,4 @@
-"""What the doctor reads from the store: loops, timeouts, leaks, stuck questions, failures."""
+"""Checks of the store: loops, timeouts, leaks, stuck questions, failures."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _MAIN_ONLY = """{
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What an import has brought."""
+    """The result of an import."""
 
     files: int
     memories: int

@@ -1,4 +1,4 @@
-"""Which product a folder belongs to."""
+"""Detection of the product to which a folder belongs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRODUCTS: Final = tuple(_READERS)
 
 
 def read_home(source: SourceFolder, product: str | None) -> ForeignHome:
-    """What is found in the home of ``product``; without one it must be plain which it is.
+    """Read the home of ``product``; without one, the folder must show which product it is.
 
     Raises ``CommandFailed``.
     """

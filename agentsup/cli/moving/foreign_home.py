@@ -1,4 +1,4 @@
-"""What was found in the home of another product, in our terms. Frozen values, no effects."""
+"""The home of another product, in our terms. Frozen values, no effects."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ForeignHome:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys and tokens by the name of their file in ``secrets``."""
     shared: str = ""
-    """What all agents knew there."""
+    """The memory that all agents shared there."""
     remarks: tuple[Remark, ...] = ()
 
 

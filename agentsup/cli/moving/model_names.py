@@ -46,7 +46,8 @@ class Keyring:
         return _REFERENCE.sub(lambda found: self.variables.get(found[1], found[0]), written).strip()
 
     def reference(self, written: object, file: str) -> str:
-        """What an entry says about a secret: ``file:…``, ``env:NAME``; empty if there is none."""
+        """The reference to a secret for an entry: ``file:…``, ``env:NAME``; empty if there is
+        none."""
         text = self.value(written)
         if unknown := _REFERENCE.fullmatch(text):
             return f"env:{unknown[1]}"

@@ -1,4 +1,4 @@
-"""What of a found home is new here. Reads the home here, writes nothing."""
+"""The plan of an import: the parts of the foreign home that are new here. Reads, writes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CHATS: Final = "workspace/moved/chats"
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What an import would do. ``fields`` are the new fields of entries, by agent."""
+    """The effects that an import would have. ``fields`` are the new fields of entries, by agent."""
 
     found: ForeignHome
     fields: Mapping[str, Mapping[str, Any]]
@@ -263,7 +263,7 @@ def chat_markdown(chat: ForeignChat) -> str:
 
 
 def _skipped(source: SourceFolder) -> list[Remark]:
-    """What could not be read, the first of each reason with how many there are."""
+    """Remarks about what could not be read: the first of each reason, with their number."""
     by_reason: dict[str, list[str]] = {}
     for path, why in source.skipped.items():
         by_reason.setdefault(why, []).append(path or ".")

@@ -1,4 +1,4 @@
-"""What an import says: what comes, what has no place and why, and what to do next."""
+"""The report of an import: what comes, what has no place and why, and what to do next."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class SourceFolder:
         self._folder = GuardedFolder(self.root)
         self._left = MAX_IN_ALL
         self.skipped: dict[str, str] = {}
-        """What could not be read, by path, with the reason."""
+        """Paths that could not be read, with the reason."""
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -93,15 +93,15 @@ class SourceFolder:
         return data.decode("utf-8-sig", "replace").replace("\0", "") if data else ""
 
     def json(self, path: str) -> Any:
-        """What a JSON file holds; None if there is none or it is wrong."""
+        """The value of a JSON file; None if there is none or it is wrong."""
         return self._parsed(path, _parse_json)
 
     def json5(self, path: str) -> Any:
-        """What a JSON5 file holds; None if there is none or it is wrong."""
+        """The value of a JSON5 file; None if there is none or it is wrong."""
         return self._parsed(path, parse_json5)
 
     def yaml(self, path: str) -> Any:
-        """What a YAML file holds, read without tags and aliases; None if it is wrong."""
+        """The value of a YAML file, read without tags and aliases; None if it is wrong."""
         return self._parsed(path, parse_yaml)
 
     def _parsed(self, path: str, parse: Callable[[str], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What the homes of other products have in common: files of a workspace, personas, skills."""
+"""Parts that the homes of other products have in common: files of a workspace, personas, skills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES: Final = "AGENTS.md and such tell how to use what the other product has"
 
 @dataclass(slots=True)
 class Gathered:
-    """What is gathered while a home is read."""
+    """The values that are collected while a home is read."""
 
     remarks: list[Remark] = field(default_factory=list)
     skills: dict[str, ForeignSkill] = field(default_factory=dict)

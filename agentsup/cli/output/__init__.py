@@ -1,1 +1,1 @@
-"""How commands print: tables, facts, JSON, options that all share."""
+"""Output of commands: tables, facts, JSON, options that all share."""

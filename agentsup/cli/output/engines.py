@@ -1,4 +1,4 @@
-"""What the command line says about engines of agents: the daemon's own reasons, never a guess."""
+"""Lines about engines of agents: the daemon's own reasons, never a guess."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class LostEngine:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.agent} thought with {self.before} before, and now with {self.now}: {self.reason}"
+        now = "can't now" if self.now == self.before else f"now with {self.now}"
+        return f"{self.agent} thought with {self.before} before, and {now}: {self.reason}"
 
 
 def lost_engines(

@@ -1,4 +1,4 @@
-"""What ``--help`` shows besides what commands declare: examples, which a test parses, and sections."""
+"""Examples for ``--help``, which a test parses, and sections, besides what commands declare."""
 
 from __future__ import annotations
 

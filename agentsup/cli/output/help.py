@@ -1,4 +1,5 @@
-"""How ``--help`` looks: groups of commands, names instead of types, and an example for each command."""
+"""The form of ``--help``: groups of commands, names instead of types, and an example for each
+command."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ OTHERS = "More"
 
 
 class _Readable:
-    """What the help of a command and that of a group share."""
+    """The shared part of the help of a command and of a group."""
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
         pieces = ["[OPTIONS]"]

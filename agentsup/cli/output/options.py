@@ -1,4 +1,5 @@
-"""What commands share: the location of the daemon, and options that mean the same everywhere."""
+"""Options that commands share: the location of the daemon, and those that mean the same
+everywhere."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def status_of(client: DaemonClient) -> dict[str, Any]:
 
 
 def _degraded(one: Mapping[str, Any]) -> str:
-    """How an agent is, if it is neither well nor only without its engine; else empty."""
+    """A text about an agent that is neither well nor only without its engine; else empty."""
     if one["status"] not in ("degraded", "failed", "backoff") or one.get("engine_problem"):
         return ""
     why = one["warnings"][0] if one["warnings"] else one["last_reason"]
@@ -89,7 +89,7 @@ def _degraded(one: Mapping[str, Any]) -> str:
 
 
 def _counted(client: DaemonClient, path: str, member: str) -> int:
-    """How many there are, at most 500; 0 where this token may not see them."""
+    """The number of items, at most 500; 0 if this token may not see them."""
     found = client.ask("GET", f"{path}{'&' if '?' in path else '?'}limit=500")
     return len(found.document[member]) if found.status == 200 else 0
 

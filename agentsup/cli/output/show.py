@@ -167,7 +167,7 @@ Column = str | Callable[[dict[str, Any]], object]
 
 
 class CommandOutput:
-    """Where a command writes its result."""
+    """The output of a command's result."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Write to ``stream``, by default to standard output as it is now."""
@@ -177,8 +177,8 @@ class CommandOutput:
 
     @classmethod
     def unless_json(cls, document: Any, as_json: bool) -> CommandOutput:
-        """Where the command writes its text. With ``as_json`` it prints the document instead and
-        ends the command: raises ``typer.Exit``."""
+        """The output for a command's text. With ``as_json`` it prints the document instead and ends
+        the command: raises ``typer.Exit``."""
         screen = cls()
         if not as_json:
             return screen
@@ -202,7 +202,7 @@ class CommandOutput:
         self.say(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
 
     def done(self, document: Any, text: str, *, as_json: bool) -> None:
-        """What a change came to: ``text``, or the ``document`` as JSON."""
+        """Print the result of a change: ``text``, or the ``document`` as JSON."""
         if as_json:
             self.json(document)
         else:

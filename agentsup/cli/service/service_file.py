@@ -1,4 +1,4 @@
-"""Where the file of a service is, and what belongs into it."""
+"""The file of a service: its path and its content."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class ServiceFile:
     name: str
     path: Path
     wanted: str
-    """What ``install`` writes."""
+    """The text that ``install`` writes."""
     is_system: bool
 
     @property
     def unit(self) -> str:
-        """What systemd calls it."""
+        """The unit's name for systemd."""
         return f"{self.name}.service"
 
     def content(self) -> str | None:
-        """What the file has; None if there is none. Raises ``CommandFailed``."""
+        """The content of the file; None if there is none. Raises ``CommandFailed``."""
         try:
             return self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -45,7 +45,7 @@ class ServiceFile:
             raise CommandFailed(f"{self.path} can't be read: {error.strerror}") from None
 
     def found(self) -> UnitState:
-        """What lies there now."""
+        """The state of the file now."""
         return judged(self.content(), self.wanted)
 
 

@@ -25,7 +25,7 @@ _SHOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a program of the manager ended, and what it printed."""
+    """The exit code and output of a program of the manager."""
 
     code: int
     text: str
@@ -78,7 +78,7 @@ class Systemd:
             raise CommandFailed(f"`{' '.join((*self._scope, *words))}` failed: {answer.text}")
 
     def shown(self, unit: str) -> dict[str, str]:
-        """What systemd knows of ``unit``."""
+        """The properties of ``unit``, as systemd shows them."""
         answer = asked(*self._scope, "show", unit, f"--property={','.join(_SHOWN)}")
         pairs = (
             (line.partition("=") for line in answer.text.splitlines()) if not answer.code else ()

@@ -23,7 +23,7 @@ _WANTED: Final = "WantedBy=default.target"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a service runs."""
+    """The command and settings of a service."""
 
     program: tuple[str, ...]
     """The start of the command line; the home and ``run`` follow."""
@@ -38,11 +38,11 @@ class Service:
 
 
 class UnitState(Enum):
-    """What lies where the service's file belongs."""
+    """The state of the service's file."""
 
     NOTHING = "nothing"
     SAME = "same"
-    """What would be written now."""
+    """The text that would be written now."""
     OURS = "ours"
     """Written by us, for something else or by another version."""
     FOREIGN = "foreign"
@@ -92,7 +92,8 @@ def plist_of(service: Service, label: str) -> str:
 
 
 def judged(content: str | None, wanted: str) -> UnitState:
-    """What the ``content`` of a file (None: there is none) is to the text that would be written."""
+    """Compare the ``content`` of a file (None: there is none) with the text that would be
+    written."""
     if content is None:
         return UnitState.NOTHING
     if content == wanted:
@@ -144,7 +145,7 @@ def unquoted(line: str) -> Sequence[str]:
 
 
 def complaints(argv: Sequence[str], service: Service, exists: bool) -> list[str]:
-    """What is wrong with the command line of an installed service, for this home and program.
+    """Problems of an installed service's command line, for this home and program.
 
     ``exists``: whether its program is there and may be executed.
     """

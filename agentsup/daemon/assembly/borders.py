@@ -29,7 +29,8 @@ from agentsup.supervision import Grace, RestForOneSupervisor, SupervisedChild
 
 
 def build_borders(assembly: Assembly) -> BorderParts:
-    """What people and programs reach. The caller sets ``assembly.borders`` to what this returns."""
+    """Build the parts that people and programs reach. The caller sets ``assembly.borders`` to the
+    result."""
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     control = _control(assembly)
     pairing = DaemonPairing(boot_context, agents.reconciler, agents.running.alarm.tell)

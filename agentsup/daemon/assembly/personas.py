@@ -1,4 +1,4 @@
-"""What an agent's stack knows of the other agents, whose persona it may take."""
+"""The other agents, whose persona an agent's stack may take."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from agentsup.agents.recovery import LASTING
 from agentsup.catalogue import words
 from agentsup.config import ConfigSnapshot
 from agentsup.daemon.assembly.services import running
@@ -15,7 +16,7 @@ from agentsup.mailbox import Mailbox
 from agentsup.mailbox.mail import AgentDirectory
 from agentsup.mailbox.work import SharedSlots
 from agentsup.model.principal import PersonRole
-from agentsup.model.task import SkippedSlot
+from agentsup.model.task import SkippedSlot, SlotSkipReason
 from agentsup.supervision import ChildSpec
 from agentsup.tasks import (
     SHORT_ID_CHARS,
@@ -106,9 +107,10 @@ class DaemonTasks:
             "",
         )
         say = words(language)
+        lacks_setup = why.reason is SlotSkipReason.SETUP
         await self._tell(
             say(
-                "rights.paused",
+                "failure.schedule_paused" if lacks_setup else "rights.paused",
                 name=task.name,
                 id=task_id[-SHORT_ID_CHARS:],
                 why=skip_text(why, say),
@@ -120,6 +122,10 @@ class DaemonTasks:
         if self.hub is None:
             return ()
         scheduler = Scheduler(
-            self._boot_context.database, self._boot_context.clock, self.hub.starter, self._paused
+            self._boot_context.database,
+            self._boot_context.clock,
+            self.hub.starter,
+            self._paused,
+            LASTING,
         )
         return (running("schedules", scheduler.run),)

@@ -41,7 +41,7 @@ directory beside the workspace."""
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """What decides about calls and what they use, besides the store and the tools."""
+    """The dependencies of deciding about calls, besides the store and the tools."""
 
     approver: Approver
     redactor: Redactor = field(default_factory=Redactor)

@@ -60,7 +60,14 @@ class DaemonMcp:
         spec = self._current().require(name)
         for stack in self._stacks():
             if stack.spec.name == spec.name and stack.servers is not None:
-                return {"agent": spec.name, "servers": stack.servers.documents()}
+                servers, refused = stack.servers.documents(), stack.refused_tools()
+                for server in servers:
+                    server["notes"] += [
+                        f"{tool.name} is left out, since the model's provider refuses it: {tool.why}"
+                        for tool in refused
+                        if tool.name in server["tools"]
+                    ]
+                return {"agent": spec.name, "servers": servers}
         stopped = [idle(server, "stopped", None) for server in servers_of(spec.mcp).values()]
         return {"agent": spec.name, "servers": stopped}
 

@@ -1,4 +1,4 @@
-"""How the daemon listens to recordings, by ``[voice]`` as it is now."""
+"""Transcription of recordings, by ``[voice]`` as it is now."""
 
 from __future__ import annotations
 

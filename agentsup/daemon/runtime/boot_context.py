@@ -1,4 +1,4 @@
-"""What exists before the daemon is built, and the values from which its parts are made."""
+"""The parts that exist before the daemon is built, and the values from which others are made."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def web_deps(
     current: Callable[[], ConfigSnapshot],
     offered: Callable[[str, str], Sequence[CommandInfo]],
 ) -> WebDependencies:
-    """What the web page needs; people and roles are the current ones."""
+    """The dependencies of the web page; people and roles are the current ones."""
 
     def language(person: str) -> str:
         found = current().settings.people.get(person)

@@ -203,7 +203,7 @@ class Channels:
         return None if first is None or first.is_set() else first
 
     def problem(self, agent_id: str) -> str | None:
-        """What is wrong with the agent's bots, or None."""
+        """The problem of the agent's bots, or None."""
         found = [bot.any_problem for bot in self._of(agent_id) if bot.is_wanted]
         return "; ".join(filter(None, found)) or None
 

@@ -81,7 +81,7 @@ class ChatModels:
         return wanted
 
     def _service(self, spec: AgentSpec) -> str:
-        """Which service answers for ``spec``; empty if its engine can't be made now."""
+        """The service that answers for ``spec``; empty if its engine can't be made now."""
         try:
             engine, options = self.engines.make(spec)
         except EngineFailed:

@@ -1,4 +1,4 @@
-"""What an applied edit says: in one line what changed, and what an operator should know. Pure."""
+"""Texts about an applied edit: the change in one line, and notes for the operator. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentsup.config import ChangePlan, ConfigSnapshot
 
 _AGENTS: Final = 8
 _FIELDS: Final = 4
-"""How many are named; a line must stay one."""
+"""The largest number of fields that are named; a line must stay one."""
 
 
 def edited_line(plan: ChangePlan) -> str:
-    """What an edit has changed, and which agents are rebuilt for it; empty for none of it.
+    """The line about an edit and the agents that are rebuilt for it; empty for none of it.
 
     Removed agents and settings that wait for a restart have sentences of their own (``news_of``).
     """

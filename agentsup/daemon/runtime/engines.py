@@ -26,9 +26,6 @@ from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, Conflict, EngineFailed
 
-_OFFLINE = ("script",)
-"""The options of the offline engine, of which none is a secret."""
-
 
 def engines_of(boot_context: BootContext, current: Callable[[], ConfigSnapshot]) -> EngineRegistry:
     """The engines of this daemon. The limits of their processes are the current settings."""
@@ -67,7 +64,7 @@ class DaemonEngines:
         try:
             self._options(spec)
         except EngineFailed as error:  # such as for the file of a key that is gone
-            return OFFLINE, f"{error.message}, so the offline engine answers"
+            return LLM, error.message
         return best_available(self.environ, self._wanted(spec, AUTO))
 
     def refusal(self, spec: AgentSpec, field: str) -> str:
@@ -75,11 +72,10 @@ class DaemonEngines:
 
         Empty if no reason is known. The value need not be in effect yet.
         """
-        name, why = self.choice(spec)
-        if spec.engine == AUTO and field in ("model", "reasoning_effort") and name == OFFLINE:
-            return why
+        name = self.choice(spec)[0]
         wanted = self._wanted(spec, name)
-        if field == "engine" and (problem := unable(wanted, self.environ)):
+        decides = field == "engine" or (field == "model" and spec.engine == AUTO)
+        if decides and (problem := unable(wanted, self.environ)):
             return problem
         if field in ("engine", "permission_mode") and (problem := self.problem(spec)):
             return problem
@@ -108,10 +104,11 @@ class DaemonEngines:
         wanted = EngineSpec(
             engine=name, model=spec.model or "", provider=spec.provider or "", options=options
         )
-        return unable(wanted, self.environ)
+        found = unable(wanted, self.environ)
+        return why if found and why.startswith(found) else found  # it names what is near
 
     def of_provider(self, spec: AgentSpec) -> EngineSpec:
-        """What the engine llm is told for ``spec``, which need not name a model yet.
+        """The spec of the engine llm for ``spec``, which need not name a model yet.
 
         Raises ``Conflict`` for agents of other engines, and ``EngineFailed`` for a secret that can't
         be resolved.
@@ -133,17 +130,10 @@ class DaemonEngines:
         """The engine and its options with secrets resolved.
 
         Raises ``EngineFailed`` for a secret that can't be resolved or an engine that is not
-        installed; ``auto`` answers offline then.
+        installed.
         """
         name, _ = self.choice(spec)
-        try:
-            options = self._options(spec)
-        except EngineFailed:
-            if spec.engine != AUTO:
-                raise
-            options = {
-                key: spec.engine_options[key] for key in _OFFLINE if key in spec.engine_options
-            }
+        options = self._options(spec)
         if spec.engine == AUTO and needs_users_home(name, self.environ):
             # It was chosen because the user is signed in, and an agent's own home lacks that
             # sign-in.

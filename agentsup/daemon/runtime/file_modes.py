@@ -166,7 +166,7 @@ def _put_right(path: Path, needed: int, refused: int) -> RestoredMode | None:
 
 @dataclass(slots=True)
 class StartModes:
-    """What was corrected at the start, before anybody could be notified."""
+    """Corrections at the start, before anybody could be notified."""
 
     restored: tuple[RestoredMode, ...] = ()
     has_new_token: bool = False

@@ -46,7 +46,7 @@ class DaemonPairing:
         return self.reconciler.snapshot.settings.pairing
 
     async def asked(self, request: PairingRequest) -> None:
-        """Tell an operator of a new request. A failure is only logged: the request is listed."""
+        """Notify an operator of a new request. A failure is only logged: the request is listed."""
         people = self.reconciler.snapshot.settings.people.values()
         say = words(
             next((p.language for p in people if p.level >= PersonRole.OPERATOR and p.language), "")
@@ -103,7 +103,7 @@ class DaemonPairing:
         return request
 
     def known(self, stranger: Stranger, agent: str) -> Principal | None:
-        """Who the stranger is for the agent now."""
+        """The stranger's principal for the agent now."""
         return known_as(self.reconciler.snapshot, stranger, agent)
 
     # -- steps -------------------------------------------------------------------------------------

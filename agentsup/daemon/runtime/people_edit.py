@@ -1,4 +1,4 @@
-"""What [people] must say so that a stranger is let in: a pure plan, and a check of what came of it."""
+"""The edit of [people] that lets a stranger in: a pure plan, and a check of its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def plan(
     role: PersonRole | None,
     name: str,
 ) -> PeopleEdit:
-    """How ``by`` lets the stranger in at ``agent``.
+    """Plan the edit by which ``by`` lets the stranger in at ``agent``.
 
     A user or viewer may then talk to that agent alone. ``name`` of a person who is there adds the id
     to that person, whose role and agents stay. A name that a stranger chose is never used so.
@@ -98,7 +98,7 @@ def check(
 
 
 def known_as(snapshot: ConfigSnapshot, stranger: Stranger, agent: str) -> Principal | None:
-    """Who the stranger is for the agent by now; None if still a stranger."""
+    """The stranger's principal for the agent by now; None if still a stranger."""
     return _principal(snapshot, stranger.channel, agent, _id_of(stranger))
 
 

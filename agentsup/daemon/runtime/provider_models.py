@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 _LIST_S = 6.0
-"""How long a person waits for a list in a chat."""
+"""Seconds that a person waits for a list in a chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ProviderModels:
     async def prices_of(
         self, spec: AgentSpec, models: Sequence[str]
     ) -> tuple[ModelPrice | None, ...]:
-        """What these models cost at the provider of ``spec``; None where it is not known."""
+        """The prices of these models at the provider of ``spec``; None where one is not known."""
         try:
             provider = self._client(spec)[0].provider
         except (Conflict, EngineFailed):

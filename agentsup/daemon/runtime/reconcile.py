@@ -58,7 +58,7 @@ class ReconcilerParts:
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerEffects:
-    """What the rest of the daemon does about edits, and knows of engines."""
+    """The rest of the daemon as edits affect it, and its knowledge of engines."""
 
     tell: Callable[[str], Awaitable[None]]
     """Sends a text to main's conversation."""

@@ -1,4 +1,4 @@
-"""What the daemon stores about itself: ends of lives, states, its address, and notices."""
+"""Records of the daemon about itself: ends of lives, states, its address, and notices."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import agentsup.engines.providers as engine_providers
+from agentsup.catalogue import words
 from agentsup.config import load, replace_settings, settings_bytes, with_settings
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.engines import DaemonEngines
@@ -100,7 +101,7 @@ class DaemonSetup:
             found.output_tokens,
             found.seconds,
             found.usd,
-            found.context.problem if found.context is not None else "",
+            words(by.language).translated(found.context.problem) if found.context else "",
         )
 
     async def use_model(self, wanted: ModelDraft, by: Principal) -> None:

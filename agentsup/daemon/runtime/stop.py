@@ -15,7 +15,7 @@ from agentsup.agents.workspace import ProcessTable
 from agentsup.channels.core.receiving import mark_tx
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.messages import StopCounts
@@ -32,7 +32,7 @@ STOP_ALL_CANCEL_S = 0.2
 KILL_GRACE_S = 0.6
 """TERM → KILL of a turn's process group takes 0.5 s; a little is added for reaping."""
 DURABLE_S = 5.0
-"""How long the report waits for the disk before it says that the stop isn't durable."""
+"""Seconds that the report waits for the disk before it says that the stop isn't durable."""
 
 
 def in_scope(scope: str) -> Callable[[Message], bool]:

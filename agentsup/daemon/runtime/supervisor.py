@@ -55,7 +55,7 @@ class SupervisedParts:
     grace: Callable[[], Grace]
     main_ready_timeout_s: Callable[[], float]
     first_complaint: ConfigErrors | None
-    """What was wrong with the configuration at the start."""
+    """The errors of the configuration at the start."""
 
 
 class AgentSupervisor:

@@ -63,7 +63,7 @@ class ChannelProxy:
 
 @dataclass(frozen=True, slots=True)
 class ChannelServices:
-    """What bots need of the daemon."""
+    """The daemon's services for bots."""
 
     home: Home
     environ: Mapping[str, str]
@@ -148,7 +148,7 @@ class Transport(ABC):
         return self._life
 
     def _parts(self, life: BotLife) -> dict[str, Any]:
-        """What a bot of every platform is given, by the names of its fields."""
+        """The fields that a bot of every platform gets, by name."""
         s, spec = self._services(), life.spec()
         return {
             "agent_id": life.agent_id,

@@ -37,13 +37,14 @@ class AcpEngine:
         self._preset = preset
         self._importing = asyncio.Lock()
         self._wire: ModuleType | None = None
+        self._opening: set[str] = set()
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
         """Open a session for one turn. Raises ``NotConfigured``, ``ExtraMissing``."""
         options = read_options(AcpOptions, spec.options, self.name)
         launch = await asyncio.to_thread(self._launch, spec, options)
         wire = await self._load()
-        return AcpSession(wire, self._children, launch, spec, host)
+        return AcpSession(wire, self._children, launch, spec, host, self._opening)
 
     async def close(self) -> None:
         """Nothing is held; the process manager ends the programs."""

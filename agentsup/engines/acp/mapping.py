@@ -110,14 +110,14 @@ def our_call(request: PermissionRequest, our_title: str) -> PermissionRequest:
 class AcpTurnState:
     """The state of one turn: its open calls, its text and its usage."""
 
-    def __init__(self, *, usd_before: float = 0.0) -> None:
+    def __init__(self, *, usd_before: float = 0.0, answer: AnswerText | None = None) -> None:
         """``usd_before`` is what the agent's session had cost before this turn."""
         self._calls: dict[str, _Call] = {}
         self._usd_before = usd_before
         self.usd_total: float | None = None
-        """What the agent's session has cost by now, in US dollars."""
+        """The cost of the agent's session by now, in US dollars."""
         self._has_planned = False
-        self._answer = AnswerText()
+        self._answer = answer or AnswerText()
 
     @property
     def said(self) -> str:
@@ -369,7 +369,7 @@ def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Permissi
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """What is saved of an agent's session between turns."""
+    """The saved state of an agent's session between turns."""
 
     session_id: str
     system: str = ""

@@ -58,7 +58,9 @@ def _is_too_many(refused: AgentRefused) -> bool:
 def said_by(refused: AgentRefused) -> str:
     """Return what the agent says about its refusal."""
     data = refused.data if isinstance(refused.data, dict) else {"details": refused.data}
-    texts = (data.get(name) for name in ("details", "message", "error", "errorName"))
+    texts = (
+        data.get(name) for name in ("details", "message", "error", "errorName", "codexErrorInfo")
+    )
     more = next((each for each in texts if isinstance(each, str) and each), "")
     text = f"{refused.message}: {more}" if more and more not in refused.message else refused.message
     return text[:_MAX_CHARS]

@@ -22,6 +22,7 @@ from agentsup.engines.failures import (
 )
 from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
 from agentsup.engines.programs.presets import EndedSignIn
+from agentsup.engines.thoughts import AnswerText
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import (
@@ -47,7 +48,7 @@ _log = get_logger(__name__)
 _QUEUED = 256
 """Events that may wait for the reader; more slow the agent."""
 _OBEY_S = 0.15
-"""How long an agent may take to answer a cancelled prompt, so that it stores the turn."""
+"""Seconds that an agent may take to answer a cancelled prompt, so that it stores the turn."""
 _EXIT_S = 0.5
 _END_S = 0.5
 _LISTENS = ("end_turn", "cancelled")
@@ -56,7 +57,7 @@ _LISTENS = ("end_turn", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the agent of one spec is started, and what messages call it."""
+    """The command that starts the agent of one spec, and its name in messages."""
 
     engine: str
     title: str
@@ -84,6 +85,8 @@ class AcpSession:
     launch: Launch
     spec: EngineSpec
     host: EngineHost
+    opening: set[str]
+    """See ``AnswerText``."""
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Run one segment. Raises ``EngineFailed``."""
@@ -152,7 +155,7 @@ class _AcpTurn:
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
         self._words: list[str] = []
-        """What people said when they denied calls, which the protocol can't carry."""
+        """People's words with denials, which the protocol can't carry."""
         self._session_id = ""
         self._sees = False
         """Whether the agent takes pictures."""
@@ -167,7 +170,10 @@ class _AcpTurn:
         saved, notices = await self._begin(segment)
         for notice in notices:
             yield notice
-        self.turn_state = mapping.AcpTurnState(usd_before=saved.usd if saved else 0.0)
+        self.turn_state = mapping.AcpTurnState(
+            usd_before=saved.usd if saved else 0.0,
+            answer=AnswerText(self._session.opening, self._spec.agent),
+        )
         self._takes_updates = True
         pictures = [each.data for each in segment.pictures] if self._sees else []
         if segment.pictures and not self._sees:

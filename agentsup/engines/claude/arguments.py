@@ -1,4 +1,4 @@
-"""How Claude Code is called: arguments, environment, session. Pure.
+"""The command line of Claude Code: arguments, environment, session. Pure.
 
 No prompt, no instruction and no secret is in the arguments: they go over standard input or into a
 file that only its owner can read.

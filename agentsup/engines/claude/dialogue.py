@@ -23,7 +23,7 @@ from agentsup.model.errors import AgentsupError
 _log = get_logger(__name__)
 
 _INTERRUPT_S = 0.15
-"""How long an interrupted turn may take to report what it has cost."""
+"""Seconds that an interrupted turn may take to report its cost."""
 _CLOSE_S = 0.2
 _SPEAKERS = {"user": "User", "assistant": "You", "note": "Note"}
 AGAIN = (

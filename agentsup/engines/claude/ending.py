@@ -6,6 +6,7 @@ A failed call of the model's provider ends as ``subtype: success`` with ``is_err
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentsup.engines import failures
@@ -19,6 +20,12 @@ _MISSING_SESSION = "No conversation found"
 _TAKEN_SESSION = "already in use"
 _UNKNOWN_OPTION = "unknown option"
 _MAX_CHARS = 500
+_SIGNED_OUT = re.compile(
+    r"login|failed to authenticate|(?:oauth|authentication)\b.{0,40}\b(?:expired|revoked|invalid)"
+    r"|invalid (?:api key|authentication)",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
 
 
 def provider_failure(
@@ -67,9 +74,10 @@ def result_failure(
         return None
     if status is not None or word:
         return provider_failure(status, word, said, retry_after_s)
-    if "API Error" in said or "login" in said.lower():
-        login = "authentication_failed" if "login" in said.lower() else ""
-        return provider_failure(None, login, said, retry_after_s)
+    known = "billing_error" if _NO_CREDIT.search(said) else ""
+    known = "authentication_failed" if _SIGNED_OUT.search(said) else known
+    if known or "API Error" in said:
+        return provider_failure(None, known, said, retry_after_s)
     return failures.Permanent(f"claude could not finish: {said or subtype}")
 
 

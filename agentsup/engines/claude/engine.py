@@ -26,7 +26,7 @@ from agentsup.engines.process import (
     read_options,
 )
 from agentsup.engines.programs.presets import CLAUDE
-from agentsup.engines.thoughts import answer_of
+from agentsup.engines.thoughts import AnswerText, answer_of
 from agentsup.kit.clock import Clock
 from agentsup.kit.planted import GuardedFolder
 from agentsup.model.engine import (
@@ -52,12 +52,13 @@ class ClaudeEngine:
         self._children = children
         self._clock = clock
         self._env = env
+        self._opening: set[str] = set()
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> ClaudeSession:
         """Open a session for one turn. Raises ``NotConfigured`` naming the field."""
         options = read_options(ClaudeOptions, spec.options, self.name)
         env = arguments.environment(options, self._env)
-        return ClaudeSession(self._children, self._clock, options, env, spec, host)
+        return ClaudeSession(self._children, self._clock, options, env, spec, host, self._opening)
 
     async def close(self) -> None:
         """Nothing to close; the process manager ends the programs."""
@@ -77,6 +78,8 @@ class ClaudeSession:
     env: Mapping[str, str] = field(repr=False)
     spec: EngineSpec
     host: EngineHost
+    opening: set[str]
+    """See ``AnswerText``."""
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run the segment in Claude's session. Raises ``EngineFailed``."""
@@ -101,7 +104,8 @@ class ClaudeSession:
     async def _attempt(
         self, segment: Segment, session: ClaudeSessionId
     ) -> AsyncGenerator[EngineEvent]:
-        options, turn = self.options, ClaudeTurnState(api_retries=self.options.api_retries)
+        options, answer = self.options, AnswerText(self.opening, self.spec.agent)
+        turn = ClaudeTurnState(api_retries=options.api_retries, answer=answer)
         # After its limit of steps the turn is asked for a summary: one request.
         spec = replace(self.spec, max_steps=1) if segment.nudge == "wrap_up" else self.spec
         home = EngineHome.of(

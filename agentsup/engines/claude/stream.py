@@ -34,10 +34,10 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 class ClaudeTurnState:
     """The state of one turn: its text, its usage, its calls and refusals."""
 
-    def __init__(self, *, api_retries: int) -> None:
+    def __init__(self, *, api_retries: int, answer: AnswerText | None = None) -> None:
         self._api_retries = api_retries
         self._has_reported_retry = False
-        self._answer = AnswerText()
+        self._answer = answer or AnswerText()
         self._streamed: set[str] = set()
         self._message_id = ""
         self._tools: dict[str, str] = {}

@@ -27,7 +27,7 @@ from agentsup.engines.process import (
     read_options,
 )
 from agentsup.engines.process.homes import COMMAND
-from agentsup.engines.thoughts import ThoughtSplitter, answer_of
+from agentsup.engines.thoughts import AnswerText, answer_of
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -46,7 +46,7 @@ from agentsup.model.engine import (
 )
 
 _EXIT_S = 0.8
-"""How long the program may take to end by itself after its last event."""
+"""Seconds that the program may take to end by itself after its last event."""
 _SHOWN_CHARS = 120
 
 
@@ -66,6 +66,7 @@ class CommandEngine:
 
     def __init__(self, children: ProcessLauncher) -> None:
         self._children = children
+        self._opening: set[str] = set()
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> CommandSession:
         """Open a session for one turn. Raises ``NotConfigured`` naming the field."""
@@ -75,7 +76,7 @@ class CommandEngine:
                 "engine_options.command of the engine command: name the program and its "
                 'arguments as a list, such as ["python3", "answer.py"]'
             )
-        return CommandSession(self._children, options, spec, host)
+        return CommandSession(self._children, options, spec, host, self._opening)
 
     async def close(self) -> None:
         """Nothing to close; the process manager ends the programs."""
@@ -89,6 +90,8 @@ class CommandSession:
     options: CommandOptions
     spec: EngineSpec
     host: EngineHost
+    opening: set[str]
+    """See ``AnswerText``."""
 
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run the program on the segment. Raises ``EngineFailed``."""
@@ -116,7 +119,7 @@ class CommandSession:
             slot=self.host.slot,
         ) as child:
             read = self._events if options.output == "events" else _plain
-            thoughts = ThoughtSplitter()
+            thoughts = AnswerText(self.opening, self.spec.agent)
             async with aclosing(read(child, said)) as events:
                 async for event in events:
                     if isinstance(event, EngineDone | Suspended):

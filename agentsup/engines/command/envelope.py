@@ -17,7 +17,8 @@ _SPEAKERS = {"user": "User", "assistant": "Assistant", "note": "Note"}
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What a segment that asked something saves: its answer so far, and the program's own data."""
+    """The saved state of a segment that asked something: its answer so far, and the program's own
+    data."""
 
     text: str = ""
     checkpoint: Any = None

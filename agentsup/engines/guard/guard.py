@@ -36,7 +36,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested, LeaseLost, StoreUnavailable
-from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
+from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -385,7 +385,7 @@ class _GuardedHost:
         await self._inner.reaped(pgid)
 
     @property
-    def slot(self) -> TurnPlace | None:
+    def slot(self) -> ReleasableSlot | None:
         return self._inner.slot
 
     async def _watch(self, work: Awaitable[T]) -> T:

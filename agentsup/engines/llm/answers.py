@@ -1,4 +1,4 @@
-"""What a model sent in one response, read as it comes and corrected when it is whole.
+"""A model's response, read as it comes and corrected when it is whole.
 
 The library judges a response only after ``AnswerReader.settle``: it then has no thoughts in its text,
 no blank texts, no halves of characters, and arguments of calls that are JSON objects where they can be.
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any, Literal
 
 from pydantic_ai.messages import (
@@ -27,6 +28,7 @@ from pydantic_ai.messages import (
 from agentsup.engines import failures
 from agentsup.engines.clean import HalfJoiner, clean, clean_value
 from agentsup.engines.thoughts import ThoughtSplitter
+from agentsup.model.engine import RefusedTool
 
 Cut = Literal["", "length", "filter", "printed"]
 """Why an answer is not whole, or none."""
@@ -68,22 +70,22 @@ _MOST_MODELS = 1000
 
 
 class KnownModels:
-    """What was found out about models: whether their template opens a thought, and which tools
-    their provider refuses.
+    """Facts learned about models: whether their template opens a thought, and which tools their
+    provider refuses.
 
     Until a model has given an answer the first is not known, and its answer is shown only as a whole.
     """
 
     def __init__(self) -> None:
         self._opens: dict[tuple[str, str], bool] = {}
-        self._refused: dict[tuple[str, str], set[str]] = {}
+        self._refused: dict[tuple[str, str], dict[str, RefusedTool]] = {}
         self._notices: set[str] = set()
 
-    def refused_of(self, model: tuple[str, str]) -> set[str]:
-        """Digests of the tools that the provider of that model has refused, to be added to."""
+    def refused_of(self, model: tuple[str, str]) -> dict[str, RefusedTool]:
+        """The tools that the provider of that model has refused, by digest, to be added to."""
         if len(self._refused) >= _MOST_MODELS:
             self._refused.clear()
-        return self._refused.setdefault(model, set())
+        return self._refused.setdefault(model, {})
 
     def tells(self, notice: str) -> bool:
         """Whether a notice is to be given: the first time."""
@@ -138,12 +140,19 @@ class AnswerReader:
         rest = text + waiting + self.splitter.end(is_cut=bool(cut_of(response)))
         return rest if self.splitter.answer.strip() else ""
 
-    def settle(self, response: ModelResponse, real: Callable[[str], str | None]) -> None:
-        """Correct the response. ``real`` returns the name of a tool for a name that is not quite it."""
+    def settle(
+        self, response: ModelResponse, real: Callable[[str], str | None], call_ids: set[str]
+    ) -> None:
+        """Correct the response. ``real`` returns the name of a tool for a name that is not quite it.
+        ``call_ids`` are those of earlier calls; a call with one of them gets another."""
         answer, raw = self.splitter.answer, "".join(self._raw)
         if answer != raw:
             response.parts = _with_text(response.parts, answer)
         response.parts = [_settled(part, real) for part in response.parts if not is_blank(part)]
+        for part in response.parts:
+            if isinstance(part, ToolCallPart):
+                part.tool_call_id = _new_id(part.tool_call_id or "call", call_ids)
+                call_ids.add(part.tool_call_id)
 
     def _feed(self, text: str) -> tuple[str, str]:
         self._raw.append(text)
@@ -209,6 +218,15 @@ def _settled(part: ModelResponsePart, real: Callable[[str], str | None]) -> Mode
         case TextPart() | ThinkingPart():
             part.content = clean(part.content)
     return part
+
+
+def _new_id(wanted: str, taken: set[str]) -> str:
+    """Return the id, or one like it that is not taken."""
+    return next(
+        each
+        for each in chain([wanted], (f"{wanted}_{number}" for number in count(2)))
+        if each not in taken
+    )
 
 
 def arguments(given: Any) -> Any:

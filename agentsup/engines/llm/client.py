@@ -24,10 +24,7 @@ _TURN_S = 3600.0
 def http_client(endpoint: Endpoint, tls: ssl.SSLContext) -> BoundedClient:
     """Return the HTTP client for a provider's client; it limits the answers of the endpoint."""
     limits = AnswerLimits(
-        body_bytes=8 * MIB,
-        event_bytes=2 * MIB,
-        # Each value becomes an object of the provider's library, which costs time.
-        values=5_000,
+        body_bytes=32 * MIB,
         headers_s=endpoint.timeout_s,
         idle_s=endpoint.timeout_s,
         total_s=_TURN_S,

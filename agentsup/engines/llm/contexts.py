@@ -1,4 +1,4 @@
-"""What model servers of one's own serve, as the engine ``llm`` knows it.
+"""The contexts that model servers of one's own serve, as the engine ``llm`` knows them.
 
 A server is asked beside the turns, after one of them: then it has loaded the model. While nothing is
 known, or the server does not tell, nothing follows from it.
@@ -25,7 +25,7 @@ _CLOSE_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class ServedContexts:
-    """What is known of each model of each endpoint."""
+    """The known context of each model of each endpoint."""
 
     env: Mapping[str, str]
     clock: Clock = field(default_factory=SystemClock)
@@ -34,7 +34,7 @@ class ServedContexts:
     _owner: TaskOwner = field(init=False, default_factory=lambda: TaskOwner("served contexts"))
 
     def of(self, spec: EngineSpec) -> ServedContext | None:
-        """What is known for ``spec``."""
+        """The known context for ``spec``."""
         if not self._known:
             return None
         try:

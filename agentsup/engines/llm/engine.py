@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,14 @@ from agentsup.engines.failures import ExtraMissing
 from agentsup.engines.llm.contexts import ServedContexts
 from agentsup.engines.llm.settings import Dialect, read_settings
 from agentsup.kit.outbound.tls import context
-from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
+from agentsup.model.engine import (
+    EngineCaps,
+    EngineHost,
+    EngineSession,
+    EngineSpec,
+    RefusedTool,
+)
+from agentsup.model.errors import EngineFailed
 
 if TYPE_CHECKING:
     from agentsup.engines.llm.answers import KnownModels
@@ -41,7 +48,7 @@ class LlmEngine:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self._contexts = ServedContexts(env)
-        self.caps = replace(self.caps, served=self._contexts.of)
+        self.caps = replace(self.caps, served=self._contexts.of, refused=self._refused)
         self._importing = asyncio.Lock()
         self._clients: Clients | None = None
         self._known: KnownModels | None = None
@@ -49,7 +56,7 @@ class LlmEngine:
     async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
         """Open a session for one turn.
 
-        Raises ``NotConfigured``, ``AuthFailed`` or ``ExtraMissing``, each with the remedy.
+        Raises ``NotConfigured`` or ``ExtraMissing``, each with the remedy.
         """
         settings = read_settings(spec, self._env)
         tls = await self._load(settings.endpoint.dialect)
@@ -67,6 +74,15 @@ class LlmEngine:
             on_close=lambda: self._contexts.ask(settings),
         )
         return opened
+
+    def _refused(self, spec: EngineSpec) -> Iterable[RefusedTool]:
+        if self._known is None:
+            return ()
+        try:
+            key = read_settings(spec, self._env).model_key
+        except EngineFailed:
+            return ()
+        return tuple(self._known.refused_of(key).values())
 
     async def close(self) -> None:
         """Close all connections to providers."""

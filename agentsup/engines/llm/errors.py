@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 
 from agentsup.engines import failures
 from agentsup.engines.llm.settings import LlmSettings
+from agentsup.engines.llm.toolset import takes_no_tools
 from agentsup.kit.outbound.limits import exceeded
 from agentsup.kit.outbound.proxy import unusable_behind
 from agentsup.model.errors import EngineFailed
@@ -77,6 +78,8 @@ def _from_provider(error: library.ModelAPIError, settings: LlmSettings) -> Engin
         return failures.AuthFailed(
             f"{where} does not accept the key from {settings.key_source}; check it there"
         )
+    if isinstance(error, library.ModelNotFoundError) and takes_no_tools(str(error)):
+        return failures.RequestRejected(f"{where} refused the request: {quote(error, settings)}")
     if isinstance(error, library.ModelNotFoundError):
         return failures.ModelNotFound(f"{where} does not know the model {model!r}; check `model`")
     if isinstance(error, library.ModelRequestRejectedError):

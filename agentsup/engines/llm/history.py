@@ -65,6 +65,34 @@ def prompt_of(segment: Segment, *, sees: bool) -> Prompt:
     return content
 
 
+def alternating(
+    messages: Sequence[ModelMessage], prompt: Prompt
+) -> tuple[list[ModelMessage], Prompt]:
+    """Return messages and prompt with what is said in a row as one message: chat templates of some
+    models refuse two messages of the person without an answer between them."""
+    sound: list[ModelMessage] = []
+    for message in messages:
+        said, before = _said(message), _said(sound[-1]) if sound else ""
+        if said and before:
+            sound[-1] = ModelRequest([UserPromptPart(f"{before}\n\n{said}")])
+        else:
+            sound.append(message)
+    before = _said(sound[-1]) if sound else ""
+    if not before:
+        return sound, prompt
+    first, *others = [prompt] if isinstance(prompt, str) else prompt
+    text = f"{before}\n\n{first}"
+    return sound[:-1], [text, *others] if others else text
+
+
+def _said(message: ModelMessage) -> str:
+    """The text of a message that is nothing but a text of the person; else empty."""
+    match message:
+        case ModelRequest(parts=[UserPromptPart(content=str(text))]):
+            return text
+    return ""
+
+
 def recalling(messages: Sequence[ModelMessage], recalled: str) -> list[ModelMessage]:
     """Return the messages with the memories of this turn behind its prompt, as ``prompt_of`` has
     them: behind all that stays the same, so that a provider's cache of the rest holds."""
@@ -197,7 +225,7 @@ def _bare(message: ModelMessage) -> ModelMessage:
 
 
 class Checkpoint(BaseModel):
-    """What a run that waits for an answer saves: its messages, and the text so far."""
+    """The saved state of a run that waits for an answer: its messages, and the text so far."""
 
     messages: Any
     """``ModelMessage`` values; the library's own adapter reads and writes them."""

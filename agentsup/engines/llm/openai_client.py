@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import openai
 from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.providers import Provider
@@ -57,11 +57,11 @@ class _Stream(OpenAIStreamedResponse):
 
 
 class _Chunks:
-    """The chunks of one response, with calls told apart. Raises ``ConnectionFailed`` at the end of
-    a stream that broke off."""
+    """The chunks of one response as the library expects them, with calls told apart. Raises
+    ``ConnectionFailed`` at the end of a stream that broke off."""
 
     def __init__(self, chunks: AsyncIterable[ChatCompletionChunk]) -> None:
-        self._chunks = aiter(chunks)
+        self._chunks: AsyncIterator[ChatCompletionChunk | None] = aiter(chunks)
         self._calls = _Calls()
         self._has_ended = False
 
@@ -69,22 +69,43 @@ class _Chunks:
         return self
 
     async def __anext__(self) -> ChatCompletionChunk:
-        try:
-            chunk = await anext(self._chunks)
-        except StopAsyncIteration:
-            if not self._has_ended:
-                raise ConnectionFailed("the model's answer broke off before its end") from None
-            raise
+        chunk = None
+        while chunk is None:  # some servers send ``null`` to keep the connection open
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                if not self._has_ended:
+                    raise ConnectionFailed("the model's answer broke off before its end") from None
+                raise
         if not chunk.choices:
             # The usage of the whole comes after the answer.
             self._has_ended = self._has_ended or chunk.usage is not None
+        _complete_usage(chunk)
+        if not chunk.choices:
             return chunk
         choice = chunk.choices[0]
         # Some servers send an empty reason with the last chunk.
         self._has_ended = self._has_ended or choice.finish_reason is not None
-        for call in (choice.delta and choice.delta.tool_calls) or ():
+        # The library skips a chunk without a delta, and with it the reason for the end.
+        choice.delta = choice.delta or ChoiceDelta()
+        for call in choice.delta.tool_calls or ():
             self._calls.tell_apart(call)
         return chunk
+
+
+def _complete_usage(chunk: ChatCompletionChunk) -> None:
+    """Put 0 in the place of a count that a server leaves out; without any count there is no usage."""
+    used = chunk.usage
+    if used is None:
+        return
+    counts = [getattr(used, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    if counts == [None, None]:
+        chunk.usage = None
+    else:
+        used.prompt_tokens, used.completion_tokens = (count or 0 for count in counts)
+
+
+_NO_ARGUMENTS = "{}"
 
 
 class _Calls:
@@ -106,7 +127,7 @@ class _Calls:
         known.call_id = known.call_id or delta.id
         known.name += (delta.function and delta.function.name) or ""
         if delta.function and isinstance(delta.function.arguments, str):
-            known.arguments += delta.function.arguments
+            delta.function.arguments = known.add(delta.function.arguments)
         delta.index = known.number
 
 
@@ -116,6 +137,15 @@ class _OpenCall:
     call_id: str | None
     name: str = ""
     arguments: str = ""
+
+    def add(self, arguments: str) -> str:
+        """Return what a piece adds: nothing if it is an object without members, in whose place
+        some servers send the real one afterwards."""
+        if arguments and self.arguments == _NO_ARGUMENTS:
+            self.arguments = ""
+        is_first = not self.arguments
+        self.arguments += arguments
+        return "" if is_first and arguments == _NO_ARGUMENTS else arguments
 
     def is_another(self, call_id: str | None, name: str) -> bool:
         """Whether a delta with that name begins another call."""

@@ -27,7 +27,7 @@ from agentsup.engines.thoughts import answer_of
 
 def replayable(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages without what a provider may refuse, and without thoughts in texts."""
-    paired = _calls(messages) & _results(messages)
+    paired = call_ids(messages) & _results(messages)
     sound: list[ModelMessage] = []
     message: Any
     for message in messages:
@@ -82,7 +82,8 @@ def _with(part: Any, before: str, after: str) -> Iterable[Any]:
     return (part,) if after == before else (replace(part, content=after),)
 
 
-def _calls(messages: Sequence[ModelMessage]) -> set[str]:
+def call_ids(messages: Sequence[ModelMessage]) -> set[str]:
+    """Return the ids of all calls in the messages."""
     return {
         part.tool_call_id
         for message in messages

@@ -42,8 +42,9 @@ from agentsup.engines.llm.answers import (
     raise_if_broken,
 )
 from agentsup.engines.llm.errors import translate
+from agentsup.engines.llm.replayable import call_ids
 from agentsup.engines.llm.settings import LlmSettings
-from agentsup.engines.llm.toolset import ASK_USER, HostToolset
+from agentsup.engines.llm.toolset import ASK_USER, HostToolset, takes_no_tools
 from agentsup.kit.log import get_logger
 from agentsup.model.engine import (
     EngineDone,
@@ -64,15 +65,18 @@ _log = get_logger(__name__)
 
 _PREVIEW_CHARS = 200
 _TOOL_RETRIES = 2
-"""How often the model may name a tool that does not exist, or send arguments that are no JSON."""
+"""Number of times that the model may name a tool that does not exist, or send arguments that are no
+JSON."""
 _EMPTY_RETRIES = 1
-"""How often the model is asked again after an empty answer."""
+"""Number of times that the model is asked again after an empty answer."""
 _LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
 _MOST_TOOLS = 128
 """OpenAI takes no more, and models choose badly among more."""
 _REFUSALS = 8
-"""How often a refused request is made again without the tool, or the history, that was refused."""
+"""Number of times that a refused request is made again without the tool, or the history, that was
+refused."""
 _REFUSED_TOOL = "The tool {name} is left out, because the provider refuses it: {why}"
+_NO_TOOLS = "The model is offered no tools, because its provider takes none: {why}"
 _NO_ROOM = "{n} tools are left out, because the provider takes {most} at most: {names}"
 _NAMED_MOST = 20
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
@@ -82,7 +86,7 @@ Run = AgentRun[None, Output]
 
 
 @dataclass(slots=True)
-class _Said:
+class _SegmentText:
     """The text so far, as the person sees it; texts of different steps are paragraphs."""
 
     text: list[str] = field(default_factory=list)
@@ -142,6 +146,7 @@ class LlmSession:
             refused=known.refused_of(settings.model_key),
         )
         self._recalled = ""
+        self._call_ids: set[str] = set()
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
@@ -173,11 +178,16 @@ class LlmSession:
                         is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
                         yield event
             except RequestRejected as refused:
-                tool = self._toolset.refused_in(str(refused.__cause__))
-                if is_new and left and tool is not None:
-                    self._toolset.exclude(tool)
-                    _log.warning("a provider refuses a tool", tool=tool.name, why=refused.message)
-                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=refused.message))
+                words, why = str(refused.__cause__), refused.message
+                tool = self._toolset.refused_in(words)
+                if is_new and left and takes_no_tools(words) and self._toolset.offers_any:
+                    self._toolset.exclude(None, why)
+                    _log.warning("a provider takes no tools", model=self._settings.model, why=why)
+                    yield EngineNotice(_NO_TOOLS.format(why=why))
+                elif is_new and left and tool is not None:
+                    self._toolset.exclude(tool, why)
+                    _log.warning("a provider refuses a tool", tool=tool.name, why=why)
+                    yield EngineNotice(_REFUSED_TOOL.format(name=tool.name, why=why))
                 elif is_new and left and history.has_own_state(given):
                     # A provider that refuses a history would refuse it at every further turn.
                     given = replace(given, engine_state=None)
@@ -189,7 +199,7 @@ class LlmSession:
     # -- inside ------------------------------------------------------------------------------------
 
     async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        said, self._recalled = _Said(), segment.recalled
+        said, self._recalled = _SegmentText(), segment.recalled
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
@@ -201,9 +211,13 @@ class LlmSession:
             again = dict.fromkeys(thawed.again, True)
             self._toolset.expect(thawed.names)
             resumed = DeferredToolResults(calls=dict(thawed.answers), approvals=dict(again))
-            said = _Said([thawed.text] if thawed.text else [], is_new_step=True, used_tools=True)
+            said = _SegmentText(
+                [thawed.text] if thawed.text else [], is_new_step=True, used_tools=True
+            )
         else:
-            before = history.messages_before(segment)
+            assert prompt is not None
+            before, prompt = history.alternating(history.messages_before(segment), prompt)
+        self._call_ids = call_ids(before)
         usage = RunUsage()
         is_last = segment.nudge == "wrap_up"
         self._toolset.is_closed = is_last and self._settings.endpoint.dialect != "anthropic"
@@ -247,7 +261,7 @@ class LlmSession:
             message = f"{message}. {history.MAY_BE_HISTORY}"
         return RequestRejected(message)
 
-    async def _steps(self, run: Run, said: _Said) -> AsyncIterator[EngineEvent | RunUsage]:
+    async def _steps(self, run: Run, said: _SegmentText) -> AsyncIterator[EngineEvent | RunUsage]:
         reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
@@ -306,11 +320,11 @@ class LlmSession:
             known = self._known.may_open(self._settings.model_key)
         return AnswerReader(may_open=known)
 
-    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _Said) -> None:
+    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _SegmentText) -> None:
         """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
         not come to its end."""
         raise_if_broken(response)
-        reader.settle(response, self._toolset.nearest)
+        reader.settle(response, self._toolset.nearest, self._call_ids)
         said.correct_step(reader.splitter.answer)
         said.cut = cut_of(response)
         has_calls = any(isinstance(part, ToolCallPart) for part in response.parts)
@@ -333,7 +347,7 @@ class LlmSession:
             state=history.dump(self._messages(run)),
         )
 
-    def _end(self, run: Run, said: _Said) -> EngineDone | Suspended:
+    def _end(self, run: Run, said: _SegmentText) -> EngineDone | Suspended:
         result = run.result
         if result is None:
             raise BadModelOutput("the model's run ended without a result")
@@ -345,7 +359,7 @@ class LlmSession:
     def _messages(self, run: Run) -> list[ModelMessage]:
         return history.forgetting(run.all_messages(), self._recalled)
 
-    def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
+    def _question(self, waiting: DeferredToolRequests, run: Run, said: _SegmentText) -> Suspended:
         real = self._toolset.real_name
         saved = history.Checkpoint(
             messages=self._messages(run),
@@ -368,7 +382,7 @@ class LlmSession:
         )
 
 
-def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:
+def _from_tool(event: Any, said: _SegmentText, real: Callable[[str], str]) -> EngineEvent | None:
     """Return what the person sees of a call; the question tool is shown as a question."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
         said.used_tools = True

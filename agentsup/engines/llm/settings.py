@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentsup.engines.failures import AuthFailed, NotConfigured
+from agentsup.engines.failures import NotConfigured
 from agentsup.model.engine import EngineSpec
 
 Dialect = Literal["openai", "anthropic"]
@@ -24,6 +24,8 @@ _SEPARATING_HOSTS = {
     *("api.mistral.ai", "api.deepseek.com", "api.x.ai"),
 }
 OLLAMA_PORT = 11434
+CLAUDE_CODE_NAMES = ("sonnet", "opus", "haiku", "opusplan", "default")
+"""Short names of models that Claude Code accepts and Anthropic's API does not."""
 ANY_MODEL = "default"
 """Model name sent when only an endpoint is configured; local servers have one model anyway."""
 
@@ -55,7 +57,7 @@ class LlmOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go; two agents with equal endpoints share one client."""
+    """The endpoint of requests; two agents with equal endpoints share one client."""
 
     dialect: Dialect
     base_url: str
@@ -80,7 +82,7 @@ class LlmSettings:
     model: str
     options: LlmOptions
     key_source: str
-    """Where the key came from, for messages: an environment variable's or an option's name."""
+    """The source of the key, for messages: an environment variable's or an option's name."""
 
     @property
     def template_opens_thought(self) -> bool | None:
@@ -96,7 +98,8 @@ class LlmSettings:
 
 
 def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
-    """Settings of ``spec`` over ``env`` (the daemon's). Raises ``NotConfigured`` or ``AuthFailed``.
+    """Settings of ``spec`` over ``env`` (the daemon's). Raises ``NotConfigured`` with what is missing
+    and what mends it.
 
     A key from the environment goes only to the endpoint of the environment or the provider's own,
     never to a ``base_url`` that an agent's entry names.
@@ -108,11 +111,17 @@ def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
     key, source = options.api_key, "engine_options.api_key"
     if not key and not options.base_url:
         key, source = env.get(KEY_NAMES[dialect], ""), KEY_NAMES[dialect]
+    if not base_url and model in CLAUDE_CODE_NAMES:
+        raise NotConfigured(
+            f"model {model} is a name that Claude Code alone knows: install it and sign in "
+            "(`claude`), or name the model by its whole name, such as with `agentsup setup`"
+        )
     if not key and not base_url:
-        raise AuthFailed(
-            f"no API key is set: put {KEY_NAMES[dialect]}=… into the file environment of the home and "
-            'restart, or engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s '
-            "entry; `agentsup setup` does it"
+        named = f"model {model} is named but the daemon has no key for it"
+        raise NotConfigured(
+            f"{named if model else 'there is no key'}: put {KEY_NAMES[dialect]}=… into the file environment of the home and restart, "
+            'or engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s entry; '
+            "`agentsup setup` does it"
         )
     if not model:
         if not base_url:

@@ -16,7 +16,7 @@ from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from agentsup.engines.llm.tool_schemas import accepted
-from agentsup.model.engine import EngineHost
+from agentsup.model.engine import EngineHost, RefusedTool
 from agentsup.model.hook import CallSuspended
 from agentsup.model.question import ASKED_BY_MODELS
 from agentsup.model.tool import Tool
@@ -38,6 +38,13 @@ _ARGUMENT_RETRIES = 2
 _OF_SERVERS = "mcp:"
 _MOST_REFUSED = 1000
 _WORD = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_TAKES_NONE = re.compile(
+    r"(?:does not|doesn't) support (?:tool|function)|tool choice requires|support tool use"
+    r"|\b(?:tools?|tool use|function calling|functions) (?:is|are) not supported",
+    re.IGNORECASE,
+)
+_ALL = "*"
+"""In the place of a digest: the model takes no tools."""
 _POSITION = re.compile(r"\btools[.\[](\d{1,4})\b", re.ASCII)
 
 
@@ -47,13 +54,20 @@ def _digest(tool: Tool) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def takes_no_tools(text: str) -> bool:
+    """Whether a refusal says that the model, or its server, takes no tools at all."""
+    return _TAKES_NONE.search(text) is not None
+
+
 class HostToolset(AbstractToolset[None]):
     """Offers ``host.tools()``. Tools that change something are called one at a time, in the model's
     order; tools that only read or wait for others are called in parallel."""
 
-    def __init__(self, host: EngineHost, *, ask_user: bool, most: int, refused: set[str]) -> None:
-        """``most``: how many tools a request may have; ``refused``: digests of tools that are
-        left out."""
+    def __init__(
+        self, host: EngineHost, *, ask_user: bool, most: int, refused: dict[str, RefusedTool]
+    ) -> None:
+        """``most``: how many tools a request may have; ``refused``: tools that are left out, by
+        digest, to be added to."""
         self._host = host
         self._ask_user = ask_user
         self._most = most
@@ -96,11 +110,17 @@ class HostToolset(AbstractToolset[None]):
                 return each
         return None
 
-    def exclude(self, tool: Tool) -> None:
-        """Offer a tool no more, until it is another one."""
+    def exclude(self, tool: Tool | None, why: str) -> None:
+        """Offer a tool no more, until it is another one; None: offer none at all."""
         if len(self._refused) >= _MOST_REFUSED:
             self._refused.clear()
-        self._refused.add(_digest(tool))
+        key, name = (_ALL, "") if tool is None else (_digest(tool), tool.name)
+        self._refused[key] = RefusedTool(name, why)
+
+    @property
+    def offers_any(self) -> bool:
+        """Whether the last request had tools."""
+        return bool(self._sent or self._ask_user) and _ALL not in self._refused
 
     def refused_in(self, text: str) -> Tool | None:
         """Return the tool that a provider's refusal is about, if it names one or its place."""
@@ -113,7 +133,7 @@ class HostToolset(AbstractToolset[None]):
         return self._sent[at] if 0 <= at < len(self._sent) else None
 
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
-        if self.is_closed:
+        if self.is_closed or _ALL in self._refused:
             return {}
         offered = self._offered()
         self._names |= by_wire_name(tool.name for tool in offered)

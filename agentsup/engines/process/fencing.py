@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,26 +22,26 @@ class Fencing:
     """The settings of the program fence.
 
     ``closed``: absolute paths; none: no fence. With ``is_required`` a program is not started if
-    the system has no fence; else it runs without one, and ``doctor`` says so. ``read_only`` and
-    ``sockets``: see ``kit.fence.Fence``. ``programs`` returns further read-only paths; it is called
-    in a thread at each start.
+    the system has no fence; else it runs without one, and ``doctor`` says so. ``writable`` and
+    ``sockets``: see ``kit.fence.Fence``.
     """
 
     closed: tuple[str, ...] = ()
     is_required: bool = False
-    read_only: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
-    programs: Callable[[], tuple[str, ...]] = tuple
 
     def with_room(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """Return ``env`` with a usable directory for temporary files; blocks.
 
-        It is the usual one. If a fenced path lies in that, nothing new can be made there, and
-        ``TMPDIR`` names a directory in the program's own ``home``.
+        It is the usual one if programs may write there, and nothing in it is closed: nothing new
+        could be made there. Otherwise ``TMPDIR`` names a directory in the program's own ``home``.
         """
-        usual = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs look
-        protected = (*self.closed, *self.read_only, *self.programs())
-        if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in protected):
+        usual = _real(env.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs look
+        closed, writable = map(_real, self.closed), map(_real, self.writable)
+        is_closed = any(path.is_relative_to(usual) or usual.is_relative_to(path) for path in closed)
+        is_writable = any(usual.is_relative_to(path) for path in writable)
+        if not self.closed or (is_writable and not is_closed):
             return dict(env)
         GuardedFolder(home).clear("tmp", mode=0o700)
         return {**env, "TMPDIR": str(home / "tmp")}
@@ -66,9 +66,8 @@ class Fencing:
         if self.closed:
 
             def rules_now() -> int:
-                read_only = (*self.read_only, *self.programs())
                 return rules_of(
-                    Fence(self.closed, tuple(opened), read_only, tuple(shown), self.sockets)
+                    Fence(self.closed, tuple(opened), self.writable, tuple(shown), self.sockets)
                 )
 
             try:
@@ -90,3 +89,7 @@ class Fencing:
         finally:
             if rules is not None:
                 os.close(rules)
+
+
+def _real(path: str) -> Path:
+    return Path(os.path.realpath(path))

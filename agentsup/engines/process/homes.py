@@ -15,8 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsup.engines.process.removed import Removed
-from agentsup.engines.programs.agent_settings import KINDS, MOVED_BY, UNKNOWN, AgentSettings, filled
+from agentsup.engines.process.trash import Removed
+from agentsup.engines.programs.cli_agent_policies import (
+    KINDS,
+    MOVED_BY,
+    UNKNOWN,
+    AgentSettings,
+    filled,
+)
 from agentsup.kit.planted import GuardedFolder, names_of
 from agentsup.model.engine import EngineSpec
 from agentsup.model.principal import is_one_persons
@@ -102,7 +108,7 @@ class EngineHome:
 
     @property
     def path(self) -> Path:
-        """Where the program's own files are."""
+        """The folder with the program's own files."""
         return homes_folder(self.workspace, self.person) / _HOMES / self.kind
 
     @property
@@ -140,6 +146,10 @@ class EngineHome:
         if self.is_private:
             found |= home_variables(self.path)
             found |= {name: self._filled(value) for name, value in settings.private_env.items()}
+        else:
+            # Of the user's home it can write its own files alone. Caches of what it starts go here.
+            caches = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
+            found |= {name: str(self.path / below) for name, below in caches.items()}
         return found | dict(extra)
 
     def arguments(self) -> tuple[str, ...]:

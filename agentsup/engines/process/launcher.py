@@ -18,14 +18,14 @@ from agentsup.engines.process.quoting import concealer
 from agentsup.engines.process.slots import ProcessSlot, ProcessSlotLimits, ProcessSlots
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import LEADER
 from agentsup.kit.log import get_logger
+from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
-from agentsup.model.tool import Children, TurnPlace
+from agentsup.model.tool import Children, ReleasableSlot
 
 _log = get_logger(__name__)
 
@@ -96,7 +96,7 @@ class ProcessLauncher:
         limits: ProcessLimits | None = None,
         remedy: str = "",
         cwd: str = "",
-        slot: TurnPlace | None = None,
+        slot: ReleasableSlot | None = None,
     ) -> AsyncGenerator[EngineProcess]:
         """Run ``argv`` in ``cwd``, or else in the workspace. ``home``: further paths that it may use.
 
@@ -161,7 +161,7 @@ class ProcessLauncher:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _slot(self, spec: EngineSpec, slot: TurnPlace | None) -> ProcessSlot:
+    async def _slot(self, spec: EngineSpec, slot: ReleasableSlot | None) -> ProcessSlot:
         if slot is None or self.process_slots.has_room(spec.agent):
             return await self._taken(spec)
         taken: ProcessSlot | None = None

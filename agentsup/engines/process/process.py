@@ -25,9 +25,9 @@ MIB = 1024 * 1024
 _IN_THREAD_BYTES = 256 * 1024
 _STRAY_BYTES = 4096
 _MESSAGE = (b"{", b"[")
-"""How a line of JSON begins."""
+"""The beginning of a line of JSON."""
 _ENDING_S = 0.5
-"""How long to wait for a program's exit code after its output has ended."""
+"""The longest wait for a program's exit code after its output has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +217,8 @@ class EngineProcess:
         return quote(self._group.stderr_tail, self._conceal)
 
     def said_text(self) -> str:
-        """What it says to people, as ``stderr_text`` does: its error output, and its output where it
-        is no line of JSON, also one that has no end yet, as a question has none."""
+        """The program's output for people, as in ``stderr_text``: its error output, and its output
+        where it is no line of JSON, also one that has no end yet, as a question has none."""
         unread = self._group.stdout.unread(_STRAY_BYTES) if self._group.stdout is not None else b""
         if unread.lstrip().startswith(_MESSAGE):
             unread = b""

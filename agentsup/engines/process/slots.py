@@ -18,7 +18,7 @@ from agentsup.engines.failures import EnginesBusy
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlotLimits:
-    """How many programs may run in all, run for one agent, be paused, and wait for their start."""
+    """Limits on programs: in all, of one agent, paused, and waiting for their start."""
 
     total: int = 8
     per_agent: int = 4

@@ -1,4 +1,4 @@
-"""Which coding agents are known by name, and the settings that each of them gets."""
+"""Coding agents that are known by name, and the settings that each of them gets."""
 
 from __future__ import annotations
 

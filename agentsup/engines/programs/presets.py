@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from agentsup.engines.programs import agent_settings
-from agentsup.engines.programs.agent_settings import AgentSettings
+from agentsup.engines.programs import cli_agent_policies
+from agentsup.engines.programs.cli_agent_policies import AgentSettings
 from agentsup.model.tool import OUR_MCP_SERVER
 
 
@@ -65,8 +65,8 @@ class Preset:
     """The sign-in to request over the protocol, if a key is set and the agent needs the request."""
     our_title: str = ""
     """Its title of a call to our MCP server; ``{tool}`` stands for the tool."""
-    settings: AgentSettings = agent_settings.UNKNOWN
-    """How settings that are not ours are kept away from it."""
+    settings: AgentSettings = cli_agent_policies.UNKNOWN
+    """The measures that keep foreign settings from it."""
 
     @property
     def program(self) -> str:
@@ -75,7 +75,7 @@ class Preset:
 
     @property
     def remedy(self) -> str:
-        """What to do if it is not installed."""
+        """The remedy if it is not installed."""
         return f"install {self.title} ({self.install}), or name its path in engine_options.command"
 
 
@@ -109,7 +109,7 @@ CLAUDE = Preset(
         ),
         "1",
     ),
-    settings=agent_settings.CLAUDE,
+    settings=cli_agent_policies.CLAUDE,
 )
 """Has an engine of its own, which does not speak the Agent Client Protocol."""
 
@@ -136,7 +136,7 @@ _ALL = (
         model_args=_MODEL_FLAG,
         auth_method="gemini-api-key",
         our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
-        settings=agent_settings.GEMINI,
+        settings=cli_agent_policies.GEMINI,
     ),
     replace(
         CLAUDE,
@@ -147,7 +147,7 @@ _ALL = (
         version=(),
         model_env="ANTHROPIC_MODEL",
         our_title=f"mcp__{OUR_MCP_SERVER}__{{tool}}",
-        settings=agent_settings.CLAUDE_ACP,
+        settings=cli_agent_policies.CLAUDE_ACP,
     ),
     Preset(
         "codex",
@@ -159,7 +159,7 @@ _ALL = (
         env_names=("OPENAI_BASE_URL",),
         logins=(".codex/auth.json",),
         version=(),
-        settings=agent_settings.CODEX,
+        settings=cli_agent_policies.CODEX,
     ),
     Preset(
         "opencode",
@@ -170,7 +170,7 @@ _ALL = (
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
         logins=(".local/share/opencode/auth.json",),
         env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
-        settings=agent_settings.OPENCODE,
+        settings=cli_agent_policies.OPENCODE,
     ),
     Preset(
         "goose",
@@ -181,7 +181,7 @@ _ALL = (
         env_names=("GOOSE_PROVIDER", "GOOSE_MODEL", *_OPENAI, *_ANTHROPIC),
         logins=(".config/goose/config.yaml",),
         model_env="GOOSE_MODEL",
-        settings=agent_settings.GOOSE,
+        settings=cli_agent_policies.GOOSE,
     ),
     Preset(
         "kimi",
@@ -192,7 +192,7 @@ _ALL = (
         keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
         env_names=("KIMI_BASE_URL", "KIMI_MODEL_NAME"),
         logins=(".kimi/config.toml", ".kimi/config.json"),
-        settings=agent_settings.KIMI,
+        settings=cli_agent_policies.KIMI,
     ),
     Preset(
         "copilot",
@@ -202,7 +202,7 @@ _ALL = (
         _once("copilot", "COPILOT_GITHUB_TOKEN"),
         keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
         logins=(".copilot/config.json",),
-        settings=agent_settings.COPILOT,
+        settings=cli_agent_policies.COPILOT,
     ),
     Preset(
         "qwen",
@@ -215,7 +215,7 @@ _ALL = (
         logins=(".qwen/oauth_creds.json",),
         ended=EndedSignIn("its free sign-in ended on 15 April 2026"),
         model_args=_MODEL_FLAG,
-        settings=agent_settings.QWEN,
+        settings=cli_agent_policies.QWEN,
     ),
 )
 
@@ -231,7 +231,7 @@ AUTO_ORDER = ("claude", "gemini", "codex", "opencode")
 
 @dataclass(frozen=True, slots=True)
 class SignInState:
-    """How an agent is signed in. ``key`` and ``login`` empty: it is not, as far as can be seen."""
+    """An agent's sign-in. ``key`` and ``login`` empty: there is none, as far as can be seen."""
 
     key: str = ""
     """The name of a variable that is set."""

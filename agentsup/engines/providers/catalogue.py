@@ -28,7 +28,7 @@ class Provider:
     """The page where one gets a key."""
     dialect: Dialect = "openai"
     start: str = ""
-    """How one starts it, for a server on one's own machine."""
+    """The command that starts it, for a server on one's own machine."""
     prices: str = ""
     """Its name in the table of prices; empty if what it answers costs nothing by the token."""
 

@@ -49,7 +49,7 @@ _QUOTA: Final = {"insufficient_quota", "billing_hard_limit_reached", "billing_er
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What one test request came to."""
+    """The result of one test request."""
 
     model: str
     text: str
@@ -57,9 +57,9 @@ class ModelAnswer:
     output_tokens: int
     seconds: float
     usd: float | None
-    """What it cost; None if the price is not known."""
+    """Its cost; None if the price is not known."""
     context: ServedContext | None = None
-    """What context its server serves, if it is one of one's own that tells."""
+    """The context that its server serves, if it is one of one's own that reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ProviderClient:
 
     endpoint: Endpoint
     key_source: str = ""
-    """Where the key came from, for messages; empty: it was given for this request."""
+    """The source of the key, for messages; empty: it was given for this request."""
 
     @classmethod
     def to(
@@ -91,7 +91,7 @@ class ProviderClient:
 
     @property
     def provider(self) -> Provider:
-        """Whose endpoint it is."""
+        """The provider of the endpoint."""
         return provider_at(self.endpoint.dialect, self.endpoint.base_url)
 
     @property
@@ -138,7 +138,6 @@ class ProviderClient:
         limits = AnswerLimits(
             body_bytes=8 * MIB,
             connect_s=limit_s,
-            headers_s=limit_s,
             idle_s=limit_s,
             total_s=limit_s,
         )

@@ -1,4 +1,4 @@
-"""How many tokens of context a server of one's own serves, and what raises too low a limit.
+"""The context in tokens that a server of one's own serves, and the remedy for too low a limit.
 
 Servers start with less than their models can take: Ollama with 4,096 tokens, which the tools of an
 agent fill before the first word. Hosted providers are not asked.
@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from agentsup.catalogue import Note
 from agentsup.engines.llm.settings import ANY_MODEL
 from agentsup.engines.prices import Prices
 from agentsup.engines.providers.client import ModelAnswer, ProviderClient
@@ -23,7 +24,7 @@ from agentsup.model.errors import EngineFailed
 
 ENOUGH_TOKENS: Final = 16_384
 ASK_S: Final = 5.0
-"""How long all questions to one server take at most."""
+"""The longest time that all questions to one server take."""
 _WANTED: Final = 32_768
 _MOST_TOKENS: Final = 100_000_000
 _NAMES: Final = ("localhost", ".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
@@ -48,7 +49,7 @@ def is_own(base_url: str) -> bool:
 async def served_context(
     client: ProviderClient, model: str, *, limit_s: float = ASK_S
 ) -> ServedContext | None:
-    """What the server of ``client`` serves for ``model``; None if that can't be known."""
+    """Ask the server of ``client`` for the context of ``model``; None if that can't be known."""
     if not is_own(client.address):
         return None
     root = client.address.removesuffix("/v1")
@@ -65,7 +66,7 @@ async def served_context(
 async def _vllm(client: ProviderClient, model: str) -> ServedContext | None:
     document = await client.ask("GET", "/v1/models", None, ASK_S)
     row = _row(document.get("data"), model, "id")
-    return _served(row.get("max_model_len"), "start vLLM with `--max-model-len {n}`")
+    return _served(row.get("max_model_len"), "vllm")
 
 
 async def _ollama(client: ProviderClient, model: str) -> ServedContext | None:
@@ -77,24 +78,21 @@ async def _ollama(client: ProviderClient, model: str) -> ServedContext | None:
     with suppress(EngineFailed):
         shown = await client.ask("POST", "/api/show", {"model": row["name"]}, ASK_S)
         if _NUM_CTX.search(str(shown.get("parameters"))):
-            mend = "write `PARAMETER num_ctx {n}` into the Modelfile of the model"
-            return _served(row.get("context_length"), mend)
-    mend = "start it with `OLLAMA_CONTEXT_LENGTH={n} ollama serve`"
-    return _served(row.get("context_length"), mend)
+            return _served(row.get("context_length"), "modelfile")
+    return _served(row.get("context_length"), "ollama")
 
 
 async def _lm_studio(client: ProviderClient, model: str) -> ServedContext | None:
     document = await client.ask("GET", "/api/v0/models", None, ASK_S)
     row = _row(document.get("data"), model, "id", lambda each: each.get("state") == "loaded")
-    mend = "load the model in LM Studio with the setting *Context Length* at {n}, or by `lms load MODEL --context-length {n}`"
-    return _served(row.get("loaded_context_length"), mend)
+    return _served(row.get("loaded_context_length"), "lm_studio")
 
 
 async def _llama_cpp(client: ProviderClient, model: str) -> ServedContext | None:
     document = await client.ask("GET", "/props", None, ASK_S)
     settings = document.get("default_generation_settings")
     tokens = settings.get("n_ctx") if isinstance(settings, Mapping) else None
-    return _served(tokens, "start llama-server with `-c {n}` (its slots, `-np`, share that)")
+    return _served(tokens, "llama_cpp")
 
 
 async def tried(client: ProviderClient, model: str, *, prices: Prices | None = None) -> ModelAnswer:
@@ -104,16 +102,12 @@ async def tried(client: ProviderClient, model: str, *, prices: Prices | None = N
     return replace(answer, context=await served_context(client, model))
 
 
-def _served(tokens: Any, mend: str) -> ServedContext | None:
+def _served(tokens: Any, server: str) -> ServedContext | None:
     if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 < tokens < _MOST_TOKENS:
         return None
     if tokens >= ENOUGH_TOKENS:
         return ServedContext(tokens)
-    return ServedContext(
-        tokens,
-        f"the model server serves {tokens} tokens of context, which an agent with tools soon "
-        f"exceeds; {mend.format(n=_WANTED)}",
-    )
+    return ServedContext(tokens, Note.of(f"context.{server}", tokens=tokens, wanted=_WANTED))
 
 
 def _row(

@@ -1,4 +1,4 @@
-"""Which engines there are, which one ``auto`` chooses, and which settings each of them supports."""
+"""The engines by name, the choice of ``auto``, and the settings that each engine supports."""
 
 from __future__ import annotations
 

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from agentsup.engines.failures import ExtraMissing, UnknownEngine
-from agentsup.engines.llm.settings import KEY_NAMES, URL_NAMES, dialect_of
+from agentsup.engines.llm.settings import (
+    CLAUDE_CODE_NAMES,
+    KEY_NAMES,
+    URL_NAMES,
+    Dialect,
+    dialect_of,
+    read_settings,
+)
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.programs.presets import (
     AUTO_ORDER,
@@ -22,12 +29,12 @@ from agentsup.engines.programs.presets import (
 )
 from agentsup.kit.clock import Clock
 from agentsup.kit.searching import folder_of
+from agentsup.model.agent import OFFLINE
 from agentsup.model.engine import Engine, EngineSpec
+from agentsup.model.errors import EngineFailed
 
 AUTO = "auto"
 LLM = "llm"
-CLAUDE_CODE_NAMES = ("sonnet", "opus", "haiku", "opusplan", "default")
-"""Short names of models that Claude Code accepts and Anthropic's API does not."""
 
 
 class ClosableEngine(Engine, Protocol):
@@ -108,7 +115,7 @@ def default_registry(
     manager = children or ProcessLauncher(clock)
 
     own = {
-        "scripted": _lazily("scripted.engine", "ScriptedEngine", clock, manager.files),
+        OFFLINE: _lazily("scripted.engine", "ScriptedEngine", clock, manager.files),
         "llm": _lazily("llm", "LlmEngine", env),
         "command": _lazily("command", "CommandEngine", manager),
         "claude": _lazily("claude", "ClaudeEngine", manager, clock, env),
@@ -141,31 +148,33 @@ def best_available(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
     """Return the engine for ``"engine": "auto"`` and one plain line saying why.
 
     This is ``llm`` if an endpoint, or a model and a key, are configured in ``spec`` or ``env``;
-    else the first coding agent found on the PATH of ``env`` and signed in; else ``scripted``, which
-    works offline. An endpoint in ``env`` that is Claude Code's, too, is left to it if it is signed
-    in and no model is named that the endpoint could know.
+    else the first coding agent found on the PATH of ``env`` and signed in. Without either, ``llm``
+    if a model, an endpoint or a key of its own is named: its turns fail with what is missing, since
+    nothing may answer in the place of a model that somebody chose. Only where nobody named one is
+    it ``scripted``, which works offline. An endpoint in ``env`` that is Claude Code's, too, is left
+    to it if it is signed in and no model is named that the endpoint could know.
     """
-    name, why = _model_or_nothing(env, spec)
     model = str(spec.options.get("model") or spec.model)
-    if name == "llm" and _is_claudes(env, spec, model):
-        claude = PROGRAMS["claude"]
-        by = sign_in_of(claude, env, os.path.isfile)
-        if by and _which(claude.program, env):
-            url = URL_NAMES["anthropic"]
-            return claude.name, f"{claude.title} is installed and {by}, and gets {url}"
-    if name == "scripted":
-        found = found_signed_in(
-            env, lambda each: _which(each, env) if _may_know(each, model) else None, os.path.isfile
-        )
-        if found is None and (near := _near(env)):
-            return name, f"{why} ({near})"
-        if found is not None and not found[0]:
-            return name, f"{why} ({found[1]})"
-        if found is not None:
-            if model:
-                return found[0], f"{found[1]}, and the engine llm can't use model {model}"
-            return found[0], f"{found[1]}, and no model is configured for the engine llm"
-    return name, why
+    if _is_configured(env, spec):
+        if _is_claudes(env, spec, model):
+            claude = PROGRAMS["claude"]
+            by = sign_in_of(claude, env, os.path.isfile)
+            if by and _which(claude.program, env):
+                url = URL_NAMES["anthropic"]
+                return claude.name, f"{claude.title} is installed and {by}, and gets {url}"
+        return LLM, _reached(env, spec)
+    found = found_signed_in(
+        env, lambda each: _which(each, env) if _may_know(each, model) else None, os.path.isfile
+    )
+    if found is not None and found[0]:
+        if model:
+            return found[0], f"{found[1]}, and the engine llm can't use model {model}"
+        return found[0], f"{found[1]}, and no model is configured for the engine llm"
+    near = found[1] if found is not None else _near(env)
+    hint = f" ({near})" if near else ""
+    if model or _has_url(env, spec) or spec.options.get("api_key"):
+        return LLM, llm_problem(spec, env) + hint
+    return OFFLINE, _nobody_named(env, spec) + hint
 
 
 def _is_claudes(env: Mapping[str, str], spec: EngineSpec, model: str) -> bool:
@@ -202,39 +211,51 @@ def _which(program: str, env: Mapping[str, str]) -> str | None:
     return shutil.which(program, path=env.get("PATH", ""))
 
 
-def _model_or_nothing(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
-    """Return ``llm`` if it can work, else ``scripted``, and why. Reads settings as ``llm`` does."""
-    options = spec.options
+def llm_problem(spec: EngineSpec, env: Mapping[str, str]) -> str:
+    """Why the engine ``llm`` can't work with the settings of ``spec`` over ``env``; empty if it can,
+    as far as is known without a request."""
+    if not has_llm_extra():
+        return "the engine llm is not installed: run pip install 'agentsup[llm]' and restart"
+    try:
+        read_settings(spec, env)
+    except EngineFailed as error:
+        return error.message
+    return ""
+
+
+def _dialect(env: Mapping[str, str], spec: EngineSpec) -> Dialect:
+    provider = str(spec.options.get("provider") or spec.provider)
+    return dialect_of(provider, str(spec.options.get("model") or spec.model), env)[0]
+
+
+def _has_url(env: Mapping[str, str], spec: EngineSpec) -> bool:
+    return bool(spec.options.get("base_url") or env.get(URL_NAMES[_dialect(env, spec)]))
+
+
+def _is_configured(env: Mapping[str, str], spec: EngineSpec) -> bool:
+    """Whether ``llm`` has an endpoint, or a model and a key."""
+    if not has_llm_extra():
+        return False
+    model = str(spec.options.get("model") or spec.model)
+    has_key = spec.options.get("api_key") or env.get(KEY_NAMES[_dialect(env, spec)])
+    return _has_url(env, spec) or bool(has_key and model and model not in CLAUDE_CODE_NAMES)
+
+
+def _reached(env: Mapping[str, str], spec: EngineSpec) -> str:
+    """How ``llm`` reaches its model."""
+    dialect, options = _dialect(env, spec), spec.options
     model = str(options.get("model") or spec.model)
-    provider = str(options.get("provider") or spec.provider)
-    dialect, _ = dialect_of(provider, model, env)
-    url = str(options.get("base_url") or env.get(URL_NAMES[dialect], ""))
-    key = KEY_NAMES[dialect] if env.get(KEY_NAMES[dialect]) else ""
-    key = "engine_options.api_key" if options.get("api_key") else key
-    if not url and model in CLAUDE_CODE_NAMES:
-        return "scripted", (
-            f"model {model} is a name that Claude Code alone knows (engine claude), and it is not "
-            "installed or not signed in, so the offline engine answers; for the engine llm write the "
-            "model's whole name"
-        )
-    if not url and not key and model:
-        return "scripted", (
-            f"model {model} is named but the daemon has no key for it, so the offline engine answers: "
-            f"put {KEY_NAMES[dialect]}=… into the file environment of the home and restart, or run "
-            f"`agentsup setup` ({URL_NAMES[dialect]} is for a server of your own)"
-        )
-    if not url and not key:
-        return "scripted", (
-            "no model is configured, so the offline engine answers; `agentsup setup` sets one up"
-        )
-    if not url and not model:
-        return "scripted", (
+    if url := str(options.get("base_url") or env.get(URL_NAMES[dialect], "")):
+        return f"model {model or 'of the endpoint'} at {url}"
+    return f"model {model}, {'engine_options.api_key' if options.get('api_key') else KEY_NAMES[dialect]}"
+
+
+def _nobody_named(env: Mapping[str, str], spec: EngineSpec) -> str:
+    """Why the offline engine answers."""
+    key = KEY_NAMES[_dialect(env, spec)]
+    if env.get(key):
+        return (
             f"{key} is set but no model is named (`model` of the agent or in [agent_defaults]), "
             "so the offline engine answers"
         )
-    if not has_llm_extra():
-        return "scripted", (
-            f"model {model or 'of the endpoint'} is configured but the engine llm is not installed, so "
-            "the offline engine answers: pip install 'agentsup[llm]', then restart"
-        )
-    return "llm", f"model {model or 'of the endpoint'} at {url}" if url else f"model {model}, {key}"
+    return "no model is configured, so the offline engine answers; `agentsup setup` sets one up"

@@ -11,10 +11,9 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Mapping
 
-from agentsup.engines.llm.settings import read_settings
 from agentsup.engines.process import read_options
 from agentsup.engines.programs.presets import PRESETS, PROGRAMS
-from agentsup.engines.registry.registry import has_llm_extra
+from agentsup.engines.registry.registry import llm_problem
 from agentsup.kit.searching import not_found
 from agentsup.model.agent import OFFLINE
 from agentsup.model.engine import EngineSpec
@@ -68,7 +67,7 @@ def unable(
         except EngineFailed as error:
             return f"{error.message}; set the engine in the file, with options that fit it"
     if engine == _LLM:
-        return _unable_llm(spec, env)
+        return llm_problem(spec, env)
     if (engine == _ACP or engine in PRESETS) and not is_installed("acp"):
         return f"the engine {engine} is not installed: run pip install 'agentsup[acp]' and restart"
     if engine not in (*PROGRAMS, _COMMAND, _ACP):
@@ -81,14 +80,4 @@ def unable(
     if shutil.which(program, path=env.get("PATH", "")) is None:
         remedy = preset.remedy if preset else "name another one in engine_options.command"
         return f"the engine {engine} can't start: {not_found(program, env, remedy)}"
-    return ""
-
-
-def _unable_llm(spec: EngineSpec, env: Mapping[str, str]) -> str:
-    if not has_llm_extra():
-        return "the engine llm is not installed: run pip install 'agentsup[llm]' and restart"
-    try:
-        read_settings(spec, env)
-    except EngineFailed as error:
-        return error.message
     return ""

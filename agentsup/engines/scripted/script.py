@@ -136,7 +136,7 @@ class ScriptStep(_Strict):
 
     @property
     def kind(self) -> str:
-        """Which step this is."""
+        """The kind of this step."""
         return next(iter(self.model_fields_set))
 
 
@@ -144,7 +144,7 @@ STEPS: tuple[str, ...] = tuple(ScriptStep.model_fields)
 
 
 class ScriptRule(_Strict):
-    """What to do with a message whose whole text fits ``match`` (a regex; ``.`` fits newlines)."""
+    """The steps for a message whose whole text fits ``match`` (a regex; ``.`` fits newlines)."""
 
     match: Text
     steps: list[ScriptStep]

@@ -24,7 +24,7 @@ import aiohttp
 
 Json = dict[str, Any]
 BOUND_S: Final = 50.0
-"""How long a test waits for what comes at once on a machine that is not stalled."""
+"""Seconds that a test waits for what comes at once on a machine that is not stalled."""
 _STEP_S: Final = 5.0
 
 
@@ -258,7 +258,7 @@ class TelegramDriver:
         *,
         after: int = 0,
     ) -> Any:
-        """What ``predicate(view of the chat)`` returns once that is true.
+        """The result of ``predicate(view of the chat)`` once that is true.
 
         The view's messages are those later than message ``after``.
         Raises ``TimeoutError`` that shows the chat.

@@ -53,7 +53,7 @@ def store(world: World, kind: str, upload: Upload) -> Json:
 
 
 def file_path(world: World, record: Json) -> Path:
-    """Where the bytes are."""
+    """The path of the bytes."""
     return world.files / str(record["unique"])
 
 

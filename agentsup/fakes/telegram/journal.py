@@ -1,4 +1,4 @@
-"""What the fake knows, as documents in memory and one append-only file of JSON lines.
+"""The fake's records, as documents in memory and one append-only file of JSON lines.
 
 A document is JSON under (kind, key). Each change is one line, flushed to the operating system, so
 that it outlives a kill of the fake itself; a torn last line is dropped. The number of lines is the

@@ -30,7 +30,7 @@ class _Bucket:
     exceeded: int = 0
 
     def wait_s(self, now: float, weight: int) -> float:
-        """How long a call must wait now; 0 if it may pass."""
+        """Seconds that a call must wait now; 0 if it may pass."""
         rate = self.rate
         span = rate.span_s - rate.slack_s
         if rate.burst:

@@ -1,4 +1,4 @@
-"""What people do, through the control plane: talk, press, react, join, block, migrate.
+"""Actions of people, through the control plane: talk, press, react, join, block, migrate.
 
 Each action is a function ``(world, body, upload)``; who hears of it is decided as Telegram does
 (privacy mode, administrators, allowed_updates). ``ACTIONS`` is the table of the control routes.

@@ -1,4 +1,4 @@
-"""What the Bot API answers when it refuses: codes and texts, one table.
+"""Refusals of the Bot API: codes and texts, one table.
 
 The texts are those that the public server gives; names in braces are replaced by facts.
 """

@@ -1,4 +1,4 @@
-"""What people and tests can see: chats, messages with their history, drafts, typing, changes."""
+"""Views for people and tests: chats, messages with their history, drafts, typing, changes."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ class World:
         record["edits"] += 1
 
     def history(self, record: Json) -> list[Json]:
-        """What a message was before its edits."""
+        """Earlier versions of a message, before its edits."""
         key = f"{record['chat']}/{record['message_id']}"
         found = (self.journal.get("history", f"{key}#{n}") for n in range(record["edits"]))
         return [step for step in found if step is not None]

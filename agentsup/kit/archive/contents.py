@@ -1,4 +1,4 @@
-"""What an archive holds, as its manifest lists it. Pure: nothing here touches a file.
+"""The contents of an archive, as its manifest lists them. Pure: nothing here touches a file.
 
 An archive is a compressed tar file. Its last member is the manifest, with size, mode and digest of
 each other member. Only plain files, folders and links that stay inside are possible.
@@ -17,7 +17,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 """The last member of an archive."""
 FILES: Final = "files/"
-"""What the names of all other members begin with."""
+"""The prefix of the names of all other members."""
 FILE: Final = "file"
 FOLDER: Final = "folder"
 LINK: Final = "link"
@@ -51,10 +51,10 @@ class Contents:
     """All of an archive but the content of its files."""
 
     facts: Mapping[str, Any]
-    """What its maker wrote about it."""
+    """Its maker's facts about it."""
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()
-    """What its maker could not take along, each with the reason."""
+    """The items that its maker could not include, each with the reason."""
     total: int = field(default=0)
     """The size of all files in bytes."""
 

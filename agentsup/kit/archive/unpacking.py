@@ -48,7 +48,7 @@ class _Pieces:
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
         self.left = _MAX_HEADER
-        """How much may be read until there is another member."""
+        """Number of bytes that may be read until there is another member."""
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _PIECE:

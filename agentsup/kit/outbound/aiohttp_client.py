@@ -1,21 +1,24 @@
-"""aiohttp's client: sessions that unpack nothing automatically, and bodies read within limits."""
+"""aiohttp's client: bodies are unpacked by the library in bounded steps, and read within limits."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
 from aiohttp import hdrs
 from yarl import URL
 
-from agentsup.kit.outbound.decoding import ENCODING, Decoder, check_body
-from agentsup.kit.outbound.limits import AnswerLimits, AnswerMeter, LimitExceeded
+from agentsup.kit.compute import compute
+from agentsup.kit.json_size import values_in
+from agentsup.kit.outbound.limits import ENCODING, AnswerLimits, LimitExceeded, check_size
 from agentsup.kit.outbound.proxy import proxy_of
 
 Session = aiohttp.ClientSession
 
 _CHUNK_BYTES = 64 * 1024
+_IN_THREAD_BYTES = 256 * 1024
 
 
 class Request(aiohttp.ClientRequest):
@@ -37,8 +40,8 @@ def new_session(
 ) -> Session:
     """A session that asks for plain bodies and keeps no cookies.
 
-    Bodies must be read with ``pieces`` or ``whole``, since nothing else unpacks and counts them. A
-    request must pass ``allow_redirects=False``, or ``max_redirects=limits.redirects``.
+    Bodies must be read with ``pieces`` or ``whole``, since nothing else counts them. A request
+    must pass ``allow_redirects=False``, or ``max_redirects=limits.redirects``.
     """
     kind: Any = response_class
     return aiohttp.ClientSession(
@@ -47,7 +50,6 @@ def new_session(
         timeout=timeout(limits),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        auto_decompress=False,
         max_line_size=limits.header_bytes // 4,
         max_field_size=limits.header_bytes // 4,
         response_class=kind,
@@ -68,16 +70,12 @@ def timeout(limits: AnswerLimits) -> aiohttp.ClientTimeout:
 async def pieces(response: aiohttp.ClientResponse, limits: AnswerLimits) -> AsyncGenerator[bytes]:
     """The unpacked body in pieces, as it arrives. Raises ``LimitExceeded``, and what aiohttp
     raises."""
-    meter = AnswerMeter(limits)
-    declared = response.content_length or 0
-    if declared > limits.body_bytes:
-        raise LimitExceeded("bytes", f"the answer is over the limit of {limits.body_bytes} bytes")
-    decoder = Decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""))
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        for piece in decoder.decode(chunk):
-            meter.add(len(piece))
-            yield piece
-    decoder.end()
+    check_size(response.content_length or 0, limits)
+    size = 0
+    async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(piece)
+        check_size(size, limits)
+        yield piece
 
 
 async def whole(response: aiohttp.ClientResponse, limits: AnswerLimits) -> bytes:
@@ -88,5 +86,15 @@ async def whole(response: aiohttp.ClientResponse, limits: AnswerLimits) -> bytes
         gathered += piece
     body = bytes(gathered)
     del gathered
-    await check_body(body, limits)
+    if len(body) > _IN_THREAD_BYTES:
+        await compute(partial(_check_values, body, limits), key="answers")
+    else:
+        _check_values(body, limits)
     return body
+
+
+def _check_values(body: bytes, limits: AnswerLimits) -> None:
+    if limits.values is not None and values_in(body, limits.values) > limits.values:
+        raise LimitExceeded(
+            "values", f"the answer has over {limits.values} JSON values at once, the limit"
+        )

@@ -7,28 +7,20 @@ from typing import Final
 
 KIB: Final = 1024
 MIB: Final = 1024 * 1024
+ENCODING: Final = "identity"
+"""The requested encoding. Compression saves little here, and costs time to unpack."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Limits of one unpacked answer. None means no limit of that kind.
+    """Limits of one answer. None means no limit of that kind.
 
     ``connect_s`` is the time to a connection, ``headers_s`` the time from the request to the end of
-    the headers, ``idle_s`` the longest silence, ``total_s`` the time to the end of the answer.
-    ``values`` are the commas and opening brackets in a JSON answer or in one event of a stream.
+    the headers (of httpx alone), ``idle_s`` the longest silence, ``total_s`` the time to the end of
+    the answer. ``values`` are the commas and opening brackets in a JSON answer that is read whole.
     """
 
     body_bytes: int = 4 * MIB
-    stream_bytes: int | None = 64 * MIB
-    """For all events of a stream together."""
-    event_bytes: int = 4 * MIB
-    pieces: int = 500_000
-    """The most pieces in which an answer may come."""
-    events_a_second: int | None = None
-    """A stream with more events is read more slowly."""
-    requests_a_second: int | None = None
-    """A client that sends more requests waits: a server could end each answer at once to be asked
-    again."""
     values: int | None = 100_000
     header_bytes: int = 64 * KIB
     redirects: int = 3
@@ -66,26 +58,9 @@ def exceeded(error: BaseException | None) -> LimitExceeded | None:
     return None
 
 
-class AnswerMeter:
-    """Counts bytes and pieces of one answer."""
-
-    def __init__(self, limits: AnswerLimits, *, is_stream: bool = False) -> None:
-        self._limits = limits
-        self._most = limits.stream_bytes if is_stream else limits.body_bytes
-        self._bytes = 0
-        self._pieces = 0
-
-    def add(self, size: int) -> None:
-        """Count one piece of ``size`` bytes. Raises ``LimitExceeded``."""
-        self._bytes += size
-        self._pieces += 1
-        if self._most is not None and self._bytes > self._most:
-            raise LimitExceeded("bytes", f"the answer is over the limit of {_size(self._most)}")
-        if self._pieces > self._limits.pieces:
-            raise LimitExceeded(
-                "pieces", f"the answer comes in over {self._limits.pieces} pieces, the limit"
-            )
-
-
-def _size(count: int) -> str:
-    return f"{count // MIB} MiB" if count % MIB == 0 else f"{count} bytes"
+def check_size(size: int, limits: AnswerLimits) -> None:
+    """Raise ``LimitExceeded`` if an answer of ``size`` bytes is too large."""
+    most = limits.body_bytes
+    if size > most:
+        text = f"{most // MIB} MiB" if most % MIB == 0 else f"{most} bytes"
+        raise LimitExceeded("bytes", f"the answer is over the limit of {text}")

@@ -1,4 +1,4 @@
-"""Which proxy a request goes through: one rule for all that goes out, our own and our programs'.
+"""The choice of a proxy: one rule for all outgoing requests, our own and our programs'.
 
 The variables are those that other programs read: ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and
 ``NO_PROXY``, in capitals or not. Nothing of this machine is asked through a proxy.

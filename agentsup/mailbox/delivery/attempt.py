@@ -150,7 +150,7 @@ class DeliveryAttempts:
         return Delivery(DeliveryOutcome.UNKNOWN, f"the channel failed: {error!r}")
 
     def _settlement(self, part: OutboxPart, delivery: Delivery, *, idempotent: bool) -> Settlement:
-        """What to record. An unknown outcome is tried again through an idempotent channel."""
+        """The row's new state. An unknown outcome is tried again through an idempotent channel."""
         now = self._clock.now_ms()
         is_open = delivery.outcome is DeliveryOutcome.UNKNOWN and not delivery.is_final
         if is_open and idempotent and part.attempts + 1 < self._limits.unknown_max:

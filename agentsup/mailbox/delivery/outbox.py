@@ -193,7 +193,7 @@ class ConversationHead:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How an attempt ended. ``pause_ms`` is the pause before a retry."""
+    """The end of an attempt. ``pause_ms`` is the pause before a retry."""
 
     part: OutboxPart
     delivery: Delivery
@@ -211,9 +211,9 @@ class DeliveryStep:
     part: OutboxPart | None = None
     not_before: int | None = None
     given_up: int = 0
-    """How many parts of an earlier attempt got an unknown outcome."""
+    """Number of parts of an earlier attempt that got an unknown outcome."""
     delivered: int = 0
-    """How many parts were delivered by their event alone."""
+    """Number of parts that were delivered by their event alone."""
 
 
 def heads(reader: Reader, channel: str, limit: int = 1_000) -> list[ConversationHead]:

@@ -103,7 +103,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RelayContext:
-    """What all runs of the relay share."""
+    """The dependencies that all runs of the relay share."""
 
     database: Database
     clock: Clock

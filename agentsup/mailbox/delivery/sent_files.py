@@ -21,7 +21,7 @@ def is_sent(tx: Tx, message_id: str, call_id: str) -> bool:
 
 
 def count(tx: Tx, message_id: str) -> int:
-    """How many files the turn on a message has sent."""
+    """Number of files that the turn on a message has sent."""
     return int(
         tx.scalar(
             "SELECT count(*) FROM outbox WHERE message_id = ? AND kind = 'file'"

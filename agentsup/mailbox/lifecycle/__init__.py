@@ -1,4 +1,4 @@
-"""What changes the state of a message: claim, end, answer, result, stop, deadline."""
+"""Changes of a message's state: claim, end, answer, result, stop, deadline."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def _end_tx(
     outcome: MessageOutcome | None = MessageOutcome.FAILED,
     answer: str = "",
 ) -> None:
-    """Deliver ``result`` and end the message with its code and ``text``; tell the observers."""
+    """Deliver ``result`` and end the message with its code and ``text``; notify the observers."""
     facts = {"delivered": deliver_tx(ctx, tx, message, result, at=at)}
     close_tx(
         ctx,

@@ -1,4 +1,4 @@
-"""Where results go: the outbox for people, a reply message for agents, the row for programs.
+"""Routing of results: the outbox for people, a reply message for agents, the row for programs.
 
 A result is delivered in the transaction that ends its message. A reply goes to the asker's session
 unless the asker was stopped after it asked (P1, P5).

@@ -52,7 +52,8 @@ _DOWN = frozenset({AgentState.STOPPED, AgentState.STOPPING})
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """What the bus must know of an agent. ``can_delegate_to`` is None if it may send to anyone."""
+    """The facts about an agent that the bus needs. ``can_delegate_to`` is None if it may send to
+    anyone."""
 
     agent_id: AgentId
     name: str

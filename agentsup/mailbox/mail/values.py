@@ -9,7 +9,7 @@ from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.message import Accepted
 
 SHOWN = 20
-"""How many agents are listed in the record of a choice."""
+"""Number of agents that are listed in the record of a choice."""
 
 
 def new_mail(text: str, subject: str = "", **more: Any) -> BusRequest:

@@ -40,7 +40,7 @@ def ends_of(option: str) -> tuple[str, ...]:
 
 
 def decided(kind: str, answer: str) -> tuple[Decision, str]:
-    """What an answer to a question of ``kind`` decides, and its text: the other way round of
+    """The decision of an answer to a question of ``kind``, and its text: the inverse of
     ``joined_answer``. ``answer`` is an option, as ``meant`` returns it."""
     if kind != APPROVAL:
         return Decision.TEXT, answer

@@ -39,7 +39,7 @@ def keys_of(channel: str, conversation: str) -> tuple[str, str]:
 
 
 def keys_of_turn(message: Message) -> tuple[str, str]:
-    """The keys of the chat in which the turn on ``message`` is had; empty for any other work."""
+    """The keys of the chat of a turn on ``message``; empty for any other work."""
     to = message.deliver_to
     is_here = message.is_said_in_chat or message.kind is MessageKind.REPLY
     return keys_of(to.channel, to.conversation) if is_here and to.kind == "chat" else ("", "")
@@ -94,7 +94,7 @@ def drop_tx(tx: Tx, agent_id: str, key: str) -> bool:
 
 
 def note_notice_tx(tx: Tx, agent_id: str, key: str) -> bool:
-    """Record that the chat is told that its model is not used; False if it was told before."""
+    """Record the notice that the chat's model is not used; False if there was one before."""
     noted = tx.execute(
         "UPDATE chat_models SET notified = 1 WHERE agent_id = ? AND key = ? AND notified = 0",
         (agent_id, key),

@@ -118,7 +118,7 @@ def asker_of(reader: Reader, principal: Principal, message_id: str, root_id: str
 def as_root(reader: Reader, message: Message) -> Principal:
     """The principal of ``message``, for a new message that is a root of its own.
 
-    It must tell by itself which operator asked (``asker``; None if that is not recorded any more).
+    It must show by itself which operator asked (``asker``; None if that is not recorded any more).
     """
     if message.person != OPERATORS or message.principal.kind not in AGENTS:
         return message.principal

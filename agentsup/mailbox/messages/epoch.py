@@ -13,7 +13,7 @@ from agentsup.store import Tx
 
 ALL = "all"
 Also = Callable[[Tx], None]
-"""What else is written in the transaction of a stop."""
+"""A further write in the transaction of a stop."""
 
 
 def agent_scope(agent_id: str) -> str:

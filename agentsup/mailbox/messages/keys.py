@@ -192,7 +192,7 @@ def below_operator(principal: Principal) -> str:
 
 
 def speaker_of(principal: Principal) -> str | None:
-    """Who speaks in a chat: a person's subject, empty for the console; None for no person."""
+    """The speaker in a chat: a person's subject, empty for the console; None for no person."""
     speaks = principal.kind in (PrincipalKind.PERSON, PrincipalKind.OPERATOR)
     return principal.asker_name if speaks else None
 

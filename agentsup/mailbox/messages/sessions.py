@@ -124,7 +124,7 @@ def point_tx(tx: Tx, agent_id: str, key: str, session_id: str, *, by: str | None
 
 
 def pointed_by(reader: Reader, agent_id: str, key: str) -> str | None:
-    """Who pointed ``key`` at a session of another key; None if it has its own."""
+    """The person who pointed ``key`` at a session of another key; None if it has its own."""
     found: str | None = reader.scalar(
         "SELECT pointed_by FROM pointers WHERE agent_id = ? AND key = ?", (agent_id, key)
     )

@@ -85,7 +85,7 @@ class SteadyClock:
             return wall_ms
 
     def step_ms(self) -> int:
-        """How far (ms) the wall clock was stepped since ``follow``; 0 for mere drift."""
+        """Steps of the wall clock since ``follow``, in ms; 0 for mere drift."""
         by = self._clock.now_ms() - self.now_ms()
         return by if abs(by) > STEP_MS else 0
 

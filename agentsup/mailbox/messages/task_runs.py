@@ -1,4 +1,4 @@
-"""What the mailbox asks about runs. Their rows belong to ``agentsup.tasks``, a ring above."""
+"""The mailbox's queries about runs. Their rows belong to ``agentsup.tasks``, a ring above."""
 
 from __future__ import annotations
 

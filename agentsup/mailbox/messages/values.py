@@ -42,7 +42,7 @@ class MailboxLimits:
     max_crashes: int = MAX_CRASHES
     queue_limit_of: Callable[[str], int | None] | None = None
     slots_of: Callable[[str], int | None] | None = None
-    """How many turns of an agent run at once; for the estimate of waiting time only."""
+    """Number of an agent's turns that run at once; for the estimate of waiting time only."""
 
     def queue_limit_for(self, agent_id: str) -> int:
         """The limit of one agent."""
@@ -121,7 +121,8 @@ class MailboxContext:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How a turn ended. ``text`` is the answer; a failure has ``error_code`` and ``error_text``."""
+    """The end of a turn. ``text`` is the answer; a failure has ``error_code`` and
+    ``error_text``."""
 
     outcome: MessageOutcome
     text: str = ""

@@ -1,4 +1,4 @@
-"""How a question is shown to people: its card, the whole call, and a confirmation.
+"""Questions as people see them: the card, the whole call, and a confirmation.
 
 A question is shown by parts of the outbox. The first is its card. If the card has room for a part
 of the call only, its buttons are to deny it and to show all of it; the other answers follow the
@@ -36,7 +36,7 @@ presses one has all pieces, even if the last is not recorded as delivered yet.""
 
 
 class Stage(StrEnum):
-    """What a part of the outbox shows of the question."""
+    """The content of a part of the outbox that belongs to a question."""
 
     CARD = "card"
     WHOLE = "whole"
@@ -44,7 +44,7 @@ class Stage(StrEnum):
     CONFIRM = "confirm"
     """A confirmation that explains an approval of every command."""
     TERM = "term"
-    """What a pattern covers, with the answers that say until when."""
+    """The scope of a pattern, with the answers that choose its end."""
 
 
 class Token(StrEnum):
@@ -129,7 +129,8 @@ def _named(stage: Stage, option: str) -> str:
 
 
 def _term_text(question: Question, option: str, say: LocalizedTexts) -> str:
-    """What a grant by the pattern of ``option`` covers, so that nothing wider is given."""
+    """The text with the scope of a grant by the pattern of ``option``, so that nothing wider is
+    given."""
     pattern = answer_options.pattern_end(option)[0]
     document = json.loads(question.call.document) if question.call.document else {}
     where = visible(str(document.get("workspace", ""))) or "?"
@@ -192,7 +193,7 @@ def seen_in(
     *,
     is_pressed: bool = False,
 ) -> SeenCall:
-    """What people of a conversation were surely shown of the call that a question is about.
+    """The call of a question, as far as people of a conversation have surely seen it.
 
     ``is_pressed``: the answer is a press of one of its buttons there.
     """

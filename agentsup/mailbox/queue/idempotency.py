@@ -27,14 +27,14 @@ def digest_of(*facts: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """What a key stands for: the id of a message or task, and the digest of its request."""
+    """The id of a key's message or task, and the digest of its request."""
 
     subject_id: str
     digest: str
 
 
 def find(reader: Reader, owner: str, key: str) -> KnownKey | None:
-    """What the key stands for, or None."""
+    """Return the stored key, or None."""
     row = reader.one(
         "SELECT message_id, body_hash FROM ledger WHERE source = ? AND external_id = ?",
         (owner, key),

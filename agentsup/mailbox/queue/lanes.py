@@ -1,4 +1,4 @@
-"""Which messages run next: pure rules over the heads of an agent's sessions.
+"""The choice of the next message: pure rules over the heads of an agent's sessions.
 
 Messages of a session run in strict order. A session has the best level among its open messages; the
 level gets better with age. Within a level, first come, first served. Lanes have their own slots.

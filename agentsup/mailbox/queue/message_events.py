@@ -1,4 +1,4 @@
-"""What is told of an accepted message: its event, the conversation it was said in, a notice."""
+"""Records of an accepted message besides its row: event, conversation, notice."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def answer_piece(
 
 
 def position(ctx: MailboxContext, reader: Reader, message_id: str) -> Position:
-    """How many messages of its session run before this one, and the estimated wait.
+    """The number of messages of its session that run before this one, and the estimated wait.
 
     Raises ``NotFound``.
     """

@@ -1,4 +1,4 @@
-"""What turns have used, and the budgets that bound it."""
+"""Usage of turns, and the budgets that limit it."""
 
 from __future__ import annotations
 

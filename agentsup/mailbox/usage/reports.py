@@ -1,4 +1,4 @@
-"""What turns cost: one row per report of an engine, summed by agent, day and root."""
+"""Reports of usage: one row per report of an engine, summed by agent, day and root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim has seen of an agent's messages: when, and why, another claim may find more. Pure."""
+"""State of an agent's queue at its last claim: when, and why, another claim may find more. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ClaimView:
     """The view of one claim, as of its commit. The first claim follows an empty one."""
 
     touches: int = 0
-    """How many commits had woken the pump by then."""
+    """Number of commits that had woken the pump by then."""
     left: frozenset[LaneName] = frozenset()
     """The lanes in which messages were left for want of a slot or of their session."""
     due_s: float | None = None
@@ -56,5 +56,5 @@ class ClaimView:
         return self.due_s is not None and (other.due_s is None or self.due_s < other.due_s)
 
     def pause_s(self, now_s: float, most_s: float) -> float:
-        """How long the pump may sleep if nothing wakes it."""
+        """The longest pause of the pump if nothing wakes it."""
         return most_s if self.due_s is None else min(most_s, max(0.0, self.due_s - now_s))

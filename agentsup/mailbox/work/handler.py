@@ -1,4 +1,4 @@
-"""What works on leased messages, and what it gets of each: the contract of the pump."""
+"""The contract between the pump and the code that works on leased messages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Work:
     """Call it before the transaction that ends the turn, and its result, if any, at the end of it:
     that claims the agent's next message for the same slot."""
     note: str = ""
-    """What the turn is doing now, for people."""
+    """The turn's present activity, for people."""
     busy: int = 0
     """The number of tool calls in progress."""
     asks: int = 0
     """The number of questions that it waits for while its engine process runs."""
     next: Claimed | None = None
-    """What was claimed in the transaction that ended this turn. A turn that has it has ended: it only
-    returns."""
+    """The message that was claimed in the transaction that ended this turn. A turn that has it has
+    ended: it only returns."""
     is_left: bool = False
     """The turn was ended for now because it only waited; its message stays parked."""
     began_to_ask: Callable[[], None] = lambda: None

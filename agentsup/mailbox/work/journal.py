@@ -71,8 +71,8 @@ class CallRecord:
     ended_at: int | None
     question_id: str = ""
     answer: str | None = None
-    """What a person answered about an uncertain call; empty if the question expired unanswered,
-    None while nobody was asked or the question is open."""
+    """A person's answer about an uncertain call; empty if the question expired unanswered, None
+    while nobody was asked or the question is open."""
 
 
 class Journal:
@@ -359,7 +359,7 @@ def _record(row: Any) -> CallRecord:
 
 
 def _answer(row: Any) -> str | None:
-    """What the row's question was answered: "" if it was closed without, None if there is none."""
+    """The answer to the row's question: "" if it was closed without, None if there is none."""
     state = row["question_state"]
     if state == QuestionState.ANSWERED:
         return joined_answer(Decision(row["decision"]), row["answer"])

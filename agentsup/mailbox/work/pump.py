@@ -40,7 +40,7 @@ NET_S = 60.0
 """The longest pause between claims, in case a wake was lost. Work found only by it is counted as a
 fault (``lost_wakes``)."""
 EXIT_DRAIN_S = 30.0
-"""How long other turns may go on after one of them asked the stack to end."""
+"""Seconds that other turns may go on after one of them asked the stack to end."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,9 @@ class Pump:
         self._begin = begin
         self._wake = asyncio.Event()
         self._touches = 0
-        """How often commits have woken the pump."""
+        """Number of commits that have woken the pump."""
         self._seen = ClaimView()
-        """What the last claim has seen."""
+        """The state of the queue at the last claim."""
         self.slots = SlotPool(slots, self._slot_came_free, shared, on_shared=self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}

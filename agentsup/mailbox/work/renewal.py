@@ -13,7 +13,7 @@ from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import LEASE_RENEW_S
 
 CANCEL_S = 4.0
-"""How long cancelled turns may take, here and at the end of a pump. It is below the stack's own
+"""Seconds that cancelled turns may take, here and at the end of a pump. It is below the stack's own
 cancel grace of 5 s, so that leases are released before the stack itself is abandoned."""
 
 

@@ -32,7 +32,7 @@ class SharedSlots:
         self._starved: dict[Callable[[], None], None] = {}
 
     def free(self) -> int:
-        """How many are neither used nor reserved."""
+        """Number of slots that are neither used nor reserved."""
         return max(0, self._limit() - self._used - self._reserved)
 
     def want(self, waker: Callable[[], None]) -> None:
@@ -216,7 +216,7 @@ class SlotPool:
 
 
 class TurnSlot:
-    """One turn's slot. Implements ``model.tool.TurnPlace``."""
+    """One turn's slot. Implements ``model.tool.ReleasableSlot``."""
 
     def __init__(self, slots: SlotPool, lane: LaneName) -> None:
         self._slots = slots

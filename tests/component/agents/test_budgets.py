@@ -229,7 +229,7 @@ async def test_a_wait_for_others_ends_with_a_refusal_that_says_so(household: Ope
     await house.clock.sleep(1)
     refused = await house.ask("ann", "b", conversation="b", who=PERSON)
     assert refused.error_code == "budget_exceeded"
-    assert "halten andere" in refused.error_text
+    assert "für andere laufende Antworten vorgemerkt" in refused.error_text
 
 
 # -- as it goes ------------------------------------------------------------------------------------

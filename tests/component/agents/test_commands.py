@@ -49,7 +49,7 @@ async def test_every_command_answers_in_words(household: Open) -> None:
         assert reply.ok
     for command, part in {
         "/agents": "● ann - running",
-        "/agent_diff": "The running agents are as the files say.",
+        "/agent_diff": "The running agents match the files.",
         "/dead": "There are no failed messages.",
         "/stop_all": "Nothing was running or waiting.",
     }.items():
@@ -136,7 +136,7 @@ async def test_stop_ends_this_chat_and_interrupt_only_the_turn(household: Open) 
     await house.clock.sleep(1)
     assert [await house.state_of(m) for m in one] == ["cancelled", "leased", "queued"]
     reply = await house.command("ann", "/stop", conversation="one")
-    assert reply.text.startswith("Stopped 1 running turn, 1 queued and 0 parked")
+    assert reply.text.startswith("Stopped: 1 running answer, 1 queued message")
     assert [await house.state_of(m) for m in one] == ["cancelled"] * 3
     assert await house.state_of(two) == "leased"
     await house.command("ann", "/stop", conversation="two")
@@ -192,13 +192,13 @@ async def test_stop_all_of_a_sub_agent_concerns_its_chats_only(household: Open) 
     other = await house.said("ben", "slow", conversation="three")
     await house.clock.sleep(1)
     reply = await house.command("ann", "/stop_all")
-    assert "1 running turn, 1 queued and 1 parked" in reply.text
+    assert "1 running answer, 1 queued message, 1 message with an open question" in reply.text
     assert "all chats of ann" in reply.text
     assert {await house.state_of(m) for m in (first, waits, parked)} == {"cancelled"}
     assert await house.state_of(other) == "leased"
     assert (await house.ask("ann", "hello")).outcome == "ok"
     reply = await house.command("main", "/stop_all")
-    assert "1 running turn" in reply.text
+    assert "1 running answer" in reply.text
     assert await house.state_of(other) == "cancelled"
     assert await house.daemon.mailbox.questions() == []
 

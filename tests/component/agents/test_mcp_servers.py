@@ -21,7 +21,7 @@ from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
 from agentsup.agents.mcp.programs import ServerProcesses
 from agentsup.kit.childenv import child_env
-from agentsup.kit.leftovers import GroupRecord
+from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.tool import Effect, Safety
 from agentsup.observe.traces import examine
@@ -30,7 +30,7 @@ from tests.support.daemon_process import group_members
 from tests.support.ports import free_port
 from tests.support.tool_servers import PROGRAM, SECRET, Town, town_of, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 SILENT = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
 DYING = {
     "command": sys.executable,
@@ -193,6 +193,8 @@ async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back
     with pytest.raises(CallLost, match="whether it was done is not known"):
         await town.call("mcp:proof/crash")
     assert town.servers.get("mcp:proof/echo") is not None, "its tools are known while it is away"
+    await until(lambda: len(town.done("started")) == 2)
+    await town.is_state("proof", "running")
     assert await town.call("mcp:proof/echo", text="back") == "echo: back"
     assert len(town.done("started")) == 2
     assert "exit code 7" in caplog.text

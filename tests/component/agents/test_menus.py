@@ -133,7 +133,7 @@ async def test_help_without_words_of_a_language_is_english() -> None:
         stop,
         "/help [NAME | all] - welche Befehle es gibt",
         "Arbeit: /stop",
-        "Hilfe und Ärger: /help",
+        "Fehlersuche: /help",
         "Weitere: /odd",
         "/help NAME sagt, was einer davon tut, /help all sagt es von allen.",
         "Alles andere, was du schreibst, geht an den Agenten.",

@@ -113,7 +113,7 @@ async def test_a_turn_that_stays_silent_is_told_as_that(household: Open, made: l
     message = await house.ask("ann", "go", who=EVA)
     assert (message.outcome, message.error_code) == ("failed", "empty_after_tool_use")
     assert made == ["x"]
-    await house.until(lambda: any("keine Worte gefunden" in text for text in house.texts()))
+    await house.until(lambda: any("aber nicht geantwortet" in text for text in house.texts()))
 
 
 async def test_a_kill_between_the_two_does_nothing_twice(household: Open, made: list[str]) -> None:
@@ -260,7 +260,7 @@ async def test_a_session_that_cant_be_shortened_fails_at_once(household: Open) -
 async def test_the_fallback_answers_and_says_so_once(household: Open, code: str) -> None:
     rules = [rule("back", say("I am back")), rule(".*", trouble(code))]
     house = await household(agent("ann", *rules, **FALLBACK))
-    told = "\n\n[My usual model is out; small answers for now.]"
+    told = "\n\n[My usual model is not available; small answers for now.]"
     assert (await house.ask("ann", "one")).result_text == "from the small one" + told
     assert (await house.ask("ann", "two")).result_text == "from the small one"
     assert (await house.ask("ann", "back")).result_text == "I am back"

@@ -154,5 +154,5 @@ async def test_a_text_is_routed_with_reasons(household: Open) -> None:
     told = (await house.command("ann", "/route read the file notes.txt")).text
     assert told.startswith("operator (one field)")
     assert "keyword “read” +2" in told
-    assert "Nothing speaks" in (await house.command("ann", "/route good morning")).text
+    assert "No role fits" in (await house.command("ann", "/route good morning")).text
     assert not (await house.command("ann", "/route")).ok

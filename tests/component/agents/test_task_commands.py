@@ -184,7 +184,7 @@ async def test_a_question_is_answered_by_its_button_or_by_text(household: Open) 
     await until_state(house, task_id, "waiting")
     card = await run(house, "ann", f"/task {task_id}")
     assert "Asks: Which? [red | blue]" in card.text
-    assert "waits for an answer" in card.text
+    assert "waiting for an answer" in card.text
     blue = named(card)["blue"]
     assert blue.once
     answered = await run(house, "ann", blue.command)
@@ -373,7 +373,7 @@ async def test_a_stop_names_the_schedules_that_stay(household: Open) -> None:
     await until_state(house, slow, "running")
 
     told = (await run(house, "ann", "/stop_all", principal=OPERATOR)).text
-    assert "Stopped 1 running turn" in told
+    assert "Stopped: 1 running answer" in told
     assert "all chats of ann" in told
     assert "6 schedules stay:\n   tick 0: in " in told
     assert told.endswith("   and 1 more")

@@ -187,7 +187,7 @@ async def test_a_stopped_turn_is_paid_for(household: Open) -> None:
     message = await house.said("ann", "go")
     await house.clock.sleep(2)
     reply = await house.command("ann", "/stop")
-    assert "1 running turn" in reply.text
+    assert "1 running answer" in reply.text
     assert await house.state_of(message) == "cancelled"
     assert await usage_rows(house) == [(7, 3, None)]
 

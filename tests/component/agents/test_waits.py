@@ -57,9 +57,9 @@ async def test_a_long_pause_that_a_provider_wants_is_told_with_what_may_be_done(
     (text,) = told(house)
     assert text.startswith(
         "ann can't answer just now: the provider of its model takes no more requests for now "
-        "(scripted). Your message is kept, and is tried again by itself in about 5 min ("
+        "(scripted). Your message is kept and tried again by itself in about 5 min ("
     )
-    assert text.endswith(" UTC). /stop gives it up.")
+    assert text.endswith(" UTC). /stop cancels it.")
     await house.command("ann", "/stop")
     assert (await house.daemon.mailbox.wait_done(message, 60)).state == "cancelled"
 

@@ -466,10 +466,6 @@ async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
             "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
         },
         {"model": "main", "messages": [{"role": "user", "content": [{}]}]},
-        {"model": "main", "messages": [user("x")], "stop": ["a", "b", "c", "d", "e"]},
-        {"model": "main", "messages": [user("x")], "stop": ""},
-        {"model": "main", "messages": [user("x")], "max_tokens": 0},
-        {"model": "main", "messages": [user("x")], "max_completion_tokens": -1},
         {"model": "main", "messages": [user("x")], "tool_choice": "required"},
         {
             "model": "main",
@@ -527,39 +523,32 @@ async def test_a_body_that_is_too_large_is_told_in_their_words(rig: ApiFixture) 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    "bounds, wanted",
-    [
-        ({"stop": ["three", "two"]}, ("one ", "stop")),
-        ({"stop": "never"}, ("one two three", "stop")),
-        ({"max_tokens": 2}, ("one two ", "length")),
-        ({"max_completion_tokens": 1, "max_tokens": 100}, ("one ", "length")),
-        ({"max_completion_tokens": 100}, ("one two three", "stop")),
-    ],
-)
-async def test_an_answer_ends_where_its_reader_wants(
-    rig: ApiFixture, work: TaskOwner, stream: bool, bounds: dict[str, Any], wanted: tuple[str, str]
+async def test_an_answer_is_given_whole_and_goes_on_in_its_session(
+    rig: ApiFixture, work: TaskOwner, stream: bool
 ) -> None:
-    """The reader gets so much; the conversation goes on in its session all the same."""
+    """Limits of a model are named as ignored, and a stream may have told more than the answer."""
 
     async def say(*messages: dict[str, str]) -> tuple[Lease, str, str]:
+        bounds = {"stop": ["two"], "max_tokens": 1}
         body = {"model": "main", "messages": list(messages), "stream": stream, **bounds}
         asking = work.spawn(rig.call("POST", PATH, body), name="ask")
         lease = await rig.lease("main")
         rig.live.begin(lease.message.agent_id, "", lease.message.message_id)
-        for piece in ("one t", "wo"):
-            rig.live.delta(lease.message.message_id, piece)
-            await asyncio.sleep(0)
+        rig.live.delta(lease.message.message_id, "I count. ")
+        await asyncio.sleep(0)
         rig.live.end(lease.message.message_id)
         await finish(rig, lease, "one two three")
-        status, got, _ = await asking
-        assert status == 200
+        status, got, headers = await asking
+        assert (status, headers["X-Agentsup-Ignored"]) == (200, "stop, max_tokens")
         text, reason = read_stream(got) if stream else read_whole(got)
         return lease, text, reason
 
-    first, *got = await say(user("count"))
-    assert tuple(got) == wanted
-    second, *_ = await say(user("count"), assistant(wanted[0]), user("again"))
+    first, text, reason = await say(user("count"))
+    assert (text.endswith("one two three"), reason) == (True, "stop")
+    assert text.startswith("I count.") == stream
+    other, *_ = await say(user("count"), assistant("one two"), user("again"))
+    assert other.message.session_id != first.message.session_id, "a shortened answer is not ours"
+    second, *_ = await say(user("count"), assistant(text), user("again"))
     assert second.message.session_id == first.message.session_id
 
 
@@ -671,3 +660,59 @@ async def test_a_file_that_is_not_in_the_request_is_refused(
     status, document, _ = await rig.call("POST", PATH, body)
     assert status == 400, document
     assert "messages[0].content[0]" in document["error"]["message"]
+
+
+# Shortened from the templates of Open WebUI.
+TASK = """### Task:
+{task}
+
+### Guidelines:
+- Write in the language of the chat.
+
+### Output:
+JSON format: {{ "{wanted}": {example} }}
+
+### Chat History:
+<chat_history>
+USER: how do I bake bread in the oven of my grandmother, who
+lives far away?
+ASSISTANT: With flour.
+USER: how long?
+ASSISTANT: An hour.
+</chat_history>"""
+CLIENT_TASKS = {
+    "title": ('"your title"', "how do I bake bread in the oven of my…"),
+    "tags": ('["tag1", "tag2"]', []),
+    "follow_ups": ('["Question 1?"]', []),
+    "queries": ('["query1"]', ["how long?"]),
+}
+
+
+@pytest.mark.parametrize("wanted", sorted(CLIENT_TASKS))
+async def test_a_client_is_given_a_title_without_a_turn(
+    rig: ApiFixture, client: openai.AsyncOpenAI, wanted: str
+) -> None:
+    example, expected = CLIENT_TASKS[wanted]
+    text = TASK.format(task="Generate it.", wanted=wanted, example=example)
+    made = await client.chat.completions.create(model="main", messages=[user(text)])  # type: ignore[list-item]
+    assert json.loads(str(made.choices[0].message.content)) == {wanted: expected}
+    assert await rig.database.read(lambda r: r.all("SELECT 1 FROM messages")) == []
+    assert await rig.database.read(lambda r: r.all("SELECT 1 FROM sessions")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### Task:\nRespond to the query.\n\n### Output:\nA clear answer.\n<user_query>x</user_query>",
+        f"What does this do?\n{TASK.format(task='t', wanted='title', example='1')}",
+        TASK.format(task="t", wanted="price", example="1"),
+    ],
+)
+async def test_what_only_looks_like_a_task_of_a_client_is_a_turn(
+    rig: ApiFixture, work: TaskOwner, text: str
+) -> None:
+    body = {"model": "main", "messages": [user(text)]}
+    asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+    assert (await answer(rig, "An answer.")).text == text
+    _, document, _ = await asking
+    assert document["choices"][0]["message"]["content"] == "An answer."

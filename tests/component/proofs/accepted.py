@@ -117,18 +117,18 @@ PROOFS = (
         "confirmed means stored",
         "P1",
         confirmed_means_stored,
-        (Removal("confirm before the commit", _confirm_before_commit),),
+        Removal("confirm before the commit", _confirm_before_commit),
     ),
     Proof(
         "a cut delivery is made good",
         "P1",
         cut_delivery_is_made_good,
-        (Removal("mark delivered before delivering", _mark_before_delivery),),
+        Removal("mark delivered before delivering", _mark_before_delivery),
     ),
     Proof(
         "a death within a turn loses no message",
         "P1",
         a_death_within_a_turn_loses_no_message,
-        (Removal("leases of an earlier boot taken for done", _no_takeover_of_void_leases),),
+        Removal("leases of an earlier boot taken for done", _no_takeover_of_void_leases),
     ),
 )

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,9 +17,7 @@ from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.tools import file_tools
 from agentsup.agents.turn import endpoint
 from agentsup.agents.turn.endpoint import ServedTurn, ServedTurns
-from agentsup.approvals import rules
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.approvals.rules import AskedCallState
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.lifecycle import answering
@@ -29,7 +26,7 @@ from agentsup.mailbox.mail.bus import DirectoryEntry
 from agentsup.mailbox.work.journal import Journal
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError
-from agentsup.model.hook import Allow, CallFacts, Deny, Hook, Verdict
+from agentsup.model.hook import Allow, CallFacts, Hook, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from tests.component.proofs.house import EVA, ProofDaemon, agent
@@ -257,40 +254,11 @@ def _no_policy(patch: pytest.MonkeyPatch) -> None:
     _without_hook(patch, "policy")
 
 
-def _policy_after_people(patch: pytest.MonkeyPatch) -> None:
-    """Leave that a person gave stands above the policy."""
-    original = Hooks.add
-
-    def add(self: Hooks, hook: Any) -> None:
-        if hook.name != "policy":
-            return original(self, hook)
-
-        async def run(call: CallFacts) -> Verdict:
-            verdict = await hook.run(call)
-            return Allow() if isinstance(verdict, Deny) else verdict
-
-        return original(self, replace(hook, run=run))
-
-    patch.setattr(Hooks, "add", add)
-
-
 def _nobody_asked(patch: pytest.MonkeyPatch) -> None:
     async def decide(self: ApprovalGate, call: CallFacts) -> Verdict:
         return Allow()
 
     patch.setattr(ApprovalGate, "decide", decide)
-
-
-def _leave_for_all(patch: pytest.MonkeyPatch) -> None:
-    """One yes is a yes to whatever else the turn does."""
-    original = rules.decide
-
-    def decide(call: CallFacts, asked: list[AskedCallState], **more: Any) -> Any:
-        if any(one.is_final and one.is_allowed for one in asked):
-            return Allow()
-        return original(call, asked, **more)
-
-    patch.setattr(rules, "decide", decide)
 
 
 def _anyone_answers(patch: pytest.MonkeyPatch) -> None:
@@ -341,60 +309,54 @@ PROOFS = (
         "no call goes beyond its ceiling",
         "P7",
         no_call_goes_beyond_its_ceiling,
-        (Removal("no ceiling", _no_ceiling),),
+        Removal("no ceiling", _no_ceiling),
     ),
     Proof(
         "what is out of the question is not asked",
         "P7",
         what_is_out_of_the_question_is_not_asked,
-        (
-            Removal("no policy", _no_policy),
-            Removal("approvals above the policy", _policy_after_people),
-        ),
+        Removal("no policy", _no_policy),
     ),
     Proof(
         "nothing dangerous is done unasked",
         "P8",
         nothing_dangerous_is_done_unasked,
-        (
-            Removal("nobody asked", _nobody_asked),
-            Removal("one approval for all", _leave_for_all),
-        ),
+        Removal("nobody asked", _nobody_asked),
     ),
     Proof(
         "only the person who is asked can approve",
         "P8",
         only_who_is_asked_gives_leave,
-        (Removal("anyone answers", _anyone_answers),),
+        Removal("anyone answers", _anyone_answers),
     ),
     Proof(
         "an approved call is made once",
         "P2",
         a_call_with_leave_is_made_once,
-        (Removal("no journal", _no_journal),),
+        Removal("no journal", _no_journal),
     ),
     Proof(
         "what others wrote is data",
         "P7",
         what_others_wrote_is_data,
-        (Removal("no mark on what is from outside", _no_marking),),
+        Removal("no mark on what is from outside", _no_marking),
     ),
     Proof(
         "no result holds a secret",
         "P7",
         no_result_holds_a_secret,
-        (Removal("results as they are", _no_redaction),),
+        Removal("results as they are", _no_redaction),
     ),
     Proof(
         "a turn's endpoint closes with it",
         "P7",
         a_turns_door_closes_with_it,
-        (Removal("endpoints that stay open", _open_doors),),
+        Removal("endpoints that stay open", _open_doors),
     ),
     Proof(
         "an agent gives work only where it may",
         "P7",
         an_agent_borrows_no_others_hands,
-        (Removal("anyone gives work to anyone", _free_delegation),),
+        Removal("anyone gives work to anyone", _free_delegation),
     ),
 )

@@ -12,7 +12,6 @@ from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.process import ProcessLauncher, ProcessSlotLimits
 from agentsup.engines.process.process import EngineProcess
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.work.slots import TurnSlot
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 from tests.process.test_waiting_programs import PROGRAM
@@ -68,19 +67,12 @@ def _never_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EngineProcess, "wake", lambda self: None)
 
 
-def _never_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TurnSlot, "suspend", lambda self: False)
-
-
 PROOFS = (
     Proof(
         "a waiting program keeps no process slot",
         "P3",
         who_waits_keeps_nobodys_place,
-        (
-            Removal("programs that wait counted as running", _never_held),
-            Removal("no end for those that can't be held", _never_let_go),
-        ),
+        Removal("programs that wait counted as running", _never_held),
         is_real=True,
     ),
 )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.engines.process import EngineHome, exec_home, homes
-from agentsup.engines.programs.agent_settings import CLAUDE
+from agentsup.engines.programs.cli_agent_policies import CLAUDE
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -93,23 +90,11 @@ def _one_home_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(homes, "homes_folder", lambda workspace, person: workspace.parent)
 
 
-def _nobody_is_named(patch: pytest.MonkeyPatch) -> None:
-    original = EngineSetup.engine_spec
-
-    def engine_spec(self: EngineSetup, *args: Any, **more: Any) -> EngineSpec:
-        return replace(original(self, *args, **more), person="")
-
-    patch.setattr(EngineSetup, "engine_spec", engine_spec)
-
-
 PROOFS = (
     Proof(
         "no home is two persons'",
         "P7",
         no_home_is_two_persons,
-        (
-            Removal("one home for all persons", _one_home_for_all),
-            Removal("an engine does not know whose work it is", _nobody_is_named),
-        ),
+        Removal("one home for all persons", _one_home_for_all),
     ),
 )

@@ -79,13 +79,13 @@ assertion, in no other error.
 
 `tests/component/proofs` runs a whole daemon, wired by its own composition root, in virtual time
 (inline store, no listener) or, where sockets, threads or child processes matter, in real time.
-`make unit` runs every proof once as it is and once per removed mechanism. To see one pair:
+`make unit` runs every proof once as it is and once without its mechanism. To see one pair:
 
 ```
 .venv/bin/python -m pytest tests/component/proofs -k "stops_whole or late" -v
 ```
 
-A new proof is a function in one of the modules there that raises `Broken`, with at least one
+A new proof is a function in one of the modules there that raises `Broken`, with a
 `Removal`.
 
 | promise | proof | removed mechanism |
@@ -94,11 +94,10 @@ A new proof is a function in one of the modules there that raises `Broken`, with
 
 
 def document(proofs: tuple[Proof, ...]) -> str:
-    """Return the whole file: one row for each pair of a proof and a removal, by promise."""
+    """Return the whole file: one row for each proof with its removal, by promise."""
     rows = [
-        f"| {proof.promise} | {proof.name} | {removal.name} |\n"
+        f"| {proof.promise} | {proof.name} | {proof.removal.name} |\n"
         for proof in sorted(proofs, key=lambda proof: proof.promise)
-        for removal in proof.removals
     ]
     return HEAD + "".join(rows)
 

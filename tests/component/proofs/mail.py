@@ -166,27 +166,24 @@ PROOFS = (
         "work spreads over those who are free",
         "P6",
         work_spreads_over_those_who_are_free,
-        (Removal("loads read before the choice", loads_of_before),),
+        Removal("loads read before the choice", loads_of_before),
     ),
     Proof(
         "a broadcast reaches all or nobody",
         "P2",
         a_broadcast_reaches_all_or_nobody,
-        (
-            Removal("copies for whoever has room", a_copy_at_a_time),
-            Removal("keys that nobody looks up", keys_that_nobody_looks_up),
-        ),
+        Removal("copies for whoever has room", a_copy_at_a_time),
     ),
     Proof(
         "work is given away once",
         "P2",
         work_is_given_away_once,
-        (Removal("keys that nobody looks up", keys_that_nobody_looks_up),),
+        Removal("keys that nobody looks up", keys_that_nobody_looks_up),
     ),
     Proof(
         "agents that subscribe to each other come to rest",
         "P6",
         who_hears_of_each_other_comes_to_rest,
-        (Removal("events of what events set off", events_of_what_events_set_off),),
+        Removal("events of what events set off", events_of_what_events_set_off),
     ),
 )

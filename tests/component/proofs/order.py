@@ -134,18 +134,18 @@ PROOFS = (
         "the watcher comes back",
         "P4",
         the_watcher_comes_back,
-        (Removal("the watcher unsupervised", _unsupervised_watcher),),
+        Removal("the watcher unsupervised", _unsupervised_watcher),
     ),
     Proof(
         "a stop goes in reverse",
         "order",
         a_stop_goes_in_reverse,
-        (Removal("all agents stopped at once", _all_at_once),),
+        Removal("all agents stopped at once", _all_at_once),
     ),
     Proof(
         "a drain gives work back",
         "P1",
         a_drain_gives_work_back,
-        (Removal("cut turns closed", _cut_turns_fail),),
+        Removal("cut turns closed", _cut_turns_fail),
     ),
 )

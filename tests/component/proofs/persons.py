@@ -8,28 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.memory import ranking, rows
-from agentsup.agents.memory.entry import MemoryOwner
-from agentsup.agents.pipeline import results
 from agentsup.api.http.access import Access
-from agentsup.api.routes import task_orders
 from agentsup.api.server.app import ROUTES
-from agentsup.mailbox.delivery import notices
 from agentsup.mailbox.messages import keys
-from agentsup.mailbox.messages.values import RoleNow
-from agentsup.model.message import DeliverTo
 from agentsup.model.principal import Principal
-from agentsup.model.task import Task
-from agentsup.store.transaction import Reader
-from agentsup.tasks import hub, listing, permissions
 from tests.component.proofs.flow import (
     AGENTS,
     CHANNELS,
@@ -146,110 +134,12 @@ def _raw_threads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keys, "session_key", key)
 
 
-def _one_session_per_peer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(keys, "own_key", lambda base, person: base)
-
-
-def _any_chat(patch: pytest.MonkeyPatch) -> None:
-    async def named(call: Any, agent: str, chat_id: str, topic_id: str) -> DeliverTo | None:
-        del agent, topic_id
-        if not chat_id:
-            return None
-        own = call.who.agent_id
-        return DeliverTo("chat", agent_id=own, channel="console", conversation=chat_id)
-
-    patch.setattr(task_orders, "named_chat", named)
-
-
-def _memory_of_the_agent(patch: pytest.MonkeyPatch) -> None:
-    for name in ("audience", "queries"):
-        original = getattr(rows, name)
-        patch.setattr(rows, name, partial(_of_nobody, original))
-
-
-def _of_nobody(original: Callable[..., Any], owner: MemoryOwner, *args: Any, **more: Any) -> Any:
-    """What ``original`` returns for the agent's work for nobody, whoever it is for."""
-    return original(replace(owner, person=""), *args, **more)
-
-
-def _shared_by_saving(patch: pytest.MonkeyPatch) -> None:
-    original = ranking.audience
-    patch.setattr(rows, "audience", partial(original, is_shared=True))
-
-
-def _all_work_of_the_agent(patch: pytest.MonkeyPatch) -> None:
-    for module in (keys, permissions):
-        patch.setattr(module, "is_of_work", lambda person, whose: True)
-
-
-def _any_message(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(keys, "check_message", lambda message, agent_id, person: None)
-
-
-def _tasks_of_all_listed(patch: pytest.MonkeyPatch) -> None:
-    original = listing.list_tasks
-
-    def whoever(reader: Reader, *, owner: Principal | None = None, **more: Any) -> list[Task]:
-        return original(reader, owner=owner and replace(owner, behalf=""), **more)
-
-    patch.setattr(hub, "list_tasks", whoever)
-
-
-def _results_of_any_session(patch: pytest.MonkeyPatch) -> None:
-    for name, session_of in (
-        ("stored_piece", "SELECT session_id FROM results WHERE result_id = ?"),
-        (
-            "answer_piece",
-            (
-                "SELECT p.session_id FROM messages m JOIN messages p"
-                " ON p.message_id = m.in_reply_to WHERE m.message_id = ?"
-            ),
-        ),
-    ):
-        patch.setattr(results, name, partial(_in_its_session, getattr(results, name), session_of))
-
-
-def _in_its_session(
-    original: Callable[..., Any], session_of: str, reader: Reader, *find: Any, **named: Any
-) -> Any:
-    """What ``original`` returns to the session in which the result is, whichever asks."""
-    start, chars, subject_id, agent_id, session_id = find
-    own = reader.scalar(session_of, (subject_id,))
-    return original(reader, start, chars, subject_id, agent_id, own or session_id)
-
-
-def _told_in_the_latest_chat(patch: pytest.MonkeyPatch) -> None:
-    def latest(
-        reader: Reader, agent_id: str, person: str, role_now: RoleNow
-    ) -> tuple[str, str] | None:
-        del person, role_now
-        row = reader.one(
-            "SELECT channel, conversation FROM conversations WHERE agent_id = ?"
-            " ORDER BY last_at DESC LIMIT 1",
-            (agent_id,),
-        )
-        return None if row is None else (row["channel"], row["conversation"])
-
-    patch.setattr(notices, "find_conversation", latest)
-
-
 PROOFS = (
     Proof(
         "no words of one reach another",
         "P7",
         no_words_of_one_reach_another,
-        (
-            Removal("a thread that an agent names is any key", _raw_threads),
-            Removal("one session per peer for everybody's work", _one_session_per_peer),
-            Removal("an agent names any chat", _any_chat),
-            Removal("memory belongs to the agent", _memory_of_the_agent),
-            Removal("what is saved as global is shared at once", _shared_by_saving),
-            Removal("a turn may use all work of its agent", _all_work_of_the_agent),
-            Removal("a message is looked up for whoever knows its id", _any_message),
-            Removal("tasks are listed whoever they are for", _tasks_of_all_listed),
-            Removal("a result is read from any session", _results_of_any_session),
-            Removal("notices go where somebody talked last", _told_in_the_latest_chat),
-        ),
+        Removal("a thread that an agent names is any key", _raw_threads),
         is_real=True,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, NoReturn, TypeVar
@@ -42,13 +42,13 @@ class Removal:
 class Proof:
     """``run(home)`` raises ``Broken`` when it sees the promise broken.
 
-    It must return as it is, and raise ``Broken`` with any one of ``removals`` applied.
+    It must return as it is, and raise ``Broken`` with ``removal`` applied.
     """
 
     name: str
     promise: str
     run: Callable[[Path], Awaitable[None]]
-    removals: Sequence[Removal]
+    removal: Removal
     is_real: bool = False
     """Needs real time: sockets, threads or child processes."""
 

@@ -13,7 +13,6 @@ from agentsup.model.message import DeliverTo, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
 from agentsup.store.transaction import Reader
-from agentsup.tasks.starting import Starter
 from tests.component.proofs.house import QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -90,18 +89,11 @@ def _claimed_as_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(current_rights, "of_message", as_stored)
 
 
-def _started_as_stored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Starter, "acting", lambda self, task: task.owner)
-
-
 PROOFS = (
     Proof(
         "a role that was taken away holds at once",
         "P7",
         a_role_that_was_taken_holds_at_once,
-        (
-            Removal("the look at roles when a message is claimed", _claimed_as_stored),
-            Removal("the look at roles when a task is started", _started_as_stored),
-        ),
+        Removal("the look at roles when a message is claimed", _claimed_as_stored),
     ),
 )

@@ -164,10 +164,6 @@ def _a_key_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliver, "txn_of", lambda part: f"ag-{next(numbers)}")
 
 
-def _keys_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "KEY_STORED_MS", 10**15)
-
-
 def _impatient_courtesies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "LOW_PRIORITY_PAUSE", 1.0)
 
@@ -177,15 +173,12 @@ PROOFS = (
         "a piece is sent again and shown once",
         "P2",
         a_piece_is_sent_again_and_shown_once,
-        (
-            Removal("a key for each attempt", _a_key_for_each_attempt),
-            Removal("keys that are trusted for ever", _keys_for_ever),
-        ),
+        Removal("a key for each attempt", _a_key_for_each_attempt),
     ),
     Proof(
         "a stream delays no answer",
         "P3",
         a_stream_delays_no_answer,
-        (Removal("courtesies that come back at once", _impatient_courtesies),),
+        Removal("courtesies that come back at once", _impatient_courtesies),
     ),
 )

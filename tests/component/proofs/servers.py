@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.mcp import servers, wire
 from agentsup.agents.stack import AgentStack
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
@@ -56,11 +55,12 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         await house.say("good", "one", "good-1")
         await claim.comes(lambda: house.heard("said one"), ANSWER_S, "the neighbour was held up")
         await claim.comes(flooding.exists, ANSWER_S, "nothing floods")
-        taken = flooding.stat().st_size
-        for _ in range(20):  # until what is read ahead is full
+        taken, unchanged = flooding.stat().st_size, 0
+        for _ in range(60):  # until what is read ahead is full
             await asyncio.sleep(0.05)
             before, taken = taken, flooding.stat().st_size
-            if taken == before:
+            unchanged = unchanged + 1 if taken == before else 0
+            if unchanged == 4:
                 break
         late = []
         loop = asyncio.get_running_loop()
@@ -105,25 +105,12 @@ def _opened_before_ready(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AgentStack, "run", run)
 
 
-def _turns_wait_for_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(servers, "FIRST_TRY_S", 3600.0)
-
-
-def _no_pace(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "AHEAD_S", 1e9)
-    patch.setattr(wire, "MAX_GARBAGE", 10**12)
-
-
 PROOFS = (
     Proof(
         "a sick tool server delays nobody",
         "P3",
         a_sick_server_delays_nobody,
-        (
-            Removal("servers opened before the agent takes work", _opened_before_ready),
-            Removal("turns wait for servers without end", _turns_wait_for_all),
-            Removal("what a server says is read as fast as it comes", _no_pace),
-        ),
+        Removal("servers opened before the agent takes work", _opened_before_ready),
         is_real=True,
     ),
 )

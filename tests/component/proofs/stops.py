@@ -15,10 +15,10 @@ import pytest
 from agentsup.engines.guard import guard
 from agentsup.engines.guard.guard import open_guarded
 from agentsup.engines.guard.rules import RunLimits
-from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit import orphan_sweep, procgroup, proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.leftovers import GroupRecord
-from agentsup.kit.strays import LiveGroups
+from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import ProcessTracker
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import StopCounts
@@ -146,9 +146,9 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(os, "killpg", os.kill)
     patch.setattr(procgroup, "members", lambda pgid: [])
-    patch.setattr(LiveGroups, "orphans_of", lambda self, detached, goes_on: [])
+    patch.setattr(ProcessTracker, "orphans_of", lambda self, detached, goes_on: [])
     patch.setattr(proctable, "descendants", lambda roots: [])
-    patch.setattr(leftovers, "sweep", sweep)
+    patch.setattr(orphan_sweep, "sweep", sweep)
 
 
 def _left_to_itself(patch: pytest.MonkeyPatch) -> None:
@@ -176,19 +176,19 @@ PROOFS = (
         "a stop ends whole process groups",
         "P5",
         a_stop_ends_whole_process_groups,
-        (Removal("kill the leader only", _leader_only),),
+        Removal("kill the leader only", _leader_only),
         is_real=True,
     ),
     Proof(
         "what was stopped stays stopped",
         "P5",
         what_was_stopped_stays_stopped,
-        (Removal("a stop that is not written", _unwritten_stop),),
+        Removal("a stop that is not written", _unwritten_stop),
     ),
     Proof(
         "who was left behind does nothing more",
         "P5",
         who_was_left_behind_does_nothing_more,
-        (Removal("an engine left to itself", _left_to_itself),),
+        Removal("an engine left to itself", _left_to_itself),
     ),
 )

@@ -98,18 +98,18 @@ def _no_wait_graph(patch: pytest.MonkeyPatch) -> None:
 
 PROOFS = (
     Proof(
-        "a storm ends", "P6", a_storm_ends, (Removal("no path, depth and root bounds", _no_bounds),)
+        "a storm ends", "P6", a_storm_ends, Removal("no path, depth and root bounds", _no_bounds)
     ),
     Proof(
         "a request never comes back to its asker",
         "P6",
         a_request_never_comes_back_to_its_asker,
-        (Removal("no path, depth and root bounds", _no_bounds),),
+        Removal("no path, depth and root bounds", _no_bounds),
     ),
     Proof(
         "a wait that closes a cycle is refused",
         "P6",
         a_wait_that_closes_a_cycle_is_refused,
-        (Removal("no wait-for graph", _no_wait_graph),),
+        Removal("no wait-for graph", _no_wait_graph),
     ),
 )

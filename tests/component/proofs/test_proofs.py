@@ -1,6 +1,6 @@
 """Each promise at work, and each seen broken once its mechanism is taken out.
 
-A proof that stays green without the mechanism proves nothing, so every removal must end in the
+A proof that stays green without the mechanism proves nothing, so its removal must end in the
 proof's own ``Broken``, and in no other error. docs/proofs.md, which ``listing``
 writes, has the pairs.
 """
@@ -12,22 +12,20 @@ from pathlib import Path
 import pytest
 
 from tests.component.proofs.listing import PROOFS, TARGET, document
-from tests.component.proofs.proof import Broken, Proof, Removal, conduct
+from tests.component.proofs.proof import Broken, Proof, conduct
 
 # Some are whole histories, and begin before what takes less.
 pytestmark = pytest.mark.timeout(120)
 
-MAIN = {proof.promise: proof.removals[0] for proof in reversed(PROOFS)}
-"""What the first proof of a promise takes out first; ``make test`` takes out nothing else."""
+MAIN = {proof.promise: proof for proof in reversed(PROOFS)}
+"""The first proof of each promise; ``make test`` takes out the mechanisms of no others."""
 PAIRS = [
     pytest.param(
         proof,
-        removal,
-        id=f"{proof.promise}-{proof.name}: {removal.name}",
-        marks=[] if removal is MAIN[proof.promise] else [pytest.mark.nightly],
+        id=f"{proof.promise}-{proof.name}: {proof.removal.name}",
+        marks=[] if proof is MAIN[proof.promise] else [pytest.mark.nightly],
     )
     for proof in PROOFS
-    for removal in proof.removals
 ]
 
 
@@ -36,18 +34,15 @@ def test_the_promise_holds(proof: Proof, tmp_path: Path) -> None:
     conduct(proof, tmp_path)
 
 
-@pytest.mark.parametrize("proof, removal", PAIRS)
-def test_it_is_seen_broken_without_its_mechanism(
-    proof: Proof, removal: Removal, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("proof", PAIRS)
+def test_it_is_seen_broken_without_its_mechanism(proof: Proof, tmp_path: Path) -> None:
     with pytest.raises(Broken) as caught:
-        conduct(proof, tmp_path, removal)
+        conduct(proof, tmp_path, proof.removal)
     assert caught.value.promise == proof.promise
 
 
 def test_every_promise_has_a_proof() -> None:
     assert {proof.promise for proof in PROOFS} >= {f"P{number}" for number in range(1, 10)}
-    assert all(proof.removals for proof in PROOFS)
 
 
 def test_the_document_is_written_from_the_proofs() -> None:

@@ -126,7 +126,7 @@ def test_no_proof_runs_with_a_patch_that_does_not_fit(tmp_path: Any) -> None:
         Real().plain(1, 2)
 
     removal = Removal("wrong", lambda patch: patch.setattr(Real, "plain", lambda self: 0))
-    proof = Proof("calls it", "P0", run, (removal,))
+    proof = Proof("calls it", "P0", run, removal)
     conduct(proof, tmp_path)
     with pytest.raises(WrongSignature):
         conduct(proof, tmp_path, removal)

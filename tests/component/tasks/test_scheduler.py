@@ -96,6 +96,10 @@ class World:
         self.limits = limits or MailboxLimits()
         self.mail: MailboxFixture
         self.hands: Hands
+        self.told: list[str] = []
+
+    async def _hear(self, task_id: str, why: SkippedSlot) -> None:
+        self.told.append(f"{task_id}: {skip_text(why)}")
 
     def step(self, seconds: float) -> None:
         """Put the wall clock on or back, while no time passes."""
@@ -179,7 +183,7 @@ class World:
     async def scheduler(self) -> AsyncIterator[asyncio.Task[None]]:
         """A life of the scheduler, drained at the end unless it ended."""
         ready, draining = asyncio.Event(), asyncio.Event()
-        keeper = Scheduler(self.db, self.clock, self.hands)
+        keeper = Scheduler(self.db, self.clock, self.hands, self._hear, {"no_key"})
         task = asyncio.create_task(keeper.run(ready.set, draining))
         await ready.wait()
         try:
@@ -287,6 +291,39 @@ async def test_a_slot_waits_behind_the_run_before_it(world: World) -> None:
         (lease,) = await world.mail.claim()  # one session: one at a time
         await world.mail.finish(lease)
         assert await world.finish_all() == 2
+
+
+# -- runs that fail -------------------------------------------------------------------------------
+
+
+async def fail_next(world: World, code: str) -> None:
+    """The next time comes, and its run fails."""
+    await world.clock.sleep(1800)
+    (lease,) = await world.mail.claim()
+    await world.mail.fail(lease, f"this is {code}", code=code)
+    await world.clock.sleep(1800)
+
+
+async def test_a_schedule_that_fails_for_want_of_something_pauses_after_three(world: World) -> None:
+    await world.plan(every_s=3600)
+    async with world.scheduler():
+        await world.clock.sleep(1810)
+        for code in ("no_key", "no_key", "other", "no_key", "no_key"):
+            await fail_next(world, code)
+        assert not (await world.schedule()).is_paused
+        assert world.told == []
+        await fail_next(world, "no_key")
+        assert (await world.schedule()).is_paused
+        assert world.told == ["t1: the last 3 runs failed: this is no_key"]
+        await world.clock.sleep(20_000)
+        assert len(await world.ran()) == 6
+        await world.pause(False)
+        await world.clock.sleep(100)
+        assert not (await world.schedule()).is_paused, "it is tried again"
+    async with world.scheduler():
+        await world.clock.sleep(100)
+        assert not (await world.schedule()).is_paused, "so it is in another life"
+    assert len(world.told) == 1
 
 
 # -- kills and times that passed -------------------------------------------------------------------

@@ -374,7 +374,7 @@ async def _llm(dialect: str) -> AsyncIterator[LlmRig]:
 
 async def allowing_for_start(rig: EngineFixture, limit_s: float) -> float:
     """``limit_s`` of silence, and as much more as the start of a program may take on this machine
-    now: nothing is heard of it until it runs."""
+    now: nothing is heard of it until it runs. At least two seconds, as the load may grow."""
     if rig.name == "scripted" or rig.name.startswith("llm"):
         return limit_s
     loop = asyncio.get_running_loop()
@@ -383,7 +383,7 @@ async def allowing_for_start(rig: EngineFixture, limit_s: float) -> float:
         subprocess.run, [sys.executable, "-S", "-E", "-c", "import json, queue"], check=True
     )
     assert program.returncode == 0
-    return limit_s + 8 * (loop.time() - began)
+    return limit_s + max(2.0, 8 * (loop.time() - began))
 
 
 async def collect(session: GuardedSession, segment: Segment) -> list[EngineEvent]:

@@ -608,7 +608,7 @@ async def test_what_an_agent_asks_instead_of_starting_is_quoted(
     rig: Rig, stream: str, ending: str
 ) -> None:
     asks = f"printf 'Do you trust this folder? [y/N]{ending}' >&{stream}; exec sleep 60"
-    end = done(await rig.run(start_timeout_s=0.5, command=["sh", "-c", asks]))
+    end = done(await rig.run(start_timeout_s=2.0, command=["sh", "-c", asks]))
     assert (end.outcome, end.code, end.permanent) == ("failed", "never_ready", True)
     assert "Do you trust this folder? [y/N]" in end.error
 

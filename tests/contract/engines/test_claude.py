@@ -426,6 +426,25 @@ async def test_a_limit_of_the_turn_is_named(
     assert [event.usd for event in events if isinstance(event, Usage)] == [0.5]
 
 
+@pytest.mark.parametrize(
+    "said, code",
+    [
+        # claude-code#79685, #38813, #55469
+        ("Failed to authenticate: OAuth session expired and could not be refreshed", "auth_failed"),
+        ("OAuth token has expired. Please obtain a new token.", "auth_failed"),
+        ("Invalid API key · Fix external API key", "auth_failed"),
+        ("Credit balance is too low", "quota_exceeded"),
+    ],
+)
+async def test_a_sentence_about_the_account_is_known(
+    claude: ProgramRig, said: str, code: str
+) -> None:
+    claude.play(message(type="result", subtype="success", is_error=True, result=said))
+    end = await answered(claude, MemoryHost())
+    assert (end.outcome, end.code) == ("failed", code)
+    assert said in end.error
+
+
 # -- what is told ----------------------------------------------------------------------------------
 
 

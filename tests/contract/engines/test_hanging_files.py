@@ -25,7 +25,7 @@ from agentsup.engines.process import (
     preparing,
 )
 from agentsup.engines.process.fencing import Fencing
-from agentsup.engines.programs.agent_settings import CLAUDE, KINDS, AgentSettings
+from agentsup.engines.programs.cli_agent_policies import CLAUDE, KINDS, AgentSettings
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence
 from agentsup.kit.planted import GuardedFolder

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.failures import AuthFailed, ExtraMissing, NotConfigured
+from agentsup.engines.failures import ExtraMissing, NotConfigured
 from agentsup.engines.guard.guard import GuardedSession, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.llm import engine as llm_engine
@@ -231,9 +231,9 @@ async def test_two_chats_at_once_do_not_mix(engine: LlmEngine) -> None:
 
 async def test_a_missing_key_and_a_missing_model_name_the_remedy() -> None:
     engine = LlmEngine(env={})
-    with pytest.raises(AuthFailed, match="OPENAI_API_KEY"):
+    with pytest.raises(NotConfigured, match="OPENAI_API_KEY"):
         await engine.open(EngineSpec("llm", model="m"), MemoryHost())
-    with pytest.raises(AuthFailed, match="ANTHROPIC_API_KEY"):
+    with pytest.raises(NotConfigured, match="ANTHROPIC_API_KEY"):
         await engine.open(EngineSpec("llm", model="claude-x"), MemoryHost())
     with pytest.raises(NotConfigured, match="no model is named"):
         await LlmEngine({"OPENAI_API_KEY": "k"}).open(EngineSpec("llm"), MemoryHost())

@@ -428,3 +428,187 @@ async def test_a_call_that_is_written_as_text_is_not_the_answer(llm: LlmRig, tex
 )
 async def test_other_json_is_an_answer(llm: LlmRig, text: str) -> None:
     assert done(await turn(llm, Reply(text), host=MemoryHost({"fs_list": _path}))).text == text
+
+
+# -- what else was reported of servers ---------------------------------------------------------------
+
+DONE = "data: [DONE]\n\n"
+
+
+def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **more}]}
+
+
+def counted(**usage: Any) -> dict[str, Any]:
+    return {"choices": [], "usage": usage}
+
+
+END = (chunk({}, "stop"), DONE)
+FOUR = chunk({"content": "Four."})
+AZURE = {"id": "", "model": "", "object": "", "created": 0}
+THOUGHT = [{"type": "thinking", "thinking": [{"type": "text", "text": "SECRET"}]}]
+STREAMS: dict[str, tuple[dict[str, Any] | str, ...]] = {
+    "an end without a delta (agent-framework#5734)": (FOUR, chunk(None, "stop"), DONE),
+    "a note of a filter (autogen#6465)": (
+        FOUR,
+        {**AZURE, "choices": [{"index": 0, "finish_reason": None}]},
+        *END,
+    ),
+    "the filter first (llama_index#8995)": (
+        {**AZURE, "choices": [], "prompt_filter_results": [{}]},
+        FOUR,
+        *END,
+    ),
+    "null between two (autogen#7130)": (
+        chunk({"content": "Fo"}),
+        "data: null\n\n",
+        chunk({"content": "ur."}),
+        *END,
+    ),
+    "usage without choices (cline#8384)": (
+        FOUR,
+        chunk({}, "stop"),
+        {"choices": None, "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}},
+        DONE,
+    ),
+    "counts of null (livekit/agents#6595)": (
+        FOUR,
+        chunk({}, "stop"),
+        counted(prompt_tokens=None, completion_tokens=None, total_tokens=None),
+        DONE,
+    ),
+    "one count (vercel/ai#2763)": (
+        FOUR,
+        chunk({}, "stop"),
+        counted(prompt_tokens=11, total_tokens=11),
+        DONE,
+    ),
+    "details alone (llmgateway#2861)": (
+        {**FOUR, "usage": {"prompt_tokens_details": {"cached_tokens": 0}}},
+        *END,
+    ),
+    "content in parts (litellm#16272)": (
+        chunk({"content": THOUGHT}),
+        chunk({"content": [{"type": "text", "text": "Fo"}]}),
+        chunk({"content": "ur."}),
+        *END,
+    ),
+    "no mark of the end (LocalAI#340)": (FOUR, chunk({}, "stop")),
+}
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+async def test_an_odd_stream_is_an_answer(llm: LlmRig, name: str) -> None:
+    if llm.name == "llm-anthropic":
+        return
+    events = await turn(llm, Reply(chunks=STREAMS[name]))
+    assert (done(events).outcome, done(events).text) == ("ok", "Four."), done(events).error
+    assert SECRET not in spoken(events)
+
+
+def called(arguments: Any, **more: Any) -> dict[str, Any]:
+    made = {"index": 0, "id": "c1", "type": "function"} | more
+    return {"tool_calls": [{**made, "function": {"name": "fs_list", "arguments": arguments}}]}
+
+
+ARGUMENTS = '{"path": "a"}'
+LATER = chunk({"tool_calls": [{"index": 0, "id": "", "function": {"arguments": ARGUMENTS}}]})
+CALLED = (chunk({}, "tool_calls"), DONE)
+CALLS: dict[str, tuple[dict[str, Any] | str, ...]] = {
+    "an object of arguments (llama.cpp#20198)": (chunk(called({"path": "a"})), *CALLED),
+    "{} before them (openai-agents-js#712)": (chunk(called("{}")), LATER, *CALLED),
+    "null before them (ogx#5462)": (chunk(called(None)), LATER, *CALLED),
+    "no id (opencode#4590)": (chunk(called(ARGUMENTS, id="")), *CALLED),
+    "an id of null": (chunk(called(ARGUMENTS, id=None)), *CALLED),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+async def test_an_odd_call_is_made(llm: LlmRig, name: str) -> None:
+    if llm.name == "llm-anthropic":
+        return
+    host = MemoryHost({"fs_list": _path})
+    events = await turn(llm, Reply(chunks=CALLS[name]), Reply("Done."), host=host)
+    assert done(events).text == "Done.", done(events).error
+    assert host.executed == [("fs_list", {"path": "a"})]
+    assert llm.server.violations == []
+
+
+async def test_a_call_without_arguments_is_one(llm: LlmRig) -> None:
+    host = MemoryHost({"fine": _fine})
+    calls = (Call("fine", {}), Call("fine", {}))
+    events = await turn(llm, Reply(calls=calls, same_index=True), Reply("Done."), host=host)
+    assert done(events).text == "Done."
+    assert host.executed == [("fine", {}), ("fine", {})]
+
+
+def ids_of(llm: LlmRig) -> list[str]:
+    """The ids of the calls in the history of the last request."""
+    found = []
+    for message in llm.server.asked[-1].messages:
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else []
+        found += [call["id"] for call in message.get("tool_calls") or ()]
+        found += [block["id"] for block in blocks if block["type"] == "tool_use"]
+    return found
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["crush#3121", "craft-agents-oss#753"])
+async def test_calls_with_the_same_id_get_their_own(llm: LlmRig, together: bool) -> None:
+    host = MemoryHost({"fs_list": _path})
+    calls = [Call("fs_list", {"path": path}, "call_0") for path in "ab"]
+    asked = [Reply(calls=tuple(calls))] if together else [Reply(calls=(call,)) for call in calls]
+    first = await turn(llm, *asked, Reply("Done."), host=host)
+    assert done(first).text == "Done.", done(first).error
+    assert ids_of(llm) == ["call_0", "call_0_2"]
+    # In a later turn, too.
+    events = await turn(
+        llm,
+        Reply(calls=(calls[0],)),
+        Reply("Done."),
+        host=host,
+        engine_state=done(first).engine_state,
+    )
+    assert done(events).text == "Done."
+    assert ids_of(llm) == ["call_0", "call_0_2", "call_0_3"]
+    assert [args["path"] for _, args in host.executed] == ["a", "b", "a"]
+    assert llm.server.violations == []
+
+
+NO_TOOLS = {
+    "pydantic-ai#703": (400, "registry.ollama.ai/library/llama3:8b does not support tools"),
+    "a server of vLLM": (
+        400,
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    ),
+    "openrouter": (404, 'No endpoints found that support tool use. Try disabling "fs_list".'),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NO_TOOLS))
+async def test_a_model_without_tools_answers_without_them(llm: LlmRig, name: str) -> None:
+    status, error = NO_TOOLS[name]
+    host = MemoryHost({"fs_list": _path})
+    events = await turn(llm, Reply(status=status, error=error), Reply("Hello."), host=host)
+    assert done(events).text == "Hello.", done(events).error
+    (notice,) = [event.text for event in events if isinstance(event, EngineNotice)]
+    assert "offered no tools" in notice
+    assert error[:20] in notice
+    # It is not asked again with tools.
+    again = await turn(llm, Reply("Hello again."), host=host)
+    assert done(again).text == "Hello again."
+    assert not llm.server.asked[-1].body.get("tools")
+
+
+async def test_what_is_said_in_a_row_is_one_message(llm: LlmRig) -> None:
+    history = (
+        HistoryItem("user", "one"),
+        HistoryItem("note", "a note"),
+        HistoryItem("assistant", "One."),
+        HistoryItem("user", "two"),
+    )
+    await turn(llm, Reply("Three."), history=history, text="three")
+    said = [m for m in llm.server.asked[-1].messages if m["role"] != "system"]
+    assert [each["role"] for each in said] == ["user", "assistant", "user"], "Agent-S#70"
+    assert "one\n\n[note] a note" in json.dumps(said[0], ensure_ascii=False).replace("\\n", "\n")
+    assert "two\n\nthree" in json.dumps(said[2]).replace("\\n", "\n")

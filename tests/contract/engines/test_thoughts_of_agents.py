@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agentsup.engines.acp.mapping import AcpTurnState
 from agentsup.engines.claude.stream import ClaudeTurnState
+from agentsup.engines.thoughts import AnswerText
 from agentsup.model.engine import EngineEvent, ThinkingDelta, ToolStarted
 from tests.contract.engines.conftest import (
     EngineFixture,
@@ -142,3 +143,36 @@ async def test_no_agent_answers_with_what_its_model_thought(
     assert (done(events).outcome, done(events).text) == ("ok", "Four.")
     if "".join(chunks) == TEXT:
         assert spoken(events) == "Four."
+
+
+async def test_a_thought_that_a_template_opens_is_shown_in_one_turn_at_most(
+    rig: EngineFixture,
+) -> None:
+    if rig.name == "scripted" or rig.name.startswith("llm"):
+        pytest.skip("no program writes its text")
+    for number in range(3):
+        rig.play(Say((SECRET, " still", "</thi", "nk>Fo", "ur."), every_s=0.01))
+        session = await rig.open(MemoryHost())
+        events = await collect(session, segment())
+        await session.close()
+        assert done(events).text == "Four."
+        if number:
+            assert spoken(events) == "Four."
+
+
+@given(st.sampled_from(sorted(THOUGHTS)), CUTS, st.booleans())
+def test_an_agent_that_is_known_to_open_thoughts_shows_none(
+    name: str, cuts: list[int], has_news: bool
+) -> None:
+    text, answer = THOUGHTS[name]
+    turn = Acp()
+    turn.state = AcpTurnState(answer=AnswerText({"ada"}, "ada"))
+    turn.take(acp_call("in_progress"))
+    for piece in pieces(text, cuts):
+        turn.say(piece)
+        if has_news:
+            turn.take(acp_call("in_progress", "tool_call_update"))
+    shown, whole = turn.end()
+    assert SECRET not in shown + whole
+    if not has_news:
+        assert (shown, whole) == (answer, answer)

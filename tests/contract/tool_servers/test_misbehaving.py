@@ -32,7 +32,7 @@ from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
 from tests.support.tool_servers import SECRET, Town, town_of, until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 ODD = ["-m", "tests.support.odd_mcp_server"]
 ODD_ENV = {"PYTHONPATH": str(Path(__file__).parents[3])}
 LOST = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
@@ -329,6 +329,20 @@ IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
         ({"content": [{"type": "text", "text": None}]}, '{"type": "text", "text": null}'),
         ({"structuredContent": {"a": 1}}, '{"a": 1}'),
         ({"content": [], "structuredContent": [1]}, '{"value": [1]}'),
+        (  # memos#6226
+            {"content": [{"type": "text", "text": "2 found"}], "structuredContent": {"a": [1]}},
+            '2 found\n{"a": [1]}',
+        ),
+        (
+            {"content": [{"type": "text", "text": '{"a":1}'}], "structuredContent": {"a": 1}},
+            '{"a":1}',
+        ),
+        (
+            {"content": [{"type": "text", "text": "x"}], "structuredContent": {"result": "x"}},
+            "x",
+        ),
+        # mcp-server-cloudflare#12
+        ({"toolResult": {"content": []}}, '{"toolResult": {"content": []}}'),
         ({"answer": 42}, '{"answer": 42}'),
         ({"content": [], "isError": None}, "(the tool returned nothing)"),
     ],
@@ -470,6 +484,15 @@ async def test_surplus_tools_are_counted_and_named_by_their_server(odd: OddServe
     assert note.startswith("32 tools are left out")
 
 
+@pytest.mark.parametrize("cursor", ["8", ""], ids=["codebase-memory-mcp#1247", "java-sdk#628"])
+async def test_a_page_that_is_its_own_next_is_read_once(tmp_path: Path, cursor: str) -> None:
+    async with odd_of(tmp_path, "stdio") as odd:
+        odd.tell(answers={"tools/list": {"result": {"tools": [ECHO], "nextCursor": cursor}}})
+        await odd.have()
+        document = await odd.running()
+        assert (document["tools"], document["notes"]) == (["mcp:odd/echo"], [])
+
+
 async def test_what_is_no_list_of_tools_is_told(odd: OddServer) -> None:
     odd.tell(tools="echo")
     await odd.have()
@@ -490,7 +513,7 @@ async def test_a_start_that_hangs_names_what_bounds_it(odd: OddServer, method: s
 async def test_a_program_that_hangs_at_its_first_start_is_tried_once(tmp_path: Path) -> None:
     async with odd_of(tmp_path, "stdio") as odd:
         odd.tell(says="Ok to proceed? [y]", answers={"initialize": {"hang": True}})
-        await odd.have(start_timeout_s=0.5)
+        await odd.have(start_timeout_s=4.0)
         document = await odd.town.is_state("odd", "failed")
         assert "not tried again until its entry is changed" in document["error"]
         assert "it said: Ok to proceed? [y]" in document["error"]
@@ -531,7 +554,7 @@ async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending
     asked = f"Ok to proceed? [y] token {SECRET}{ending}"
     async with odd_of(tmp_path, "stdio") as odd:
         odd.tell(says=asked, answers={"initialize": {"hang": True}})
-        await odd.have(start_timeout_s=1.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
+        await odd.have(start_timeout_s=4.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
         await until(lambda: "it said: Ok to proceed? [y] token ***" in odd.document["error"])
         assert SECRET not in odd.document["error"]
 

@@ -22,7 +22,7 @@ from tests.process.cli.process_cli import ENV, RULES, Cli, until
 from tests.support.bound import BOUND_S
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?|.)")
 
@@ -263,7 +263,7 @@ def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
     assert sorted(one["text"] for one in messages) == ["slow one", "two"]
 
 
-@pytest.mark.timeout(60)  # two lives of a daemon and two chats
+@pytest.mark.timeout(180)  # two lives of a daemon and two chats
 def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
     """And in the chat that is opened while it is written."""
     whole = ("1 2 3 4", "5 6 7 8")  # the line being written is drawn anew; these never stand in it
@@ -288,7 +288,7 @@ def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
         assert [chat.shown.count(each) for each in whole] == [1, 1], chat.shown
 
 
-@pytest.mark.timeout(60)  # two lives of a daemon
+@pytest.mark.timeout(180)  # two lives of a daemon
 def test_the_next_text_answers_a_free_question_over_a_kill(cli: Cli) -> None:
     daemon = cli.daemon()
     with terminal(cli, "chat") as chat:
@@ -327,7 +327,7 @@ def test_what_waits_for_a_person_says_for_which_question(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("source", ["/dev/null", "/dev/zero", "a file", "closed", "a pipe"])
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: str) -> None:
     cli.daemon()
     lines = cli.home.with_name("lines")
@@ -349,7 +349,7 @@ def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: st
     assert ("a line of standard input is over" in done.stderr) == (source == "/dev/zero")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_up_without_a_terminal_says_where_the_daemon_is_and_ends(cli: Cli) -> None:
     cli.daemon()
     url = cli.written()["url"]

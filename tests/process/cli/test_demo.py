@@ -118,7 +118,7 @@ async def begin_to_count(url: str) -> None:
         await people.wait_text(chat, "one, ", 10, after=said)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_person_tries_it_and_nothing_is_left(started: list[Demo], temporary: Path) -> None:
     demo = begin(started, temporary)
     url = demo.says(r"The page: (\S+?)/\n")[1]
@@ -135,7 +135,7 @@ def test_a_person_tries_it_and_nothing_is_left(started: list[Demo], temporary: P
     assert list(temporary.iterdir()) == [], "something was left"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_home_is_kept_and_taken_up_again(started: list[Demo], temporary: Path) -> None:
     home = temporary / "kept"
     words = ("--port", "0", "--home", str(home))
@@ -153,7 +153,7 @@ def test_a_home_is_kept_and_taken_up_again(started: list[Demo], temporary: Path)
     assert [path.name for path in temporary.iterdir()] == ["kept"]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_kill_ends_its_daemon_too(started: list[Demo], temporary: Path) -> None:
     demo = begin(started, temporary)
     url = demo.says(r"The page: (\S+?)/\n")[1]
@@ -167,7 +167,7 @@ def test_a_kill_ends_its_daemon_too(started: list[Demo], temporary: Path) -> Non
     until("nothing is left", lambda: list(temporary.iterdir()) == [])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_kill_leaves_a_home_that_was_named(started: list[Demo], temporary: Path) -> None:
     home = temporary / "kept"
     words = ("--port", "0", "--home", str(home))
@@ -181,7 +181,7 @@ def test_a_kill_leaves_a_home_that_was_named(started: list[Demo], temporary: Pat
     assert again.end() == 0
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_while_it_begins(started: list[Demo], temporary: Path, number: int) -> None:
     demo = begin(started, temporary)
@@ -191,7 +191,7 @@ def test_it_ends_while_it_begins(started: list[Demo], temporary: Path, number: i
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_it_ends_when_nobody_reads_it(temporary: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "agentsup", "demo", "--port", "0"],
@@ -210,7 +210,7 @@ def test_it_ends_when_nobody_reads_it(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_taken_port_is_named(started: list[Demo], temporary: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

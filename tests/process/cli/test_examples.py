@@ -19,7 +19,7 @@ from tests.support.model_server import Asked, Call, ModelServer, Reply, without_
 from tests.support.ports import free_port
 from tests.support.source_tree import ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 EXAMPLES = ROOT / "docs" / "examples"
 KEY = "sk-a-key-of-nobody-4711"

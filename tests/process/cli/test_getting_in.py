@@ -24,7 +24,7 @@ from tests.support.bound import BOUND_S
 from tests.support.ports import free_port
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 NAME = "agents.home.example"
 TOKEN = "7001:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

@@ -19,7 +19,7 @@ from tests.process.cli.process_cli import WAIT_S, Cli, until
 
 # Each of them starts several programs.
 pytestmark = [
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(180),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 

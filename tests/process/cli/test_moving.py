@@ -18,7 +18,7 @@ from tests.support.bound import BOUND_S
 from tests.support.moving_homes import openclaw_home, put, sygen_home
 
 # It starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def _without_accounts(there: Path) -> Path:

@@ -18,7 +18,7 @@ from tests.process.cli.process_cli import ENV, WAIT_S, Cli, until
 from tests.support.ports import free_port
 from tests.support.source_tree import ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)

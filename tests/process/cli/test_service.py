@@ -21,7 +21,7 @@ from tests.support import fake_systemd
 
 # Each of them starts several programs.
 pytestmark = [
-    pytest.mark.timeout(90),
+    pytest.mark.timeout(180),
     pytest.mark.skipif(sys.platform != "linux", reason="systemd is of Linux"),
 ]
 

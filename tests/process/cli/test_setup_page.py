@@ -18,7 +18,7 @@ from tests.process.cli.process_cli import Cli
 from tests.support.model_server import ModelServer, Reply
 from tests.support.telegram_process import FakeTelegramProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 KEY = "sk-a-key-of-nobody-4711"
 MODELS = ("good-large", "good-mini")

@@ -74,7 +74,7 @@ def leaves(command: Any, name: tuple[str, ...] = ()) -> set[str]:
     return {leaf for key, each in below.items() for leaf in leaves(each, (*name, key))}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_no_command_passes_a_control_code_on(cli: Cli) -> None:
     (cli.home / "demo-rules.yaml").write_text(RULES)
     daemon, terminal = pty.openpty()

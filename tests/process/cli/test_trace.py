@@ -9,7 +9,7 @@ import pytest
 from tests.process.cli.process_cli import Cli, until
 
 # Each of them starts several programs.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def test_a_request_is_a_tree_with_times(cli: Cli) -> None:

@@ -25,72 +25,35 @@ RUNNING = ("make", "rm", "curl", "env", "xargs", "git", "tee", "python3", "npm",
 WORDS = st.sampled_from(
     [
         *RUNNING,
-        *("x", "-rf", "-j4", "a=b", "-c", "sh", "bash", "eval", "exec", "command", "test", "if"),
-        *(
+        *[
+            "x",
+            "-rf",
+            "a=b",
+            "-c",
+            "sh",
+            "eval",
+            "exec",
+            "test",
+            "if",
             "then",
             "fi",
             "{",
             "}",
             "!",
             "do",
-            "done",
-            "for",
-            "in",
             "f()",
-            "function",
-            "case",
-            "esac",
-        ),
-        *(
             "'make'",
             '"rm"',
             "ma\\ke",
-            "$(rm)",
-            "`rm`",
-            "${A}",
-            "$A",
-            "*",
-            "~",
-            "=",
-            "A=rm",
-            "--eval=x",
-        ),
-        *(
-            "make",
-            "make x",
-            "make -j4 test",
-            "ls x",
-            "git status",
-            "cd",
-            "true",
-            ":",
-            "alias",
-            "source",
-            ".",
-        ),
+        ],
+        *["$(rm)", "`rm`", "${A}", "*", "~", "=", "A=rm", "--eval=x", "cd", ":", "alias", "."],
+        *("make x", "git status"),
     ]
 )
 JOINS = st.sampled_from(
-    [
-        " ",
-        " ",
-        " ",
-        ";",
-        "\n",
-        "&",
-        "&&",
-        "||",
-        "|",
-        "(",
-        ")",
-        ">",
-        ">>",
-        "<",
-        "<<<",
-        "<(",
-        "#",
-        "\\\n",
-    ]
+    [" "] * 3
+    + [";", "&", "&&", "||", "|", "(", ")", ">", ">>", "<", "<<<", "<(", "#"]
+    + ["\n", "\\\n"],
 )
 SCRIPTS = st.lists(st.tuples(WORDS, JOINS), min_size=1, max_size=7).map(
     lambda pairs: "".join(word + join for word, join in pairs)
@@ -100,29 +63,16 @@ NOT_PLAIN = (
     *(
         "ls; rm x",
         "ls && ls",
-        "ls || ls",
         "ls | cat",
-        "ls &",
         "ls > x",
-        "ls 2> x",
-        "ls < x",
         "(ls)",
+        "ls $X",
+        "ls '$X'",
+        "ls `rm`",
+        "ls <<X",
     ),
-    *("ls $X", "ls '$X'", "ls $(rm)", "ls `rm`", 'ls "`rm`"', "ls $'x'", "ls <(rm)", "ls <<X"),
-    *(
-        "ls\nrm x",
-        "ls \\\nx",
-        "l\\s",
-        "ls *",
-        "ls x?",
-        "ls [a]",
-        "ls {a,b}",
-        "ls ~",
-        "ls\r",
-        "ls\0",
-    ),
-    *("ls 'x", "ls ';' x", "A=rm ls", "cd x", ". x", "eval x", "! ls", "sh x", "env ls", "exec ls"),
-    *("alias ls=rm", "ls\u00a0x", "", " "),
+    *("ls\nrm x", "ls *", "ls {a,b}", "ls ~", "ls\0", "ls 'x", "ls ';' x", "A=rm ls", ". x"),
+    *("sh x", "env ls", "ls\u00a0x", "", " "),
 )
 
 
@@ -165,21 +115,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[l
 )
 @example("make x")
 @example("ls '-la' \"x y\"")
-@example("ls -la x && ls y")
 @example("ls x; rm -rf x")
-@example("ls x > y")
 @example("alias ls=rm\nls x")
-@example("make x; rm -rf x")
-@example("make x && rm x")
 @example("make $(rm x)")
-@example("make x | xargs rm")
-@example("make x > y")
-@example("f() { rm x; }; make f")
 @example("make() { rm x; }; make y")
-@example("alias make=rm\nmake x")
 @example("A=rm make x")
-@example("make x &\nrm x")
-@example("eval make x")
 @given(script=SCRIPTS)
 def test_a_pattern_never_covers_what_runs_anything_else(recorded: Any, script: str) -> None:
     lines = of_script(script)
@@ -206,48 +146,24 @@ def test_what_is_offered_covers_its_own_call_and_is_plain(words: list[str]) -> N
     "words, patterns",
     [
         (["ls", "-la"], ["ls *"]),
-        (["cat", "a b"], ["cat *"]),
         (["git", "status", "-s"], ["git status *"]),
-        (["git", "diff"], ["git diff *"]),
         (["cat", f"{WS}/src/x"], ["cat *"]),
         # What may lie outside the workspace is told exactly.
         (["cat", "/etc/passwd"], ["cat /etc/passwd"]),
-        (["cat", "../x"], ["cat ../x"]),
-        (["cat", f"{WS}/../x"], [f"cat {WS}/../x"]),
         (["rm", "-rf", "a/../../b"], ["rm -rf a/../../b"]),
         (["tee", "~/x"], ["tee '~/x'"]),
         (["cp", "--target-directory=/etc", "x"], ["cp --target-directory=/etc x"]),
-        (["dd", "if=/dev/sda"], ["dd if=/dev/sda"]),
-        (["git", "show", "file:///etc"], ["git show file:///etc"]),
         # What the workspace defines is run by plain words.
         (["make", "test"], ["make test", "make *"]),
-        (["make"], ["make", "make *"]),
         (["npm", "run", "build"], ["npm run build", "npm run *"]),
-        (["go", "test", "./..."], ["go test ./...", "go test *"]),
-        (["pytest", "tests/x.py::test_a"], ["pytest tests/x.py::test_a", "pytest *"]),
-        (["make", "-j4", "test"], ["make -j4 test"]),
         (["make", "SHELL=x"], ["make SHELL=x"]),
-        (["mypy", "@flags"], ["mypy @flags"]),
-        (["cargo", "+nightly", "test"], ["cargo +nightly test"]),
-        (["sh", "-c", "ls a && ls b"], []),
         (["sh", "-c", "ls a"], []),
-        (["sh", "-c", "ls a; rm b"], []),
-        (["uv", "run", "pytest", "-q"], ["uv run pytest -q"]),
         (["python3", "-c", "print(1)"], ["python3 -c 'print(1)'"]),
-        (["git", "push", "origin", "main"], ["git push origin main"]),
-        (["git", "config", "alias.x", "y"], ["git config alias.x y"]),
-        (["bash", "script.sh"], []),
         (["git", "-c", "alias.x=!rm", "x"], ["git -c 'alias.x=!rm' x"]),
-        (["./make"], []),
         (["/tmp/ls"], []),
         (["env", "ls"], []),
-        (["timeout", "5", "ls"], []),
-        (["xargs", "ls"], []),
         (["find", ".", "-exec", "rm", "{}", ";"], []),
-        (["strace", "*"], ["strace '*'"]),
-        (["ls\u202e"], []),
         (["strace", "ls\u202e"], []),
-        (["strace", "x\ny"], []),
         (["strace", "x" * 60], []),
     ],
 )
@@ -256,47 +172,17 @@ def test_what_is_offered(words: list[str], patterns: list[str]) -> None:
 
 
 ADVERSARIAL = (
+    *("make; id", "make | sh", "make $(id)", "make $X", "make\nid", "A=1 make x", "make CC=evil"),
     *(
-        "make; id",
-        "make && id",
-        "make | sh",
-        "make & id",
-        "make > /etc/x",
-        "make < x",
-        "make $(id)",
-    ),
-    *("make `id`", "make ${IFS}x", "make $X", "make\nid", "make\rid", "make \\\nid", "A=1 make x"),
-    *("make CC=evil", "make SHELL=/tmp/x", "make -f /tmp/x", "make -C /tmp x", "make --eval=x"),
-    *("make ../x", "make /tmp/x", "make ~/x", "make a/../../x", "make x:/y", "make @x", "make +x"),
-    *(
-        "make -- -f x",
+        "make -C /tmp x",
+        "make --eval=x",
+        "make ../x",
+        "make x:/y",
+        "make @x",
         "make *",
-        "make ?",
-        "make {a,b}",
-        "make [x]",
         "make 'a b'",
-        'make ""',
-        "make é",
     ),
-    *("env make x", "nice make x", "sh -c 'make x'", "command make x", "exec make x", "! make x"),
-    *(
-        "cd /tmp && make x",
-        "/tmp/make x",
-        "./make x",
-        "Make x",
-        "make\u00a0x",
-        "make\u200bx",
-        "makex",
-    ),
-    *(
-        "{ make x; }",
-        "(make x)",
-        "make() { id; }",
-        "alias make=id",
-        "eval make x",
-        "make <<x",
-        "#make x",
-    ),
+    *("env make x", "sh -c 'make x'", "cd /tmp && make x", "./make x", "Make x", "make\u200bx"),
 )
 
 
@@ -327,20 +213,12 @@ def test_a_wide_pattern_covers_plain_words_of_its_program_alone(words: list[str]
 @pytest.mark.parametrize(
     "pattern, words",
     [
-        ("make x", ["make", "x", "y"]),
         ("make 'x y'", ["make", "x", "y"]),
-        ("ls *", ["lsx"]),
-        ("ls *", ["LS"]),
         ("ls *", ["nice", "ls"]),
-        ("git status *", ["git", "-C", "/", "status"]),
         ("git status *", ["git", "-c", "core.fsmonitor=rm", "status"]),
-        ("ls *", ["sh", "-c", "ls x; rm -rf /"]),
-        ("ls *", ["sh", "-c", "ls $X"]),
-        ("ls *", ["sh", "-c", "ls *"]),
-        ("ls *", ["sh", "-c", "ls x", "more"]),
+        ("ls *", ["sh", "-c", "ls x"]),
         ("ls *", []),
         ("*", ["rm"]),
-        ("make", ["make", "x"]),
     ],
 )
 def test_what_is_not_covered(pattern: str, words: list[str]) -> None:
@@ -352,22 +230,15 @@ def test_a_script_that_is_not_one_plain_command_of_words_has_no_pattern(script: 
     assert of_script(script) == ()
 
 
-RUN_OTHERS = """
-    strace -f|rg --pre|gdb -ex|sqlite3 x|gcc -wrapper|ip netns|tcpdump -z|git -c|git config|git push
-    git fetch|git clone|git grep|git rebase|git bisect|git difftool|git submodule
-    pip install|python3 x.py|curl --engine|openssl engine|sort --compress-program|split --filter
-    tar -x|zip -TT|man -P|find -exec|fd -x|less x|vim x|ftp x|telnet x|psql -c|mysql -e|nmap --script|ssh x
-    rsync -e|docker run|kubectl get|systemctl status|journalctl -u|watch ls|xargs ls|env ls|sed x|awk x|perl x
-    dc x|install --strip-program|wget --use-askpass|nm --plugin|exiftool -config|unknown-program x|tree -R
-"""
+RUN_OTHERS = (
+    "strace -f|gdb -ex|git -c|git push|pip install|python3 x.py|sort --x|tar -x|ssh x|xargs ls"
+)
 
 
-@pytest.mark.parametrize("line", RUN_OTHERS.replace("\n", "|").split("|"))
+@pytest.mark.parametrize("line", RUN_OTHERS.split("|"))
 def test_no_program_that_runs_others_has_leave_for_whatever_its_words_say(line: str) -> None:
     """Of a grant of a time when there was such a pattern nothing is left, either."""
     words = line.split()
-    if not words:
-        return
     assert not any(each.endswith(" *") for each in offered((tuple(words),)))
     for pattern in (f"{words[0]} *", f"{' '.join(words[:2])} *"):
         assert not covers(pattern, [words])

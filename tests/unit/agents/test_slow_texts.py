@@ -8,7 +8,7 @@ from agentsup.agents.memory.entry import clean_key, clean_tags, draft
 from agentsup.agents.memory.ranking import words
 from agentsup.agents.tools import exec_tool
 from agentsup.agents.tools.exec import command_lines
-from agentsup.agents.tools.exec.policy import problem, script_problem
+from agentsup.agents.tools.exec.policy import problem
 from agentsup.model.errors import BadRequest
 
 SLOW = "a" + "\u0301\u0316" * 500_000
@@ -27,9 +27,6 @@ def test_the_words_of_a_message_are_found() -> None:
 
 def test_a_command_is_judged() -> None:
     assert problem([SLOW, "-rf", "/"]) is None, "no program of that name is known"
-    assert script_problem(f"{SLOW} -rf /") is None, (
-        "the person who is asked judges so long a script"
-    )
 
 
 @pytest.mark.parametrize("line", ["a" * 20_001, "'" + "a " * 10_001 + "'", "(" * 20_001])

@@ -9,6 +9,7 @@ import pytest
 
 from agentsup.cli.output.engines import engine_notes, lost_engines
 from agentsup.daemon.runtime import DaemonEngines
+from agentsup.engines import NotConfigured
 from agentsup.engines.registry import EngineRegistry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.secret import Secret
@@ -34,6 +35,8 @@ def test_only_what_got_worse_is_lost() -> None:
     assert str(lost) == (
         "main thought with llm and m before, and now with the offline engine: no key"
     )
+    [lost] = lost_engines(before, [agent("main", problem="no key")])
+    assert str(lost) == "main thought with llm and m before, and can't now: no key"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +72,11 @@ def test_an_engine_that_cant_work_as_declared_says_why(
     assert bool(said) == bool(problem)
 
 
-def test_a_key_file_that_is_gone_leaves_the_agent_answering_offline(tmp_path: Path) -> None:
-    """Without this the whole daemon ended at its start, when the file was main's."""
+def test_a_key_file_that_is_gone_is_no_reason_for_another_engine(tmp_path: Path) -> None:
     options = {"api_key": Secret("file:secrets/gone.key"), "script": "file:rules.yaml"}
     spec = AgentSpec(name="a", engine="auto", model="m", engine_options=options)
-    made: Any = object()
-    engines = DaemonEngines(EngineRegistry({"scripted": lambda: made}), tmp_path, {})
-    assert engines.make(spec) == (made, {"script": "file:rules.yaml"})
+    engines = DaemonEngines(EngineRegistry({}), tmp_path, {})
+    assert engines.choice(spec)[0] == "llm"
+    with pytest.raises(NotConfigured, match="the secret file"):
+        engines.make(spec)
     assert "the secret file" in engines.shortfall(spec)

@@ -11,7 +11,7 @@ import pytest
 from agentsup.agents.persona import profile, prompt
 from agentsup.agents.turn.call_ids import call_key
 from agentsup.agents.turn.suspended import SuspendedTurn
-from agentsup.catalogue import words
+from agentsup.catalogue import Note, words
 from agentsup.commands import texts
 from agentsup.kit.pool import IDLE
 from agentsup.mailbox.mail.bus import DirectoryEntry
@@ -57,6 +57,16 @@ def test_lengths_of_time(seconds: float | None, text: str) -> None:
     assert texts.duration(seconds) == text
 
 
+def test_a_note_is_said_in_the_language_of_the_person() -> None:
+    note = Note.of("context.ollama", tokens=4096, wanted=32768)
+    view = replace(VIEW, warnings=(note, "as it is"))
+    german = texts.agent(view, 0, words("de"))
+    assert "der Modellserver bietet 4096 Tokens" in german
+    assert "as it is" in german
+    assert note.startswith("the model server serves 4096 tokens")
+    assert note in texts.agent(view, 0, words())
+
+
 def test_an_agent_in_a_few_lines() -> None:
     assert texts.agent(VIEW, 0, words()).splitlines() == [
         "● ann - running, up 1 h 1 min",
@@ -77,8 +87,8 @@ def test_a_stop_in_words() -> None:
     assert texts.stop(none, words()) == "Nothing was running or waiting. The agents stay up."
     some = StopReport("all", 1, 2, 3, 1, 2, 12.4)
     assert texts.stop(some, words()) == (
-        "Stopped 1 running turn, 2 queued and 3 parked, with 1 process, over 2 agents (12 ms). "
-        "The agents stay up."
+        "Stopped: 1 running answer, 2 queued messages, 3 messages with open questions, 1 process, "
+        "of 2 agents (12 ms). The agents stay up."
     )
     assert "could not record it" in texts.stop(replace(some, durable=False), words())
 

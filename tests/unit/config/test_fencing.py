@@ -11,6 +11,8 @@ from agentsup.model.errors import ConfigErrors
 def test_by_default_it_stands_where_it_can_and_closes_the_home_only() -> None:
     fence = parse_settings(None).settings.fence
     assert (fence.mode, fence.paths({"HOME": "/home/ann"})) == ("auto", ())
+    assert fence.writable_paths({"HOME": "/home/ann"}) == ("/tmp",)
+    assert fence.writable_paths({"TMPDIR": "/var/x"}) == ("/var/x",)
 
 
 def test_places_are_whole_paths_or_begin_at_the_users_home() -> None:
@@ -18,6 +20,11 @@ def test_places_are_whole_paths_or_begin_at_the_users_home() -> None:
     fence = parse_settings(content).settings.fence
     assert fence.mode == "required"
     assert fence.paths({"HOME": "/home/ann"}) == ("/home/ann/.ssh", "/srv/keys")
+
+
+def test_places_that_programs_may_write_come_beside_temporary_files() -> None:
+    fence = parse_settings(b'[fence]\nwritable = ["~/projects"]\n').settings.fence
+    assert fence.writable_paths({"HOME": "/home/ann"}) == ("/tmp", "/home/ann/projects")
 
 
 def test_sockets_that_may_be_reached_are_named_in_the_same_way() -> None:

@@ -186,13 +186,6 @@ def test_a_list_of_servers_with_names_is_taken(tmp_path: Path) -> None:
     assert (servers["one"].enabled, servers["two"].enabled) == (True, False)
 
 
-@pytest.mark.parametrize("written", [{}, {"command": "x", "args": "y"}, {**NPX, "cwd": "here"}])
-def test_our_own_form_is_refused_as_a_whole(tmp_path: Path, written: dict[str, Any]) -> None:
-    with pytest.raises(ConfigErrors) as caught:
-        given(tmp_path, mcp={"s": written, "good": NPX})
-    assert str(caught.value.findings[0]).startswith("agents.json:1:")
-
-
 @pytest.mark.parametrize("key", ["type", "transport"])
 def test_the_transport_sse_costs_its_server_alone(tmp_path: Path, key: str) -> None:
     read, (warning,) = server(tmp_path, {key: "sse", **WEB})
@@ -291,6 +284,11 @@ def test_notes_and_settings_of_others_cost_no_entry(tmp_path: Path) -> None:
         ({"servers": {"s": NPX}, "inputs": []}, "VS Code's"),
         ({"$schema": "https://opencode.ai/config.json", "mcp": {}}, "opencode's"),
         ({"agents": {"defaults": {}, "list": []}, "channels": {}}, "OpenClaw"),
+        ({"mcp": {"s": {"type": "local", "command": ["x"]}}, "provider": {}}, "opencode's"),
+        ({"permissions": {"allow": []}, "env": {}}, "Claude Code"),
+        ({"projects": {"/x": {"mcpServers": {"s": NPX}}}, "numStartups": 3}, "Claude Code"),
+        ({"s": NPX, "t": WEB}, "tool servers"),
+        ([{"name": "s", **NPX}, WEB], "tool servers"),
         ({"cli_timeout": 5, "telegram_token": "", "language": "de"}, "Sygen"),
         ({"ann": {"model": "x"}, "bob": {}}, "agents by their names"),
         ({"agents": {"ann": {"model": "x"}}}, "agents by their names"),

@@ -98,6 +98,7 @@ def test_secrets_are_shown_nowhere_and_known_to_the_log(tmp_path: Path) -> None:
         ({"git": {"command": "x", "headers": {"A": "b"}}}, "nothing for a server of type stdio"),
         ({"git": {"url": "https://x", "args": ["y"]}}, "nothing for a server of type http"),
         ({"git": {"type": "http", "command": "x"}}, "is of type stdio"),
+        ({"git": {"command": "x", "cwd": "here"}}, "absolute path"),
         ({"git": {"comand": "x"}}, "unknown key 'comand'"),
         ({"git": {"command": "x", "safety": {"*": "harmless"}}}, "not one of safe"),
         ({"git": {"url": "ftp://x"}}, "http://"),

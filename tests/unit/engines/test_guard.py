@@ -277,7 +277,7 @@ async def test_idle_and_hard_deadlines_are_exact() -> None:
 
 
 class Place:
-    """A turn's slot that is given back and had again. Implements ``TurnPlace``."""
+    """A turn's slot that is given back and had again. Implements ``ReleasableSlot``."""
 
     def __init__(self) -> None:
         self.watchers: list[tuple[Callable[[], object], Callable[[], object]]] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.process.homes import ACP, COMMAND, EngineHome, coding_agent_folders, exec_home
-from agentsup.engines.programs.agent_settings import (
+from agentsup.engines.programs.cli_agent_policies import (
     CLAUDE,
     CLAUDE_ACP,
     CODEX,
@@ -143,7 +143,9 @@ def test_the_users_own_home_is_left_alone(spec: EngineSpec, tmp_path: Path) -> N
     home = home_of(own, GEMINI, private=False)
     assert home.lay() == []
     assert (user / ".gemini" / "settings.json").read_text() == "{}"
-    assert home.variables(own.env, {})["HOME"] == str(user)
+    env = home.variables(own.env, {})
+    assert env["HOME"] == str(user)
+    assert env["XDG_CACHE_HOME"] == str(home.path / ".cache"), "it can't write the user's"
     assert home.paths.opened == (str(user / ".gemini"),)
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
+from agentsup.engines.failures import ExtraMissing, NotConfigured, UnknownEngine
 from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
 from agentsup.engines.programs.presets import AUTO_ORDER, PROGRAMS, sign_in_of
 from agentsup.engines.registry import registry as registry_module
@@ -19,6 +19,7 @@ from agentsup.engines.registry.registry import (
     EngineRegistry,
     best_available,
     default_registry,
+    llm_problem,
     needs_users_home,
 )
 from agentsup.engines.scripted.engine import ScriptedEngine
@@ -70,34 +71,36 @@ def test_a_missing_extra_is_one_line_with_the_command() -> None:
     "env, spec, installed, name, why",
     [
         ({}, {}, True, "scripted", "no model is configured"),
-        ({"OPENAI_API_KEY": ""}, {"model": "m"}, True, "scripted", "model m is named but"),
-        ({}, {"options": {"model": "q"}}, False, "scripted", "has no key for it"),
+        ({"OPENAI_API_KEY": ""}, {"model": "m"}, True, "llm", "model m is named but"),
+        ({}, {"options": {"model": "q"}}, True, "llm", "has no key for it"),
+        ({}, {"options": {"api_key": "k"}}, True, "llm", "no model is named"),
+        ({"OPENAI_BASE_URL": "http://x"}, {}, False, "llm", r"pip install 'agentsup"),
         ({"OPENAI_API_KEY": "k"}, {}, True, "scripted", "no model is named"),
         ({"OPENAI_API_KEY": "k"}, {"model": "m"}, True, "llm", "model m, OPENAI_API_KEY"),
         ({"ANTHROPIC_API_KEY": "k"}, {"model": "m"}, True, "llm", "ANTHROPIC_API_KEY"),
         ({"OPENAI_BASE_URL": "http://x"}, {}, True, "llm", "model of the endpoint at http://x"),
         ({}, {"options": {"base_url": "http://x", "model": "q"}}, True, "llm", "model q at"),
         ({}, {"model": "m", "options": {"api_key": "k"}}, True, "llm", "engine_options.api_key"),
-        ({"OPENAI_API_KEY": "k"}, {"model": "m"}, False, "scripted", r"pip install 'agentsup"),
+        ({"OPENAI_API_KEY": "k"}, {"model": "m"}, False, "llm", r"pip install 'agentsup"),
         (
             {"OPENAI_API_KEY": "k"},
             {"model": "claude-x"},
             True,
-            "scripted",
+            "llm",
             "put ANTHROPIC_API_KEY=… into",
         ),
-        ({"ANTHROPIC_API_KEY": "k"}, {"model": "sonnet"}, True, "scripted", "Claude Code alone"),
+        ({"ANTHROPIC_API_KEY": "k"}, {"model": "sonnet"}, True, "llm", "Claude Code alone"),
         ({"ANTHROPIC_BASE_URL": "http://x"}, {}, True, "llm", "model of the endpoint at http://x"),
         (
             {},
             {"model": "m", "provider": "anthropic"},
             True,
-            "scripted",
+            "llm",
             "put ANTHROPIC_API_KEY=… into",
         ),
     ],
 )
-def test_auto_takes_the_best_engine_and_says_why(
+def test_auto_takes_the_best_engine_and_puts_nothing_in_the_place_of_a_named_model(
     env: Mapping[str, str],
     spec: dict[str, Any],
     installed: bool,
@@ -109,8 +112,8 @@ def test_auto_takes_the_best_engine_and_says_why(
     chosen, reason = best_available(env, EngineSpec("auto", **spec))
     assert chosen == name
     assert why in reason
-    if chosen == "llm" and installed:
-        read_settings(EngineSpec("llm", **spec), env)  # it can work with what there is
+    problem = llm_problem(EngineSpec("llm", **spec), env)
+    assert not problem or chosen == "scripted" or reason == problem, "what is missing is told"
 
 
 def put(program: Path) -> None:
@@ -198,7 +201,7 @@ def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -
     assert auto("sonnet", ANTHROPIC_BASE_URL="")[0] == "claude"
     assert auto("claude-x")[0] == "llm"
     name, why = auto("gpt-x", ANTHROPIC_API_KEY="", CLAUDE_CODE_OAUTH_TOKEN="t")
-    assert (name, "put OPENAI_API_KEY=… into" in why) == ("scripted", True)
+    assert (name, "put OPENAI_API_KEY=… into" in why) == ("llm", True)
 
 
 def test_every_engine_that_an_entry_may_name_is_there() -> None:
@@ -241,7 +244,7 @@ def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
     assert settings.model == ANY_MODEL
     spec = EngineSpec("llm", model="m", options={"api_key": "sk-secret"})
     assert "sk-secret" not in repr(read_settings(spec, {}))
-    with pytest.raises(AuthFailed):
+    with pytest.raises(NotConfigured):
         read_settings(EngineSpec("llm", model="m"), {})
 
 

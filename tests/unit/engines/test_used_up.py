@@ -35,6 +35,7 @@ ERRORS = [
     ("claude could not finish: Claude AI usage limit reached|1795867200", HOUR),
     ("claude could not finish: Claude AI usage limit reached|1795867200000", HOUR),
     ("codex failed: You've hit your usage limit. Upgrade or try again later.", UNKNOWN_S),
+    ("codex failed: Internal error: usageLimitExceeded", UNKNOWN_S),  # screenpipe#6875
     ("gemini (exit code 1); it said: RESOURCE_EXHAUSTED", UNKNOWN_S),
     ("You exceeded your current quota, please check your plan. Please retry in 38.5s.", 60.0),
     ("Qwen OAuth quota exceeded: Your free daily quota has been reached.", UNKNOWN_S),

@@ -144,7 +144,6 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/doctor/checks.py": ("file_system_of",),
         "cli/doctor/fence.py": ("open_sockets",),
         "cli/main.py": ("main",),
-        "config/program_places.py": ("_files_in",),
     },
     "a bot's session, beside what its agent can write": {
         "channels/matrix/login.py": ("PasswordSignIn._read", "PasswordSignIn._write"),

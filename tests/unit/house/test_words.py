@@ -42,13 +42,8 @@ ALLOWED: dict[str, str] = {
 ALLOWED_TYPES: dict[str, str] = {
     "agentsup/api/routes/setup.py:WantedBotBody": "a component of /openapi.json",
     "agentsup/api/routes/setup.py:WantedModelBody": "a component of /openapi.json",
-    "agentsup/config/places.py": "to be removed",
-    "agentsup/config/program_places.py": "to be removed",
     "agentsup/engines/failures.py:ModelNotFound": "HTTP's not found",
-    "agentsup/engines/llm/session.py:_Said": "to be renamed",
-    "agentsup/kit/strays.py": "to be renamed",
     "agentsup/model/errors.py:NotFound": "HTTP's not found",
-    "agentsup/model/tool.py:TurnPlace": "to be renamed",
 }
 """Modules and classes that keep such a word, with the reason."""
 

@@ -32,7 +32,8 @@ def home(tmp_path: Path) -> Path:
 
 @contextmanager
 def rules(closed: Path, *opened: Path) -> Iterator[int]:
-    descriptor = rules_of(Fence((str(closed),), tuple(map(str, opened))))
+    shelf = str(closed.parent / "shelf")
+    descriptor = rules_of(Fence((str(closed),), tuple(map(str, opened)), (shelf,)))
     try:
         yield descriptor
     finally:
@@ -54,6 +55,12 @@ async def run(home: Path, *argv: str) -> tuple[int, str]:
 def opened_by(wanted: Fence) -> list[str]:
     """The paths of what a program may read."""
     return [gap.path for gap in gaps(wanted)]
+
+
+def written_by(wanted: Fence) -> set[str]:
+    """The paths of what a program may write, beside devices and ``/proc``."""
+    found = {gap.path for gap in gaps(wanted) if gap.is_writable}
+    return {path for path in found if not path.startswith(("/dev/", "/proc"))}
 
 
 # -- which places are opened -------------------------------------------------------------------
@@ -103,6 +110,33 @@ def test_a_link_to_a_closed_place_opens_nothing(home: Path) -> None:
     assert not any(path == str(way) or path.startswith(str(home)) for path in found)
 
 
+def test_what_is_not_named_is_read_only(home: Path) -> None:
+    space, shelf = str(home / "ann" / "space"), str(home.parent / "shelf")
+    assert written_by(Fence((str(home),), (space,))) == {space}
+    assert written_by(Fence((str(home),), (space,), (shelf,))) == {space, shelf}
+    written = {gap.path for gap in gaps(Fence((str(home),))) if gap.is_writable}
+    assert {"/dev/null", "/dev/shm", "/proc"} <= written
+
+
+def test_a_writable_place_opens_nothing_that_is_closed(home: Path) -> None:
+    wanted = Fence((str(home),), (), (str(home / "bob"), str(home.parent)))
+    assert not any(path.startswith(str(home)) for path in written_by(wanted))
+    assert str(home.parent / "shelf") in written_by(wanted)
+    assert str(home.parent) not in written_by(wanted), "nothing new is made beside the home"
+
+
+def test_a_link_that_a_program_could_have_planted_opens_nothing(home: Path, tmp_path: Path) -> None:
+    shelf, other = tmp_path / "shelf", tmp_path / "other"
+    other.mkdir()
+    (shelf / "inner").symlink_to(other)
+    (home / "ann" / "space" / "inner").symlink_to(other)
+    (tmp_path / "way").symlink_to(other)
+    for planted in (shelf / "inner", home / "ann" / "space" / "inner"):
+        assert str(other) not in written_by(Fence((str(home),), (), (str(shelf), str(planted))))
+    by_a_person = Fence((str(home),), (), (str(shelf), str(tmp_path / "way")))
+    assert written_by(by_a_person) == {str(shelf), str(other)}
+
+
 def test_a_closed_place_that_does_not_exist_closes_nothing_else(home: Path) -> None:
     found = set(opened_by(Fence((str(home / "ann" / "none"),))))
     assert {str(home / "secret"), str(home / "bob"), str(home / "ann" / "space")} <= found
@@ -139,6 +173,33 @@ ATTACKS = {
     "a copy of the shell": "cp /bin/sh mine && ./mine -c 'cat {home}/secret'",
     "python": "{python} -c 'print(open(\"{home}/secret\").read())'",
 }
+
+
+ELSEWHERE = {
+    "write": "echo x > {beside}",
+    "append": "echo x >> {beside}",
+    "cut": "truncate -s 0 {beside}",
+    "remove": "rm -f {beside} && ! [ -e {beside} ]",
+    "make": "echo x > {beside}-new",
+    "make a folder": "mkdir {beside}-new",
+    "move in": "mv notes {beside}",
+    "move out": "mv {beside} here",
+    "by a hard link": "ln {beside} here && echo x > here",
+    "by a link": "ln -s {beside} here && echo x > here",
+    "through proc": "echo x > /proc/self/root{beside}",
+    "through a planted link": "ln -s {beside} ../../../shelf/l && echo x > ../../../shelf/l",
+}
+
+
+@needs_fence
+@pytest.mark.parametrize("how", sorted(ELSEWHERE))
+async def test_no_way_writes_anywhere_else(home: Path, how: str) -> None:
+    beside = home.parent / "beside"
+    before = sorted(home.parent.iterdir())
+    code, said = await run(home, "/bin/sh", "-c", ELSEWHERE[how].format(beside=beside))
+    assert code != 0, said
+    assert beside.read_text() == "of all"
+    assert sorted(home.parent.iterdir()) == before
 
 
 ALLOWED = """

@@ -8,7 +8,7 @@ import pytest
 
 from agentsup.kit import fence
 from agentsup.kit.fence import Fence, gaps
-from agentsup.kit.mounts import Mount, parse, second_paths
+from agentsup.kit.mounts import Mount, mounts, second_paths
 
 ROOT = Mount("254:0", "/", "/")
 BOUND = Mount("254:0", "/home/ann", "/mnt/bound")
@@ -16,16 +16,16 @@ HOME = Mount("0:45", "/@home", "/home")
 WHOLE = Mount("0:45", "/", "/mnt/pool")
 
 
-def test_a_line_is_read_and_what_is_none_is_passed_over() -> None:
+def test_a_line_is_read_and_what_is_none_is_passed_over(tmp_path: Path) -> None:
     lines = (
         "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
         r"40 35 98:0 /a\040b /c\134d rw - ext3 /dev/root rw",
         "nothing",
     )
-    assert list(parse(lines)) == [
-        Mount("98:0", "/mnt1", "/mnt2"),
-        Mount("98:0", "/a b", r"/c\d"),
-    ]
+    table = tmp_path / "mountinfo"
+    table.write_text("\n".join(lines))
+    assert mounts(table) == (Mount("98:0", "/mnt1", "/mnt2"), Mount("98:0", "/a b", r"/c\d"))
+    assert mounts(tmp_path / "none") == ()
 
 
 @pytest.mark.parametrize(

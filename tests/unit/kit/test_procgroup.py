@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit import orphan_sweep, procgroup, proctable
 from agentsup.kit.childenv import child_env
-from agentsup.kit.leftovers import GroupRecord, sweep
+from agentsup.kit.orphan_sweep import GroupRecord, sweep
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio, reap_orphans
@@ -543,7 +543,7 @@ async def test_what_is_just_exchanging_its_program_is_swept_too(
     real, executing = proctable.environ_value, [True, True, False]
     with killed_daemon("sleep 60 & echo $!; wait") as (record, grandchild):
         await until(lambda: not is_alive(record.pgid))
-        await until(lambda: real(grandchild, leftovers.MARK) is not None)
+        await until(lambda: real(grandchild, orphan_sweep.MARK) is not None)
 
         def value(pid: int, name: str) -> str | None:
             return None if pid == grandchild and executing else real(pid, name)
@@ -585,7 +585,7 @@ async def test_a_daemon_that_is_killed_while_it_starts_programs_leaves_none(star
 
     def left() -> list[int]:
         rows = [row for row in proctable.table() if row.is_alive]
-        marks = {row.pid: proctable.environ_value(row.pid, leftovers.MARK) for row in rows}
+        marks = {row.pid: proctable.environ_value(row.pid, orphan_sweep.MARK) for row in rows}
         return [pid for pid, value in marks.items() if value and value.startswith(mark)]
 
     def is_gone() -> bool:
@@ -742,4 +742,4 @@ async def test_the_record_names_the_process() -> None:
     assert row.parent == os.getppid()
     assert proctable.read_row(2**22 + 1) is None
     assert proctable.environ_value(os.getpid(), "NO_SUCH_NAME") is None
-    assert await leftovers.sweep([]) == []
+    assert await orphan_sweep.sweep([]) == []

@@ -18,7 +18,7 @@ import pytest
 from agentsup.kit import procgroup, proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.leftovers import MARK, GroupRecord, sweep
+from agentsup.kit.orphan_sweep import MARK, GroupRecord, sweep
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import ProcessGroup, Stdio, reap_orphans
 from agentsup.kit.proctable import ProcessRow, environ_value
@@ -329,7 +329,7 @@ async def test_a_long_list_of_children_is_read_beside_the_loop_and_looked_at_in_
         monkeypatch.setattr("agentsup.kit.reaper.MANY", 50)
         with monkeypatch.context() as patch:
             patch.setattr(proctable, "adopted_pids", noted)
-            patch.setattr("agentsup.kit.strays.peek_exit", looked)
+            patch.setattr("agentsup.kit.process_tracker.peek_exit", looked)
             reaper._look_at(_Walk(read(os.getpid())))
             assert len(peeks) < 20, "one part looks at as many as its time allows"
             await reaper._until_clean()

@@ -46,7 +46,7 @@ MAX_LABEL_CHARS = 120
 _LABEL = re.compile(r"[a-z0-9-]{1,32}")
 
 Seconds = Annotated[float, between(0, MAX_WAIT_S, f"must be 0 to {MAX_WAIT_S:.0f} seconds")]
-"""How long to wait."""
+"""A time limit in seconds."""
 Label = Annotated[str, line(MAX_LABEL_CHARS)]
 _WAITS = f"Seconds to wait at most; default {WAIT_S:.0f}."
 _USD = between(0, MAX_USD, f"must be over 0 and at most {MAX_USD:,.0f}", has_low=False)

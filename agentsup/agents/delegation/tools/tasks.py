@@ -35,7 +35,7 @@ from agentsup.tasks import PUT, TaskHub, describe, lineage
 
 NO_ANSWER = "Nobody has answered; decide by yourself, or say so."
 RUN = "msg_"
-"""How the ids of runs begin."""
+"""The prefix of run ids."""
 MAX_TAIL, TAIL, LINE_CHARS, MAX_LISTED = 100, 20, 300, 100
 _SAME_STATES = {"in_progress": "running", "blocked": "waiting", "completed": "done"}
 """Names of states that programs know from other systems."""
@@ -193,7 +193,7 @@ class _Tasks:
 
     @tool("task_status", Effect.READ, Safety.SAFE, is_poll=True)
     async def status(self, context: ToolContext, args: StatusOf) -> str:
-        """How a task or run is; without an id, how your latest tasks are."""
+        """Show the state of a task or run; without an id, of your latest tasks."""
         if not args.task_id:
             return await self.listed(context, ListTasks())
         caller, wanted = await self._of(context, args)
@@ -214,7 +214,7 @@ class _Tasks:
 
     @tool("task_result", Effect.READ, Safety.SAFE, is_optional=True, is_poll=True)
     async def result(self, context: ToolContext, args: OneTask) -> str:
-        """What a task or run came to."""
+        """Return the result of a task or run."""
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
             await self._service.known(caller, wanted)
@@ -244,7 +244,7 @@ class _Tasks:
 
     @tool("task_logs", Effect.READ, Safety.SAFE, is_optional=True, is_poll=True)
     async def logs(self, context: ToolContext, args: LogOf) -> str:
-        """What happened with a task or run of late."""
+        """List the latest events of a task or run."""
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
             await self._service.known(caller, wanted)

@@ -46,7 +46,7 @@ from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks import NewRun
 
 WHY_CHARS = 1_000
-"""How many characters of a reason are shown for each agent that has not answered."""
+"""Characters of a reason that are shown for each agent that has not answered."""
 
 
 def team_tools(ctx: DelegationService, router: Router, dispatcher: Dispatcher) -> tuple[Tool, ...]:

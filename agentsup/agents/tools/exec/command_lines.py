@@ -1,28 +1,43 @@
 """The command lines that a call runs, word by word, for grants by pattern. Pure.
 
 The result is empty for a call that may run more than its words say: a script, a command line that a
-shell would change before it runs it, a wrapper that starts another program.
+shell would change before it runs it, a wrapper that starts another program. Such a call is asked
+about each time.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsup.agents.tools.exec.policy import (
-    SHELLS,
-    WRAPPERS,
-    is_operator,
-    program_name,
-    split_at_operators,
-)
+from agentsup.agents.tools.exec.policy import program_name
 
 Lines = tuple[tuple[str, ...], ...]
 
+_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"])
+_STARTERS = _SHELLS | frozenset(
+    [
+        "env",
+        "nice",
+        "ionice",
+        "timeout",
+        "nohup",
+        "setsid",
+        "stdbuf",
+        "time",
+        "xargs",
+        "busybox",
+        "command",
+        "exec",
+        "builtin",
+        "find",
+    ]
+)
+"""Programs, and words of shells, that only start another program."""
 _KEYS = frozenset(["argv", "command", "cmd"])
 _OTHER_KEYS = frozenset(["timeout", "description", "justification", "title", "run_in_background"])
-_STARTERS = SHELLS | {*WRAPPERS, "find"}
 _OF_SHELLS_TEXT = """
 . : [ [[ alias bind break case cd continue coproc declare do done elif else esac eval export fi for
 function if in let local mapfile popd pushd read readarray readonly return select set shift shopt
@@ -31,6 +46,29 @@ source test then trap typeset ulimit umask unalias unset until wait while { } !
 _OF_SHELLS = frozenset(_OF_SHELLS_TEXT.split())
 _CHANGED = re.compile(r"[$`\\*?\[\]{}~]")
 """What a shell may replace. It is refused in quotes too, where some programs of a shell read it."""
+_OPERATORS = frozenset("();<>|&\n")
+_MAX_LINE_CHARS = 20_000
+"""A longer line is not split: ``shlex`` takes a minute for a million characters."""
+
+
+def split_at_operators(line: str) -> list[str]:
+    """The words of a line as a shell splits it, and its operators as words of their own.
+
+    Nothing is expanded. Raises ``ValueError`` for a quotation that is not closed and for a line of
+    more than 20,000 characters.
+    """
+    if len(line) > _MAX_LINE_CHARS:
+        raise ValueError(f"it has more than {_MAX_LINE_CHARS:,} characters")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
+
+
+def is_operator(token: str) -> bool:
+    """Whether a word of ``split_at_operators`` is an operator, or looks like one in quotes."""
+    return bool(token) and set(token) <= _OPERATORS
 
 
 def of_words(words: Sequence[str]) -> Lines:
@@ -63,11 +101,15 @@ def of_own_call(args: Mapping[str, Any]) -> Lines:
     given = [key for key in args if key in _KEYS]
     if len(given) != 1 or not set(args) <= _KEYS | _OTHER_KEYS:
         return ()
-    command = args[given[0]]
+    command = script_of(args[given[0]])
     if isinstance(command, str):
         return of_script(command)
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
         return ()
-    if len(command) == 3 and command[0] in SHELLS and command[1] in ("-c", "-lc"):
-        return of_script(command[2])
     return of_words(command)
+
+
+def script_of(command: Any) -> Any:
+    """The script of a command that a CLI gives as the words ``bash -lc SCRIPT``; else the command."""
+    is_script = isinstance(command, list) and len(command) == 3 and command[1] in ("-c", "-lc")
+    return command[2] if is_script and command[0] in _SHELLS else command

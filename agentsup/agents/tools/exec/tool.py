@@ -24,7 +24,7 @@ from agentsup.agents.tools.arguments import (
 from agentsup.agents.tools.declaring import tool, tool_of
 from agentsup.agents.tools.exec import command_lines, policy
 from agentsup.engines.process import Fencing, exec_home
-from agentsup.kit.leftovers import LEADER
+from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.planted import GuardedFolder
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
@@ -116,12 +116,12 @@ def words_of(args: dict[str, Any]) -> list[str]:
 
 def _split(line: str) -> list[str]:
     try:
-        words = policy.split_at_operators(line)
+        words = command_lines.split_at_operators(line)
     except ValueError as error:
         raise BadRequest(f"the command can't be read: {error}", field="command") from None
     if not words or not words[0]:
         raise BadRequest("there is no command", field="command")
-    if any(policy.is_operator(word) for word in words):
+    if any(command_lines.is_operator(word) for word in words):
         raise BadRequest(
             "there is no shell here, so no pipes, redirections or lists; run one program at a "
             'time, or name a shell yourself with argv ["sh", "-c", …]',

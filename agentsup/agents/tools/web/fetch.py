@@ -100,7 +100,8 @@ async def system_addresses(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class WebRules:
-    """What may be reached. Tests use a loopback server instead of the public web."""
+    """Rules about addresses that may be fetched. Tests use a loopback server instead of the public
+    web."""
 
     resolve: Resolve = system_addresses
     is_public: Callable[[str], bool] = addresses.is_public

@@ -29,7 +29,7 @@ _LOOKED_AT: Final = 100_000
 """Most entries of a folder that one sweep examines."""
 _REMOVED_AT_ONCE: Final = 1_000
 _RECEIVED = re.compile(r"\d{4}-\d\d-\d\d-.")
-"""How ``InboxFolder.keep`` names a file."""
+"""The names that ``InboxFolder.keep`` gives to files."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 

@@ -44,7 +44,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LifeParts:
-    """What works during one life, once the bot is connected."""
+    """The parts that work during one life, once the bot is connected."""
 
     streams: StreamSet
     menus: Presses[Any]

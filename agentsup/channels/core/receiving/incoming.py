@@ -91,7 +91,7 @@ class ReceivedItems(ABC, Generic[EventT]):
 
     @property
     def _late_wait_s(self) -> float:
-        """How long to wait for further late messages before the notice about them."""
+        """Seconds to wait for further late messages before the notice about them."""
         return 0.0
 
     # -- the way of an item ------------------------------------------------------------------------

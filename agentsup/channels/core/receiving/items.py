@@ -28,7 +28,7 @@ def read_item(
 
 
 class OperatorNotices:
-    """What the operator is told of a bot, in the log or in main's chat."""
+    """Notices about a bot for the operator, in the log or in main's chat."""
 
     def __init__(self, agent_name: str, tell: Callable[[str], Awaitable[None]]) -> None:
         self._agent_name = agent_name

@@ -1,4 +1,4 @@
-"""What the receiving core needs to know of a platform and of the messages that people send there."""
+"""Ports of the receiving core: the platform, and the messages that people send there."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ReceiveLimits:
     max_file_bytes: int
     """Largest file that is fetched."""
     poll_s: float
-    """How long the platform may wait for something new before it answers."""
+    """Seconds that the platform may wait for something new before it answers."""
     deaf_after_s: float = 180.0
     """Without an answered poll for this long, the operator is notified (P9)."""
     chats_at_once: int = 16
@@ -98,7 +98,7 @@ class ReceiveLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotServices:
-    """What all parts of one agent's bot may need of the daemon."""
+    """Services of the daemon that all parts of one agent's bot may use."""
 
     agent_id: str
     agent_name: str
@@ -115,7 +115,7 @@ class BotServices:
     tell: Callable[[str], Awaitable[None]]
     """Notifies the operator by a way that does not need this bot."""
     pairing: Asking = field(default_factory=NoPairing)
-    """What becomes of strangers who write in private."""
+    """The handling of strangers who write in private."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class BotDependencies(BotServices):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveDependencies(BotServices):
-    """What is needed to receive messages for one agent."""
+    """The dependencies of receiving messages for one agent."""
 
     owner: RowOwner
     limits: ReceiveLimits
@@ -158,7 +158,7 @@ class ReceiveDependencies(BotServices):
 
 
 class PlatformMessages(ABC, Generic[EventT]):
-    """What a platform does differently with the messages of people."""
+    """The platform's own part in handling messages of people."""
 
     downloads: ClassVar[int]
     """The number of messages whose files are fetched at the same time."""

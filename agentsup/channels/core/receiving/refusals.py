@@ -1,4 +1,4 @@
-"""Texts that were refused because the agent's queue was full: one notice tells of all of them.
+"""Texts that were refused because the agent's queue was full: one notice for all of them.
 
 The notice is sent once no more refused texts come. Until then their rows stay unhandled, so if the
 bot's life ends before, the next life handles them: no text is lost without a notice.

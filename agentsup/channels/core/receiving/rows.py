@@ -49,7 +49,7 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowOwner:
-    """Whose rows they are.
+    """The owner of received rows.
 
     ``bot_id`` names the bot whose conversations belong together: Telegram's id, on Matrix the
     agent's id. ``account`` is the account that received, by the platform's id.
@@ -79,7 +79,7 @@ class ReceivedRow:
 
 @dataclass(frozen=True, slots=True)
 class EarlierVersions:
-    """What was received of a platform message before."""
+    """Earlier versions of a platform message that were received."""
 
     raw: str = ""
     """The latest version that was admitted; empty if none is stored."""
@@ -187,7 +187,7 @@ def done_tx(tx: Tx, rows: Sequence[ReceivedRow], *, message_id: str = "") -> Non
 
 
 def skip_tx(tx: Tx, rows: Sequence[ReceivedRow], reason: SkipReason, why: str = "") -> None:
-    """Mark rows that need no work; ``why`` is stored for whoever looks."""
+    """Mark rows that need no work; ``why`` is stored with them."""
     tx.executemany(
         "UPDATE received SET state = 'skipped', skip_reason = ?, error = ? WHERE row_id = ?",
         [(reason, why[:_ERROR_CHARS], row.row_id) for row in rows],

@@ -17,7 +17,7 @@ _ENDING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StopScope:
-    """What a stop covers. ``bot_id`` empty: all bots; ``conversation`` empty: all chats."""
+    """The scope of a stop. ``bot_id`` empty: all bots; ``conversation`` empty: all chats."""
 
     bot_id: str = ""
     conversation: str = ""

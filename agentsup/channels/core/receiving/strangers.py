@@ -25,7 +25,7 @@ PER_AGENT: Final = 50
 """Requests to one agent within a day."""
 DAY_MS: Final = 86_400_000
 REFUSED_MS: Final = 30 * DAY_MS
-"""How long a refused stranger gets no further code from that agent."""
+"""Time in which a refused stranger gets no further code from that agent."""
 _NAME_CHARS: Final = 40
 _COLUMNS: Final = "code, agent_id, channel, user_id, name, conversation, language, asked_at"
 

@@ -1,4 +1,4 @@
-"""What is sent: cards, buttons, private texts, and the HTTP requests that carry it."""
+"""Sending: cards, buttons, private texts, and the HTTP requests that carry them."""
 
 from __future__ import annotations
 

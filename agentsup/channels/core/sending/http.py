@@ -58,7 +58,7 @@ BeforeSending = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class _RequestProgress:
-    """How far a request has come."""
+    """Progress of a request."""
 
     server: str
     before: BeforeSending | None

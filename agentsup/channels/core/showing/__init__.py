@@ -1,1 +1,1 @@
-"""What is shown while a turn runs: rate limits, streams, waiting notes."""
+"""Live display of a running turn: rate limits, streams, waiting notes."""

@@ -42,7 +42,7 @@ SenderT = TypeVar("SenderT")
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """What the live answers of one bot share."""
+    """The dependencies that all live answers of one bot share."""
 
     channel: str
     agent_id: str

@@ -14,7 +14,7 @@ from agentsup.store import Reader, Tx
 
 
 class Trust(StrEnum):
-    """What is known of the text that a placeholder shows."""
+    """The certainty about the text that a placeholder shows."""
 
     TRUSTED = "trusted"
     """It shows what was put there last."""

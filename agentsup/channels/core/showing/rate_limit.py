@@ -23,7 +23,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 class StreamMode(StrEnum):
-    """How much of an answer is shown while it is written."""
+    """The amount of an answer that is shown while it is written."""
 
     OFF = "off"
     BUFFERED = "buffered"
@@ -33,7 +33,7 @@ class StreamMode(StrEnum):
 
 
 class StreamMethod(StrEnum):
-    """How the text is shown."""
+    """The method by which the text is shown."""
 
     DRAFT = "draft"
     """In the platform's own preview, which disappears by itself."""
@@ -43,7 +43,7 @@ class StreamMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How often a running text may be sent. Times in seconds."""
+    """Limits on the sends of a running text. Times in seconds."""
 
     mode: StreamMode
     interval_s: float
@@ -94,7 +94,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far the running text has come. Lengths in characters, times in loop seconds."""
+    """Progress of the running text. Lengths in characters, times in loop seconds."""
 
     length: int = 0
     complete: int = 0
@@ -111,7 +111,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of the text was shown, and how the platform reacted. Times in loop seconds."""
+    """The amount of text that was shown, and the platform's reactions. Times in loop seconds."""
 
     length: int = 0
     at: float | None = None

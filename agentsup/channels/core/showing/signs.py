@@ -39,7 +39,7 @@ _CLEAR_PAUSE_S = 5.0
 
 Target = TypeVar("Target")
 SenderT = TypeVar("SenderT")
-"""What sends on the platform."""
+"""The platform's sender."""
 
 
 @dataclass(slots=True)

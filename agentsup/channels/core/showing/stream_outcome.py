@@ -1,4 +1,4 @@
-"""What becomes of a placeholder (a message in which an answer was streamed), from the store."""
+"""The outcome of a placeholder (a message in which an answer was streamed), from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentsup.store import Reader
 
 
 class StreamFate(StrEnum):
-    """What becomes of a placeholder, and what is to be done with it."""
+    """The next action on a placeholder."""
 
     OPEN = "open"
     """The turn runs, or will run again: wait."""
@@ -35,7 +35,7 @@ class StreamFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamOutcome:
-    """What becomes of a stream, and the data to bring it about.
+    """The outcome of a stream, with the data to bring it about.
 
     ``text``: the whole answer, if there is one. ``platform_ids``: the messages that hold it.
     ``language``: the person's language, if it is known.

@@ -1,4 +1,4 @@
-"""Waiting notes: they tell a person that their message is behind others.
+"""Waiting notes: texts for a person whose message is behind others.
 
 A note is sent once the message has waited for a while. When the message waits no longer, the note
 says so and loses its cancel button. The outbox records which notes still have a button, so also

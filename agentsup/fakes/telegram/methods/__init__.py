@@ -1,4 +1,4 @@
-"""What each method does: one table from lower-case names to functions ``(world, bot, call)``."""
+"""The methods: one table from lower-case names to functions ``(world, bot, call)``."""
 
 from __future__ import annotations
 

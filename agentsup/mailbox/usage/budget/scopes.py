@@ -67,7 +67,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class BudgetScope:
-    """What a limit applies to, and its period.
+    """The subject of a limit, and its period.
 
     ``subject`` is the id of a message, a root, an agent, a team or a task; empty for the daemon.
     ``since`` and ``until`` (wall ms) are the period; without an end, ``until`` is None.

@@ -183,3 +183,20 @@ async def test_a_piece_that_is_for_the_bot_makes_the_others_so(rig: TelegramFixt
     await rig.people.wait_text(group, "echo: is it true?")
     await rig.settled()
     assert rig.agent.texts == ["is it true?\n[forwarded from Eve]\nyes"]
+
+
+async def test_a_live_location_that_moves_is_no_further_turn(rig: TelegramFixture) -> None:
+    """Reported of comparable systems: hermes-agent#49806, each step was a message."""
+    await rig.start()
+    place = {"latitude": 1.0, "longitude": 2.0, "live_period": 3600}
+    await sent(rig, message_id=70, location=place)
+    update = (await rig.message_update(""))["message"]
+    del update["text"]
+    for step in range(1, 4):
+        moved = {"location": place | {"latitude": 1.0 + step, "heading": 90}}
+        edit = {"message_id": 70, "edit_date": update["date"] + step}
+        await rig.people.inject(rig.bot.bot_id, {"edited_message": update | moved | edit})
+    await rig.people.say(rig.chat, "next")
+    await rig.people.wait_text(rig.chat, "echo: next")
+    await rig.settled()
+    assert rig.agent.texts == ["[place: 1.0, 2.0]", "next"]

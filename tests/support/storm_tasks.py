@@ -12,24 +12,19 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from tests.support.daemon_process import Answer, DaemonProcess
 from tests.support.model_server import Asked, Call, Reply
+from tests.support.storm_record import AGENTS, GONE, Record, Work
 
-AGENTS: Final = ("main", "ann", "bob")
 THINKER: Final = "lou"
 """The agent whose engine asks a model, which costs."""
 SLOTS: Final = {"interactive": 4, "peer": 4, "background": 8}
 CONFIG: Final = "[tasks]\nmax_parallel = 24\n"
 ENDED: Final = ("done", "failed", "cancelled")
-GONE: Final = (aiohttp.ClientError, ConnectionError, TimeoutError)
 MARK: Final = "mine.txt"
 _SAY, _EFFECT = "say", {"effect": "effects.txt"}
 RULES: Final[list[dict[str, Any]]] = [
@@ -90,97 +85,22 @@ def think(asked: Asked) -> Reply:
     return Reply(calls=(Call("list_agents", {}),))
 
 
-@dataclass(slots=True)
-class Work:
-    """One piece of work. ``key`` is the giver's own id of it, the same at each repeat."""
-
-    key: str
-    kind: str
-    agent: str
-    detail: str = ""
-    conversation: str = ""
-    place: str = ""
-    """Where a person asked for it, as ``<channel>:<conversation>``; empty for work of programs."""
-    was_said: bool = False
-    task_id: str = ""
-    message_id: str = ""
-    """Of the word that has an agent make the task."""
-    ids_given: set[str] = field(default_factory=set)
-    done_steps: set[str] = field(default_factory=set)
-    until: float = 0.0
-    """When a schedule is ended, by the giver's own clock."""
-    acked_at_ms: int = 0
-    terminal: str = ""
-    result: str = ""
-    is_deleted: bool = False
-    was_tried: bool = False
-
-    @property
-    def in_flight(self) -> bool:
-        return bool(self.task_id or self.message_id) and not self.terminal
-
-    def expected(self) -> str:
-        """The result that a run without trouble gives, for an end that is ``done``."""
-        key = self.key
-        return {
-            "say": f"said {key}",
-            "effect": f"did {key}",
-            "question": f"{key} was answered yes",
-            "ask": f"slow {key}",
-            "cancel": f"slow {key}",
-            "resume": f"said {key}-again",
-            "delete": f"said {key}",
-            "todo": f"said {key}",
-            "think": f"thought of think-{key}",
-            "schedule": f"ticked {key}",
-            "make": {
-                "say": f"said {key}-in",
-                "effect": f"did {key}-in",
-                "askback": f"asked back {key}-in: ",
-            }.get(self.detail, ""),
-        }["make" if self.kind == "chat" else self.kind]
-
-
-@dataclass(slots=True)
-class TaskRecord:
-    """All that the givers know."""
-
-    works: list[Work] = field(default_factory=list)
-    asked_about: set[str] = field(default_factory=set)
-    """Runs about whose blind effect a person was asked."""
-    left_out: set[str] = field(default_factory=set)
-    again: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    interrupted: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """By message, the fences of turns that were cut off by a kill."""
-
-    @property
-    def in_flight(self) -> int:
-        return sum(work.in_flight for work in self.works)
-
-    def decide(self, message_id: str, chance: random.Random) -> str:
-        """What is said about an effect of that message whose fate is unknown."""
-        self.asked_about.add(message_id)
-        said = chance.choice(["skip it", "it happened", "do it again"])
-        # Counted before it is said: a kill may hide that it was heard.
-        self.again[message_id] += said == "do it again"
-        if said == "skip it":
-            self.left_out.add(message_id)
-        return said
-
-
 class TaskClient:
     """One who gives work; ``number`` decides of what kind, unless ``kind`` does."""
 
     kinds: Sequence[str] = KINDS
 
-    def __init__(
-        self, number: int, chance: random.Random, works: TaskRecord, kind: str = ""
-    ) -> None:
+    def __init__(self, number: int, chance: random.Random, works: Record, kind: str = "") -> None:
         self._name, self._chance, self._works = f"g{number}", chance, works
         self._kind = kind or ("schedule" if number % 4 == 3 else "")
         self._agent = AGENTS[number % len(AGENTS)]
         self._number = 0
         self.work: Work | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something was begun whose end is not known."""
+        return self.work is not None
 
     async def arrive(self, daemon: DaemonProcess) -> None:
         """Write in the own conversation once: nothing is delivered where nobody ever wrote."""
@@ -362,17 +282,22 @@ def mark(home: Path, work: Work) -> None:
         work.done_steps.add("marked")
 
 
-class Pressing:
-    """People who answer what is asked, and tell of lost effects what comes to their mind."""
+class Answerer:
+    """People who answer what is asked outside of Telegram. Half of the questions about lost effects
+    that end by themselves they leave alone; of the others they tell what comes to their mind."""
 
-    def __init__(self, works: TaskRecord, chance: random.Random) -> None:
-        self._works, self._chance = works, chance
+    def __init__(self, record: Record, chance: random.Random) -> None:
+        self._record, self._chance = record, chance
+        self._is_left: dict[str, bool] = {}
 
     async def live(self, daemon: DaemonProcess) -> None:
-        with contextlib.suppress(*GONE):
-            async for _ in daemon.events(types="question.asked"):
+        """Answer as long as this life of the daemon lasts."""
+        while daemon.is_running:
+            with contextlib.suppress(*GONE):
                 for asked in (await daemon.get("/questions?limit=500"))["questions"]:
-                    await self._press(daemon, asked)
+                    if asked["agent"] in AGENTS:
+                        await self._press(daemon, asked)
+            await asyncio.sleep(0.05)
 
     async def _press(self, daemon: DaemonProcess, asked: dict[str, Any]) -> None:
         said, message_id = "yes", asked["message_id"]
@@ -383,7 +308,9 @@ class Pressing:
         if daemon.sql(f"{in_chat} AND kind = 'question'", (message_id,)):
             return  # whoever is asked there answers there
         if asked["kind"] == "uncertain":
-            said = self._works.decide(message_id, self._chance)
-        path = f"/questions/{asked['id']}/answer"
-        answer = await daemon.post(path, {"answer": said})
+            ends_itself = asked["deadline_at"] is not None
+            if self._is_left.setdefault(asked["id"], ends_itself and self._chance.random() < 0.5):
+                return
+            said = self._record.decide(message_id, self._chance)
+        answer = await daemon.post(f"/questions/{asked['id']}/answer", {"answer": said})
         assert answer.status in {200, 409}, answer

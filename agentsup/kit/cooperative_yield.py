@@ -9,7 +9,7 @@ from agentsup.kit.clock import SystemClock
 _CLOCK = SystemClock()
 
 
-class Turns:
+class CooperativeYield:
     """Pauses for a loop over data that is already there, which would not let other tasks run.
 
     ``await turns.rest()`` between two pieces lets others run once 5 ms have passed.

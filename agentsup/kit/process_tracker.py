@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from agentsup.kit import proctable
 from agentsup.kit.exits import collect, peek_exit
-from agentsup.kit.leftovers import MARK, GroupRecord
+from agentsup.kit.orphan_sweep import MARK, GroupRecord
 from agentsup.kit.proctable import ProcessRow
 
 MANY = 512
@@ -80,7 +80,7 @@ class DetachedProcesses:
         self._recorded = {record.pgid: record.started_ticks for record in records}
 
 
-class LiveGroups:
+class ProcessTracker:
     """The groups of this process by the number of their leader: a mirror of kernel state."""
 
     def __init__(self) -> None:

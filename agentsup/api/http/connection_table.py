@@ -28,7 +28,7 @@ class _Use(IntEnum):
     SERVING = 2
 
 
-class Peers:
+class ConnectionTable:
     """The open connections of one listener, at most ``most``."""
 
     def __init__(self, most: int) -> None:

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar
 
 from agentsup.fakes.telegram import ControlRefused, TelegramDriver
 from tests.support.daemon_process import DaemonProcess
-from tests.support.task_traffic import ENDED, GONE, TaskClient, TaskRecord, Work, mark
+from tests.support.storm_record import AGENTS, GONE, Record, Work
+from tests.support.storm_tasks import ENDED, TaskClient, mark
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -30,6 +31,7 @@ TOPICS: Final = 2
 _TOKEN: Final = "7003:AAFmain" + "x" * 20
 _BOT: Final = "main_bot"
 _KINDS: Final = ("say", "effect", "question", "question", "cancel", "resume", "make", "make")
+_OF_WRITERS: Final = ("say", "chain", "spawn")
 _REPEAT: Final = "Perhaps for the second time:"
 _CUT: Final = "I was restarted while"
 _STEP_S: Final = 0.1
@@ -115,7 +117,7 @@ class Person(TaskClient):
         self,
         number: int,
         chance: random.Random,
-        works: TaskRecord,
+        works: Record,
         people: TelegramDriver,
         place: Place,
     ) -> None:
@@ -341,3 +343,41 @@ class Person(TaskClient):
             if "no such button" not in str(error):
                 raise
             # It was taken away while the finger came down.
+
+
+class Writer:
+    """A person who writes to main's bot, whether the daemon runs or not."""
+
+    def __init__(
+        self,
+        number: int,
+        chance: random.Random,
+        people: TelegramDriver,
+        place: Place,
+        pace: asyncio.Event,
+    ) -> None:
+        """``pace`` is set while the person may write."""
+        self._name, self._chance, self._pace = f"t{number}", chance, pace
+        self._people, self.place = people, place
+        self.texts: dict[str, str] = {}
+        """What was written, with the answer that a turn without trouble gives."""
+
+    async def live(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._pace.wait()
+            key = f"{self._name}-{len(self.texts)}"
+            kind = self._chance.choice(_OF_WRITERS)
+            first, second = self._chance.sample([name for name in AGENTS if name != "main"], 2)
+            text, answer = {
+                "say": (f"say {key}", f"said {key}"),
+                "spawn": (f"spawn {key}", f"spawned {key}"),
+                "chain": (
+                    f"chain {first} {second} {key}",
+                    f"chained {key}: asked {key}-mid: did {key}-mid-in",
+                ),
+            }[kind]
+            self.texts[text] = answer
+            place = self.place
+            await self._people.say(place.chat, text, user=place.user, thread=place.thread)
+            await asyncio.sleep(self._chance.uniform(0.1, 0.8))

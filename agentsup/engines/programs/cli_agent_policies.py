@@ -23,7 +23,8 @@ WORKSPACE: Final = "{workspace}"
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How one agent is made to use our settings only. Paths are relative and end in no slash."""
+    """Measures that make one agent use our settings only. Paths are relative and end in no
+    slash."""
 
     kind: str = ""
     """The name of its home below ``engine-home``; agents that share their sessions share it."""

@@ -10,11 +10,11 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from tests.support.kill_oracle import all_rows, copy_of, none_of
-from tests.support.task_traffic import TaskRecord
+from tests.support import storm_record
+from tests.support.storm_oracle import all_rows, none_of
+from tests.support.storm_telegram import Writer
 
 Record = dict[str, Any]
 At = tuple[str, int]
@@ -53,18 +53,19 @@ def place_of(record: Record) -> str:
     return f"{chat_id}/{thread}" if thread else str(chat_id)
 
 
-def check_chats(home: Path, works: TaskRecord, seen: Sequence[Record]) -> Counter[str]:
+def check_chats(
+    sql: sqlite3.Connection, works: storm_record.Record, seen: Sequence[Record]
+) -> Counter[str]:
     """``seen`` are all messages that the bot ever sent. What there was of each kind."""
     shown = {(place_of(record), record["message"]["message_id"]): record for record in seen}
     assert len(shown) == len(seen)
-    with copy_of(home) as sql:
-        for meaning, query in _NO_ROW.items():
-            none_of(sql, meaning, query)
-        parts = all_rows(sql, "SELECT * FROM outbox WHERE channel = 'telegram' ORDER BY outbox_id")
-        ended = all_rows(sql, "SELECT question_id FROM questions WHERE state <> 'open'")
-        found = _each_once(parts, shown, {row["question_id"] for row in ended})
-        _asked_and_closed(sql, shown)
-        _where_asked(sql, works)
+    for meaning, query in _NO_ROW.items():
+        none_of(sql, meaning, query)
+    parts = all_rows(sql, "SELECT * FROM outbox WHERE channel = 'telegram' ORDER BY outbox_id")
+    ended = all_rows(sql, "SELECT question_id FROM questions WHERE state <> 'open'")
+    found = _each_once(parts, shown, {row["question_id"] for row in ended})
+    _asked_and_closed(sql, shown)
+    _where_asked(sql, works)
     return found
 
 
@@ -141,7 +142,7 @@ def _asked_and_closed(sql: sqlite3.Connection, shown: dict[At, Record]) -> None:
         assert row["state"] != "answered" or row["answer"] in told, (dict(row), told)
 
 
-def _where_asked(sql: sqlite3.Connection, works: TaskRecord) -> None:
+def _where_asked(sql: sqlite3.Connection, works: storm_record.Record) -> None:
     """Each result, and what an agent made of it, goes to where the work was asked for."""
     places = {work.task_id: work for work in works.works if work.place and work.task_id}
     for row in all_rows(
@@ -154,3 +155,49 @@ def _where_asked(sql: sqlite3.Connection, works: TaskRecord) -> None:
         if work is not None:
             told = json.loads(row["then_to"] if work.kind == "make" else row["deliver_to"])
             assert f"{told.get('channel')}:{told.get('conversation')}" == work.place, (work, told)
+
+
+def check_written(sql: sqlite3.Connection, writers: Sequence[Writer]) -> Counter[str]:
+    """Each text of people in Telegram is one message, and has one answer in the outbox or a word."""
+    found: Counter[str] = Counter()
+    rows: dict[str, list[sqlite3.Row]] = {}
+    for row in all_rows(
+        sql,
+        "SELECT message_id, root_id, state, outcome, result_text, parts ->> '$[0].text' AS text"
+        " FROM messages WHERE kind = 'chat'"
+        " AND deliver_to ->> '$.channel' = 'telegram'",
+    ):
+        rows.setdefault(row["text"], []).append(row)
+    said: dict[str, list[str]] = {}
+    for part in all_rows(
+        sql, "SELECT message_id, kind FROM outbox WHERE body ->> 'again' IS NULL AND kind <> 'edit'"
+    ):
+        said.setdefault(part["message_id"], []).append(part["kind"])
+    bad = "SELECT root_id FROM messages WHERE state = 'dead' OR outcome = 'failed'"
+    troubled = {row["root_id"] for row in all_rows(sql, bad)}
+    for text, answer in ((t, a) for writer in writers for t, a in writer.texts.items()):
+        mine = rows.get(text, [])
+        assert len(mine) == 1, f"written once, {len(mine)} messages: {text}"
+        (row,) = mine
+        kinds = said.get(row["message_id"], [])
+        if (row["state"], row["outcome"]) == ("done", "ok"):
+            assert kinds.count("answer") == 1, f"not answered once: {dict(row)}, {kinds}"
+            assert row["result_text"] == answer or row["root_id"] in troubled, dict(row)
+        else:
+            assert kinds, f"ended badly without a word: {dict(row)}"
+        found[f"written {text.split()[0]} {row['outcome'] or row['state']}"] += 1
+    return found
+
+
+def check_order(writers: Sequence[Writer], seen: Sequence[Record]) -> None:
+    """Answers stand in their chat in the order in which they were asked for."""
+    for writer in writers:
+        place = writer.place.conversation
+        at = {answer: number for number, answer in enumerate(writer.texts.values())}
+        here = sorted(
+            (record["message"]["message_id"], at[record["message"]["text"]])
+            for record in seen
+            if place_of(record) == place and record["message"].get("text") in at
+        )
+        numbers = [number for _, number in here]
+        assert numbers == sorted(numbers), f"answers out of order in {place}: {numbers}"
