@@ -185,7 +185,7 @@ async def test_restart_is_42_from_chat_http_and_by_a_tool(make_daemon: MakeDaemo
     assert after["bob"]["restarts"] == 0
 
     main, boot = await daemon.chat("main"), (await daemon.get("/status"))["boot_id"]
-    assert "anew" in (await main.command("/restart"))["text"]
+    assert "The daemon restarts" in (await main.command("/restart"))["text"]
     boot = await begun_anew(daemon, boot)
     assert await (await daemon.chat("main")).ask("hi") == "hello"
     answer = await daemon.post("/restart", {})

@@ -118,7 +118,7 @@ def test_status_tells_what_waits_for_a_person(cli: Cli) -> None:
     assert "1 in all: `agentsup failed list`" in text
 
 
-def test_send_tells_when_another_engine_has_answered(cli: Cli) -> None:
+def test_send_fails_where_the_named_model_has_no_key(cli: Cli) -> None:
     agents = cli.home / "agents.json"
     text = agents.read_text().replace(
         '"name": "writer",', '"name": "writer", "model": "gpt-5-mini",'
@@ -126,8 +126,8 @@ def test_send_tells_when_another_engine_has_answered(cli: Cli) -> None:
     agents.write_text(text)
     cli.daemon()
     done = cli.run("send", "writer", "hello")
-    assert done.stdout == "you said hello\n"
-    assert "* writer: model gpt-5-mini is named but the daemon has no key for it" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "model gpt-5-mini is named but the daemon has no key for it" in done.stderr
     assert cli.run("send", "researcher", "hello").stderr == ""
 
 
