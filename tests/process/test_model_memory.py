@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -30,10 +31,11 @@ def model(asked: Asked) -> Reply:
         return Reply("They spoke about number zero and others.", every_s=0.02)
     if last["role"] == "tool":
         return Reply(f"noted {LONG}")
-    if "note" in str(last["content"]):
+    asked_for = str(last["content"])  # with the memories that fit it
+    if re.search(r"note \d", asked_for):
         fact = {"key": "colour", "content": "The bike of Eva is turquoise."}
         return Reply(calls=(Call("memory_save", fact),))
-    return Reply("it is turquoise" if "turquoise" in system else "no idea")
+    return Reply("it is turquoise" if "turquoise" in asked_for else "no idea")
 
 
 @pytest.mark.timeout(180)
