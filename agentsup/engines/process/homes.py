@@ -164,12 +164,22 @@ class EngineHome:
         """
         adopt(self.path, self.settings)
         _make(self.path)
+        if not self.is_private:
+            self._begin_user_folders()
         if self.settings.shown:
             _make(self.shown)
             shown = GuardedFolder(self.shown)
             for name, text in self.settings.shown.items():
                 shown.renew(name, self._filled(text).encode(), mode=0o600)
         return [*self._cleaned(), *self.set_aside()]
+
+    def _begin_user_folders(self) -> None:
+        """Make the program's own folders in the user's home: the fence opens only what exists."""
+        for name in self.settings.keeps:
+            if not Path(name).suffix and Path(self.user).is_dir():
+                # A home that can't be written is the program's to report.
+                with contextlib.suppress(OSError):
+                    Path(self.user, name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def clear_turn_files(self) -> None:
         """Remove the files of all turns of this agent; blocks, raises ``OSError``."""

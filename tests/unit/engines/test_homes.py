@@ -274,3 +274,15 @@ def test_no_variable_of_the_daemon_puts_other_settings_in_place_of_ours(
     found = home.variables(spec.env, variables(preset, foreign))
     assert not [name for name in steering if found.get(name) == "/srv/foreign"]
     assert not [name for name in preset.env_names if name.endswith(("_HOME", "_DIR", "_CONFIG"))]
+
+
+def test_folders_of_a_program_in_its_users_home_are_there_before_the_fence(
+    spec: EngineSpec, tmp_path: Path
+) -> None:
+    """The fence opens what exists; a program could not make its folder in the closed home."""
+    user = tmp_path / "user"
+    user.mkdir()
+    home_of(replace(spec, env={"HOME": str(user)}), OPENCODE, private=False).lay()
+    assert (user / ".local/share/opencode").is_dir()
+    home_of(replace(spec, env={"HOME": str(tmp_path / "gone")}), OPENCODE, private=False).lay()
+    assert not (tmp_path / "gone").exists()
