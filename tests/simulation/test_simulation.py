@@ -27,6 +27,7 @@ CORPUS = (
     346,  # a stopped turn was given the result of a call made before
     *(9364, 75722, 79895),  # an engine that had ignored two requests to end worked on, once left
     *(4001, 4238),  # the net came a moment before the wake, and called it lost
+    5274,  # work that a stop has left told its result by way of another agent
 )
 
 

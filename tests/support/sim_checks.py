@@ -162,13 +162,15 @@ def _check_return(
 def _is_kept(
     rows: dict[str, sqlite3.Row], row: sqlite3.Row, accepted: dict[str, int], stop_seq: int
 ) -> bool:
-    """Whether it is the result of work that the stop has left, or that a turn on such a result has
-    begun; not what a turn that should have ended has begun since."""
+    """Whether it is the result of work that the stop has left, also by way of another agent's turn
+    on that result, or that such a turn has begun; not what a turn that should have ended has begun
+    since."""
     work = rows.get(row["in_reply_to"])
     if row["kind"] != "reply" or work is None:
         return False
     begun_by = accepted.get(work["in_reply_to"], 0)
-    return accepted[work["message_id"]] < stop_seq or begun_by > stop_seq
+    is_left = accepted[work["message_id"]] < stop_seq or begun_by > stop_seq
+    return is_left or _is_kept(rows, work, accepted, stop_seq)
 
 
 def _answers_delivered(world: World, rows: dict[str, sqlite3.Row]) -> None:
