@@ -179,7 +179,7 @@ class EngineHome:
             if not Path(name).suffix and Path(self.user).is_dir():
                 # A home that can't be written is the program's to report.
                 with contextlib.suppress(OSError):
-                    Path(self.user, name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                    _make(Path(self.user, name))
 
     def clear_turn_files(self) -> None:
         """Remove the files of all turns of this agent; blocks, raises ``OSError``."""
