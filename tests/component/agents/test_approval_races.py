@@ -30,6 +30,8 @@ OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
 CASES = int(os.environ.get("AGENTSUP_APPROVALS", "150"))
 PARTS = 30
 ANSWERS = ("once", "run", "always", "deny", "deny: not now")
+SKIP = "skip it"
+"""To a call of unknown effect: other answers ask for it again, or call it made."""
 ACTS = (*("answer",) * 5, "expire", "kill", "stop", "revoke", "twice", "pass", "pass")
 
 
@@ -92,11 +94,12 @@ async def act(house: VirtualDaemon, chance: random.Random, name: str) -> None:
         match name:
             case "answer" if open_now:
                 one = chance.choice(open_now)
-                options = [a for a in ANSWERS if a.split(":")[0] in one.options] or one.options
+                options = [a for a in ANSWERS if a.split(":")[0] in one.options] or [SKIP]
                 await mailbox.answer(one.question_id, chance.choice(options), OTTO)
             case "twice" if open_now:
+                answer = SKIP if SKIP in open_now[0].options else open_now[0].options[0]
                 for _ in range(2):
-                    await mailbox.answer(open_now[0].question_id, open_now[0].options[0], OTTO)
+                    await mailbox.answer(open_now[0].question_id, answer, OTTO)
             case "expire":
                 await house.clock.sleep(601)
                 await mailbox.expire()
@@ -130,7 +133,7 @@ async def over(house: VirtualDaemon, message: str) -> None:
 
     async def is_over() -> bool:
         for one in await house.daemon.mailbox.questions():
-            answer = "skip it" if one.kind == "uncertain" else one.options[0]
+            answer = SKIP if one.kind == "uncertain" else one.options[0]
             await house.daemon.mailbox.answer(one.question_id, answer, OTTO)
         return (await house.daemon.mailbox.get(message)).state in TERMINAL
 

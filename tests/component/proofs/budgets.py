@@ -215,13 +215,13 @@ def _reserving(
 
     def others(
         reader: Reader | Tx,
-        claim: ledger.HoldOwner | None,
+        owner: ledger.HoldOwner | None,
         limits: Sequence[Limit],
         *,
         boot_id: str,
     ) -> list[LimitUsage]:
-        found = usages(reader, claim, limits, boot_id=boot_id)
-        return [replace(each, reserved=reserved(reader, claim)) for each in found]
+        found = usages(reader, owner, limits, boot_id=boot_id)
+        return [replace(each, reserved=reserved(reader, owner)) for each in found]
 
     patch.setattr(ledger, "usages", others)
 
