@@ -71,7 +71,7 @@ quick: setup ## format, lint, layers, unit and contract tests
 test: setup ## quick, types, component tests, main removal proofs, 200 seeds, a smoke of real processes
 	@$(MAKE) bytecode & $(GATE) test || code=$$?; wait; exit $${code:-0}
 
-nightly: setup synapse browser tmux clis docs ## all the rest: kill suites, attacks, fuzz, 100,000 seeds, live tests; hours
+nightly: setup synapse browser tmux clis docs ## all the rest: kill suites, attacks, fuzz, 50,000 seeds, live tests; two hours
 	@$(GATE) nightly
 
 smoke-live: setup synapse browser ## one conversation over Synapse and one flow of the page in Chromium

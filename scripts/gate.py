@@ -108,7 +108,7 @@ WORDS: Final[Mapping[str, tuple[Part, ...]]] = {
             "simulation",
             *("-n", "2", "--timeout=0"),
             *("-m", "simulation", "tests/simulation"),
-            AGENTSUP_SIM_SEEDS="100000",
+            AGENTSUP_SIM_SEEDS="50000",
         ),
         _tests(
             "processes",
