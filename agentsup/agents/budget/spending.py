@@ -121,7 +121,7 @@ class BudgetReservations:
         (None: any). ``model`` is the model that is used, if it is not the agent's primary one;
         ``stored`` is what ``look`` has read.
 
-        Waits up to ``HELD_WAIT_S`` with the slot released, while only the reservations of other
+        Waits up to ``RESERVED_WAIT_S`` with the slot released, while only the reservations of other
         turns are in the way. Raises ``BudgetExceeded`` with a sentence for the sender.
         """
         message, spec = work.lease.message, around.payer
