@@ -26,8 +26,7 @@ from agentsup.store import Tx
 
 _RETRY_CAP_S = 300.0
 _RETRY_MOST_S = 8 * 24 * 3600.0
-"""Longer than the week after which a plan's limit ends."""
-"""A provider that asks for a longer pause is asked again after a day."""
+"""The longest pause that a provider is granted: a plan's limit ends after a week at the latest."""
 
 
 def leased_tx(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
