@@ -54,7 +54,7 @@ class Plant:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    hold, check = waits.hold, journal._check_lease
+    hold, check = waits.need_lease, journal._check_lease
 
     def fence_of(reader: Any, message_id: str) -> int:
         return int(reader.scalar("SELECT fence FROM messages WHERE message_id = ?", (message_id,)))

@@ -71,7 +71,7 @@ class TurnEnd:
         *,
         is_last: bool,
     ) -> bool:
-        """Commit the end and claim the next message, unless the turn is the stack's last one.
+        """Commit the end and claim the next message, unless the agent restarts after this turn.
 
         False, and nothing is written, if it is a run that has to go on (see ``settle``).
         """
@@ -96,7 +96,7 @@ class TurnEnd:
             notice=self.failure_text(message, end, state) if failed else "",
             parts=tuple(state.files),
             engine=state.tier.engine.name,
-            # After an answer, an empty state means: start from the transcript, not an old state.
+            # b"" clears the stored engine state, so that the next turn starts from the transcript.
             engine_state=end.engine_state if failed else end.engine_state or b"",
         )
 
@@ -107,7 +107,7 @@ class TurnEnd:
             if is_run and brief.has_news(tx, message.message_id, state.informed):
                 return False
             answer = completion
-            if not failed and self._must_notify(tx, message, state, now):
+            if not failed and self._note_fallback_tx(tx, message, state, now):
                 answer = replace(answer, text=texts.on_fallback(message, text, state.tier.model))
             lifecycle.complete_tx(services.mailbox.context, tx, lease, answer)
             if failed:
@@ -152,9 +152,9 @@ class TurnEnd:
                 tx, message.message_id, segment_no, now, **_ran_with(state)
             )
 
-        await services.database.write(commit, name="turn.put_down", closing=True)
+        await services.database.write(commit, name="turn.release", closing=True)
 
-    def _must_notify(self, tx: Tx, message: Message, state: SegmentState, at: int) -> bool:
+    def _note_fallback_tx(self, tx: Tx, message: Message, state: SegmentState, at: int) -> bool:
         """Whether the answer must say that it is the fallback's: in chats, once until the primary
         model answers again, and not if the fallback was chosen."""
         if message.deliver_to.kind != "chat":

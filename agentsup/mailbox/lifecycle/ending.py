@@ -31,7 +31,7 @@ _RETRY_MOST_S = 8 * 24 * 3600.0
 
 def leased_tx(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
     """The message of ``lease`` as it is now. Raises ``LeaseLost`` if the lease is not valid."""
-    message = message_of(waits.hold(ctx, tx, lease))
+    message = message_of(waits.need_lease(ctx, tx, lease))
     if ctx.epochs.stops(message.agent_id, message.session_id, message.accepted_at):
         raise LeaseLost(
             f"message {message.message_id} is being stopped; drop the work",

@@ -101,7 +101,7 @@ def _send_tx(
     message, call_id = context.lease.message, str(context.call_id)
     if sent_files.is_sent(tx, message.message_id, call_id):
         return
-    waits.hold(mailbox.context, tx, context.lease)  # a turn that was stopped sends nothing
+    waits.need_lease(mailbox.context, tx, context.lease)  # a turn that was stopped sends nothing
     if sent_files.count(tx, message.message_id) >= sent_files.MOST_FILES:
         raise Conflict(f"a turn sends at most {sent_files.MOST_FILES} files; put them into one")
     facts: dict[str, Any] = {"path": path, "name": PurePosixPath(path).name, "text": text}
