@@ -273,7 +273,7 @@ class TurnHandler:
                 checkpoint=end.checkpoint,
                 waiting_call=end.call_id,
             )
-            await self._end.park(work, end, segment=(segment_no, carry), state=segment_state)
+            await self._end.park(work, end, segment_no=segment_no, saved=carry, state=segment_state)
             return "parked"
         if end.outcome == "failed":
             return await self._recovery.after(

@@ -235,7 +235,7 @@ class Dispatcher:
         key = (owner, mail.idempotency_key, digest)
         if mail.idempotency_key:
             # A repetition gets its result even if nobody could be chosen any more.
-            known = await self._database.read(_known_sent, key, name="dispatch.known")
+            known = await self._database.read(_sent_under_key, key, name="dispatch.known")
             if known is not None:
                 return known
         path = asker.lease.message.path if asker else ()
@@ -247,7 +247,7 @@ class Dispatcher:
         template = replace(new, capability=f"role:{role}", idempotency_key="")
 
         def step(tx: Tx) -> SentMail:
-            known = _known_sent(tx, key)
+            known = _sent_under_key(tx, key)
             if known is not None:
                 return known
             context = self._mailbox.context
@@ -302,7 +302,7 @@ class Dispatcher:
         return self._directory.by_id(name) or self._directory.lookup(name)
 
 
-def _known_sent(reader: Reader, key: tuple[str, str, str]) -> SentMail | None:
+def _sent_under_key(reader: Reader, key: tuple[str, str, str]) -> SentMail | None:
     known = idempotency.known(reader, *key)
     return None if known is None else known_sent(reader, known)
 
