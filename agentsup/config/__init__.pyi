@@ -55,7 +55,6 @@ from .overriding import choices as choices
 from .overriding import field_problem as field_problem
 from .overriding import raises_rights as raises_rights
 from .overriding import read_value as read_value
-from .positions import JsonPositions as JsonPositions
 from .reading import NAMED_S as NAMED_S
 from .reading import read_config as read_config
 from .secrets import resolve as resolve
