@@ -3,7 +3,7 @@
 Nothing may even be unknown: the homeserver tells a repeated transaction id from a new one. A person
 goes on writing in several rooms while either is dead, sends files, answers questions, gives
 commands and corrects texts, and the way between the two loses answers, fails and dawdles.
-``AGENTSUP_KILLS`` says how many kills (12, at most 300), ``AGENTSUP_KILL_SEED`` replays a schedule.
+``TEST_KILLS`` says how many kills (12, at most 300), ``TEST_KILL_SEED`` replays a schedule.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.synapse import Synapse
 
-KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "12")))
-SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+KILLS = min(300, int(os.environ.get("TEST_KILLS", "12")))
+SEED = int(os.environ.get("TEST_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 ROOMS = 4
 TEXTS = max(20, KILLS * 2)
 """For each of the rooms."""
@@ -156,7 +156,7 @@ async def traffic(world: World, fired: Counter[str], waiting: list[str]) -> None
 
 @pytest.mark.timeout(max(240, KILLS * 14))
 async def test_no_kill_of_either_loses_or_doubles_an_answer(world: World) -> None:
-    print(f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS}")
+    print(f"replay: TEST_KILL_SEED={SEED} TEST_KILLS={KILLS}")
     waiting = list(POINTS)
     fired: Counter[str] = Counter()
     town = world.town

@@ -18,7 +18,7 @@ from agentsup.channels.core.receiving import source
 from agentsup.channels.core.receiving.messages import ReceiveDependencies
 from agentsup.channels.core.receiving.raw import is_int, maybe_text
 from agentsup.channels.core.receiving.rows import ReceivedRow
-from agentsup.channels.core.receiving.source import Source, Trial
+from agentsup.channels.core.receiving.source import RetryDecision, Source
 from agentsup.channels.core.report import ChannelState
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import PollConflict
@@ -45,7 +45,7 @@ _SLACK_S = 10.0
 _ID_LIMIT = 2**53
 
 
-def judge(error: PlatformError, failures: int, unit: float) -> Trial:
+def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
     """Decide what to do after the ``failures``-th failed poll in a row (from 1).
 
     ``unit`` is a random number between 0 and 1, for the jitter.
@@ -53,7 +53,7 @@ def judge(error: PlatformError, failures: int, unit: float) -> Trial:
     if isinstance(error, PollConflict):
         # The client closes the connection then: a poll that was cut off may still be served.
         wait_s = delay_s(failures - 1, base_s=2.0, cap_s=60.0, unit=unit)
-        return Trial(ChannelState.CONFLICT, second_poller(""), wait_s)
+        return RetryDecision(ChannelState.CONFLICT, second_poller(""), wait_s)
     return source.judge(error, failures, unit, unreachable="Telegram can't be reached")
 
 
@@ -130,7 +130,7 @@ class Poller(Source):
         self._offset = offset
         return rows
 
-    async def _judge(self, error: PlatformError) -> Trial:
+    async def _after_failure(self, error: PlatformError) -> RetryDecision:
         trial = judge(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))
         if trial.state is ChannelState.CONFLICT:
             trial = replace(trial, detail=second_poller(await self._webhook()))

@@ -16,7 +16,7 @@ from agentsup.agents.pipeline import ceiling, stages
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.tools import file_tools
 from agentsup.agents.turn import endpoint
-from agentsup.agents.turn.endpoint import ServedTurn, ServedTurns
+from agentsup.agents.turn.endpoint import TurnEndpoint, TurnEndpoints
 from agentsup.approvals.gate import ApprovalGate
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
@@ -289,12 +289,12 @@ def _no_redaction(patch: pytest.MonkeyPatch) -> None:
 def _open_doors(patch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
     async def serving(
-        self: ServedTurns, token: str, served: Any, serve: Any
+        self: TurnEndpoints, token: str, served: Any, serve: Any
     ) -> AsyncIterator[None]:
-        self._open.setdefault(endpoint._digest(token), ServedTurn(served, serve))
+        self._open.setdefault(endpoint._digest(token), TurnEndpoint(served, serve))
         yield
 
-    patch.setattr(ServedTurns, "serving", serving)
+    patch.setattr(TurnEndpoints, "serving", serving)
 
 
 def _free_delegation(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from agentsup.engines.guard import guard
 from agentsup.engines.guard.guard import open_guarded
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.kit import orphan_sweep, procgroup, proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.orphan_sweep import GroupRecord
@@ -123,7 +123,7 @@ async def who_was_left_behind_does_nothing_more(home: Path) -> None:
     """It ignores both requests, and hears again once its turn has been given up."""
     engine = Deaf()
     session = await open_guarded(
-        engine, EngineSpec("deaf"), MemoryHost(), limits=RunLimits(cancel_s=0.5)
+        engine, EngineSpec("deaf"), MemoryHost(), limits=SegmentLimits(cancel_s=0.5)
     )
     async with contextlib.aclosing(session.run(segment())) as running:
         await anext(running)

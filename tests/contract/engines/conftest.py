@@ -18,7 +18,7 @@ from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.command import CommandEngine
 from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.scripted.engine import ScriptedEngine
@@ -78,7 +78,9 @@ class EngineFixture(Protocol):
 
     def play(self, *scenes: Scene) -> None: ...
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession: ...
+    async def open(
+        self, host: EngineHost, limits: SegmentLimits | None = None
+    ) -> GuardedSession: ...
 
     async def close(self) -> None: ...
 
@@ -111,7 +113,7 @@ class ScriptedRig:
                     steps.append({"sleep": 3600})
         self._rules = [{"match": ".*", "steps": steps}]
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         spec = EngineSpec(
             "scripted", options={"rules": self._rules}, workspace=str(self._workspace)
         )
@@ -155,7 +157,7 @@ class LlmRig:
         text = tuple(chunk.replace("$result", result) for chunk in reply.deltas)
         return Reply(**{**_fields(reply), "text": text})
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         url = self.server.base_url if self._dialect == "openai" else self.server.anthropic_url
         options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
         options |= self.options
@@ -202,7 +204,7 @@ class ProgramRig:
             self._steps.append(step)
         self.scenes.write_text(json.dumps(self._steps))
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         stub = [sys.executable, "-S", "-E", scripted_program.__file__, self.name, str(self.scenes)]
         spec = EngineSpec(
             self.name,
@@ -257,7 +259,7 @@ class AcpRig:
             self._turns.append([])
         self.script.write_text(json.dumps({"turns": [turn for turn in self._turns if turn]}))
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         command = [sys.executable, "-S", "-E", acp_agent.__file__, str(self.script)]
         spec = EngineSpec(
             self.name,

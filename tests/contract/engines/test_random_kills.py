@@ -1,7 +1,7 @@
 """Programs of engines killed at any instant, with a family that holds their output open: each run ends
 once, in words, and nothing of it is left.
 
-``AGENTSUP_KILL_SEED`` replays a schedule; ``AGENTSUP_ENGINE_KILLS`` says how many kills of each (5).
+``TEST_KILL_SEED`` replays a schedule; ``TEST_ENGINE_KILLS`` says how many kills of each (5).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.contract.engines.conftest import AcpRig, ProgramRig, Say
 from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
 
-KILLS = int(os.environ.get("AGENTSUP_ENGINE_KILLS", "5"))
-SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+KILLS = int(os.environ.get("TEST_ENGINE_KILLS", "5"))
+SEED = int(os.environ.get("TEST_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 TALK = Say(("tick ",) * 60, every_s=0.01)
 
 
