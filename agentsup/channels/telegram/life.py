@@ -147,7 +147,9 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
         deps = self._deps
         spec = deps.spec()
         try:
-            calls = calls_of(deps.commands, deps.catalogue, deps.agent_id, spec.description)
+            calls = calls_of(
+                deps.commands, deps.catalogue, deps.agent_id, spec.description, spec.nickname or ""
+            )
             await publish_profile(deps, client, calls, server=spec.telegram_base_url or "")
         except AgentsupError as error:
             # The poll loop gets the same error and handles it.

@@ -37,6 +37,8 @@ ALLOWED_UPDATES = (
     "stopped_message_generation",
     "my_chat_member",
 )
+OF_MANAGER = "managed_bot"
+"""Asked for by main's bot alone: people may create bots through it."""
 _BATCH = 100
 _SLACK_S = 10.0
 """Seconds that the request may take longer than the long poll itself."""
@@ -97,7 +99,8 @@ class Poller(Source):
 
     async def _ask(self, wait_s: float) -> list[Mapping[str, Any]]:
         fields: dict[str, Any] = {"timeout": int(wait_s), "limit": _BATCH}
-        fields["allowed_updates"] = list(ALLOWED_UPDATES)
+        of_manager = (OF_MANAGER,) if self._deps.spec().is_main else ()
+        fields["allowed_updates"] = [*ALLOWED_UPDATES, *of_manager]
         offset = self._offset.to_ask(self._clock.now_ms())
         if offset is not None:
             fields["offset"] = offset
