@@ -82,7 +82,7 @@ class NewUser:
         await terminal.shows(r"Start the daemon with this machine\? \[Y/n\]")
         await terminal.enter("y")
         # No service manager is here; it says what starts the daemon after a reboot instead.
-        self.at_reboot = (await terminal.shows(r"`@reboot (agentsup [^`]+)`"))[1]
+        self.at_reboot = (await terminal.shows(r"`@reboot (\S*agentsup [^`]+)`"))[1]
         for secret in (KEY, WRONG, TOKEN):
             assert secret not in terminal.everything
         return after[1]
