@@ -20,7 +20,7 @@ from agentsup.cli.connect.ports import by_settings
 from agentsup.cli.doctor.bots import check_agents
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
 from agentsup.cli.doctor.engines import check_engines
-from agentsup.cli.doctor.fence import check_fence
+from agentsup.cli.doctor.fence import check_fence, check_folders
 from agentsup.cli.doctor.programs import check_programs
 from agentsup.cli.doctor.proxies import check_proxies
 from agentsup.cli.doctor.store import check_store
@@ -69,6 +69,7 @@ def examine(location: DaemonLocation) -> list[Check]:
         lambda: check_agents(location),
         lambda: check_programs(location.home, environ),
         lambda: _fence(location.home),
+        lambda: check_folders(location.home, environ),
         lambda: check_servers(location.home, environ),
         lambda: check_running_servers(location, environ),
         lambda: _otel(location.home),

@@ -30,6 +30,12 @@ class EngineCheck:
         """A warning if it is worse than what the files name."""
         return WARN if self.problem else OK
 
+    def is_like(self, other: EngineCheck) -> bool:
+        """Whether it is the same engine for the same reason, which the daemon may tell with more."""
+        if self.name == other.name and self.problem and other.problem:
+            return self.problem in other.problem
+        return self == other
+
     def __str__(self) -> str:
         return ": ".join(each for each in (self.name, self.problem or self.reason) if each)
 
@@ -45,7 +51,7 @@ def check_engines(location: DaemonLocation, environ: Mapping[str, str]) -> Itera
     for engine, agents in there.items():
         verb = "uses" if len(agents) == 1 else "use"
         yield Check("engine", engine.result, f"{', '.join(agents)} {verb} {engine}")
-        if MAIN in agents and here is not None and here != engine:
+        if MAIN in agents and here is not None and not here.is_like(engine):
             yield Check(
                 "engine",
                 WARN,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
+from agentsup.config import Home, fence_paths, load, servers_of
 from agentsup.kit import fence
+from agentsup.model.errors import AgentsupError
 
 _LISTENS: Final = 0x10000
 _NAMED: Final = 6
@@ -63,6 +65,34 @@ def check_fence(mode: str) -> Iterator[Check]:
         yield Check("fence", WARN, text, "run it as a user of its own")
     if known < fence.SOCKETS:
         yield from _sockets()
+
+
+def check_folders(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Folders of this user that the files name for programs of agents, and that those can only read."""
+    try:
+        snapshot = load(home, environ=environ)
+    except AgentsupError:
+        return  # the check of the configuration says so
+    settings = snapshot.settings.fence
+    if settings.mode == "off" or fence.version() < fence.OLDEST:
+        return
+    written = [str(home.root), "/dev", "/proc", *settings.writable_paths(environ)]
+    opened = [Path(os.path.realpath(each)) for each in written]
+    found: dict[str, list[str]] = {}
+    for spec in snapshot.specs.values():
+        servers = servers_of(spec.mcp).values()
+        named = [(f"tool server {each.name}", (each.cwd, *each.args)) for each in servers]
+        named.append(("command", spec.engine_options.get("command") or ()))
+        for what, words in named:
+            for word in filter(None, map(str, words)):
+                path = Path(os.path.realpath(fence_paths.expanded(word, environ)))
+                is_own = word.startswith(("/", "~/")) and path.is_dir() and os.access(path, os.W_OK)
+                if is_own and not any(path.is_relative_to(each) for each in opened):
+                    found.setdefault(str(path), []).append(f"{what} of {spec.name}")
+    for folder, users in found.items():
+        text = f"{folder} can be read, not written, by what names it: {', '.join(users)}"
+        entry = f'`writable = ["{folder}"]` in [fence] of config.toml, beside what it lists already'
+        yield Check("fence", WARN, text, f"if it is to write there: {entry}")
 
 
 def _sockets() -> Iterator[Check]:
