@@ -7,9 +7,8 @@ from dataclasses import replace
 from datetime import datetime, time
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, chat_of
+from agentsup.commands.dispatch import Command, CommandServices, chat_of
 from agentsup.commands.pages import page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
 from agentsup.commands.texts import moment, one_line
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
