@@ -143,14 +143,13 @@ sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change), 5,
 	@AGENTSUP_APPROVALS=$${AGENTSUP_APPROVALS:-5000} $(PYTEST) -q -n 2 tests/component/agents/test_approval_races.py
 
 # What `timeout` gives a line is several times what it takes on two cores: a hang ends there.
-kill: setup synapse ## 300 SIGKILLs of a real daemon under mixed traffic, 100 under Matrix; all hostile servers, 20,000 odd requests, all planted files, 6 hostile histories, 40 storms without answers (each bounded in time)
+kill: setup ## 300 SIGKILLs of a real daemon under mixed traffic; all hostile servers, 20,000 odd requests, all planted files, 6 hostile histories, 40 storms without answers (each bounded in time)
 	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-300} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
 	@AGENTSUP_HOSTILE=all AGENTSUP_FUZZ=$${AGENTSUP_FUZZ:-20000} timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_hostile_peers.py tests/process/test_fuzz_api.py
 	@AGENTSUP_PLANTED=all timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_planted_files.py tests/contract/engines/test_hanging_files.py
 	@AGENTSUP_FLOW_SEEDS=$${AGENTSUP_FLOW_SEEDS:-1,2,3,4,5,6} AGENTSUP_FLOW_CALLS=$${AGENTSUP_FLOW_CALLS:-400} AGENTSUP_FLOW_ROUNDS=$${AGENTSUP_FLOW_ROUNDS:-2} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/proofs/test_proofs.py -k "test_the_promise_holds and reach"
 	@AGENTSUP_STORMS=$${AGENTSUP_STORMS:-40} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/agents/test_unanswered_storms.py
 	@AGENTSUP_TELEGRAM_EACH=2000 $(PYTEST) -q tests/component/channels/telegram/test_traffic.py
-	@AGENTSUP_KILLS=$${AGENTSUP_MATRIX_KILLS:-100} $(PYTEST) -q -m live tests/live/test_matrix_kills.py
 
 soak: setup ## 200,000 messages to one daemon: each answered once, memory level (AGENTSUP_SOAK to change)
 	@AGENTSUP_SOAK=$${AGENTSUP_SOAK:-200000} timeout 7200 $(PYTEST) -q -s --timeout=0 tests/process/test_soak.py
