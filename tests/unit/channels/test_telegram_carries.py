@@ -147,7 +147,7 @@ def test_an_update_of_every_kind_is_read_and_kept_as_it_is(name: str) -> None:
         update[name]["edit_date"] = 1
     event = read(update, ME)
     known = ("message", "edited_message", "callback_query", "message_reaction", "my_chat_member")
-    posts = ("channel_post", "edited_channel_post")
+    posts = ("channel_post", "edited_channel_post", "managed_bot")
     assert (event.kind is UpdateKind.OTHER) == (name not in known + posts)
     assert rows.load(rows.written(update)) == update
 
