@@ -363,21 +363,16 @@ class DaemonProcess:
     async def until(
         self, name: str, *states: str, timeout_s: float = BOUND_S, **members: Any
     ) -> dict[str, Any]:
-        """Follow the daemon's events until agent ``name`` is in one of ``states``; its view."""
-        try:
-            async with asyncio.timeout(timeout_s), contextlib.aclosing(self.events()) as events:
-                async for _ in events:
-                    view = (await self.agents()).get(name)
-                    wanted = members.items()
-                    if (
-                        view is not None
-                        and view["status"] in states
-                        and all(view.get(key) == value for key, value in wanted)
-                    ):
-                        return view
-        except TimeoutError:
-            pass
-        raise TimeoutError(f"{name} is not {states} {members}: {(await self.agents()).get(name)}")
+        """Wait until agent ``name`` is in one of ``states`` and has ``members``; its view."""
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            view = (await self.agents()).get(name)
+            fits = view is not None and view["status"] in states
+            if view is not None and fits and all(view.get(k) == v for k, v in members.items()):
+                return view
+            if asyncio.get_running_loop().time() > end_s:
+                raise TimeoutError(f"{name} is not {states} {members}: {view}")
+            await asyncio.sleep(0.05)
 
     async def events(self, **query: str | int) -> AsyncGenerator[dict[str, Any], None]:
         """The event stream (``after``, ``agent``, ``types``); first one empty event once it is open."""
