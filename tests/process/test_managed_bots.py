@@ -161,6 +161,18 @@ async def test_two_offers_do_not_mix_and_a_doubt_is_asked(town: Town) -> None:
     await town.people.wait_text(town.chat, "telegram_token already", after=said)
 
 
+async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(town: Town) -> None:
+    await town.begin("poet", "coder")
+    offer = (await town.daemon.post("/agents/poet/bot")).body
+    assert offer["qr"].startswith("<svg")
+    bot = await town.people.create_bot(link=offer["link"], user=town.ann, username="renamed_bot")
+    asked = await town.people.wait_text(town.chat, "For which agent is it?")
+    await town.people.press(town.chat, asked["message_id"], text="poet")
+    await town.made()
+    await town.talks(bot["id"])
+    assert (await town.daemon.post("/agents/poet/bot")).status == 409
+
+
 async def test_a_strangers_bot_becomes_nobodys(town: Town) -> None:
     await town.begin("poet")
     link = await town.offered("poet")

@@ -106,6 +106,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             'agentsup agents add poet --description "Writes verse."',
             "agentsup agents add coder --engine claude --set 'tools=[\"*\"]'",
         ],
+        "agents bot": ["agentsup agents bot poet"],
         "agents remove": ["agentsup agents remove poet"],
         "memory list": ["agentsup memory list writer"],
         "memory show": ["agentsup memory show writer bike"],
