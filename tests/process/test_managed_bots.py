@@ -33,7 +33,7 @@ class Town:
         self.manager = self.ann = self.eve = 0
         self.chat = ""
 
-    async def begin(self, *agents: str, may_manage: bool = True, **env: str) -> None:
+    async def begin(self, *agents: str, may_manage: bool = True, fault: str = "") -> None:
         token = f"7001:AAFmain{'x' * 20}"
         self.manager = await self.people.add_bot(
             token, username="main_bot", can_manage_bots=may_manage
@@ -46,7 +46,7 @@ class Town:
         ]
         config = f'[people.ann]\nrole = "operator"\ntelegram = [{self.ann}]\n'
         self.daemon = self.make(entries, RULES, config)
-        await self.daemon.start(**env)
+        await self.daemon.start(AGENTSUP_FAULT=fault)
 
     async def offered(self, agent: str) -> str:
         """Ask for an offer; returns its link."""
@@ -80,8 +80,8 @@ class Town:
 
     def token(self, agent: str) -> str:
         """The token that is kept for an agent, which its user alone may read."""
-        reference = self.entry(agent)["telegram_token"]
-        path = self.daemon.home / reference.removeprefix("file:")
+        reference: str = self.entry(agent)["telegram_token"]
+        path: Path = self.daemon.home / reference.removeprefix("file:")
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_text().strip()
 
@@ -208,7 +208,7 @@ async def test_a_replaced_token_is_swapped_in_place(town: Town) -> None:
 async def test_a_kill_between_two_steps_loses_nothing_and_repeats_nothing(
     town: Town, point: str
 ) -> None:
-    await town.begin("poet", AGENTSUP_FAULT=point)
+    await town.begin("poet", fault=point)
     await town.offered("poet")
     bot = (await town.people.create_bot(town.chat))["id"]
     await town.daemon.ended()
