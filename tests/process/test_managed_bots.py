@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.faults import BOT_POINTS
+from tests.process.cli.process_cli import Cli
 from tests.process.conftest import MakeDaemon
 from tests.support.daemon_process import DaemonProcess
 from tests.support.telegram_process import FakeTelegramProcess
@@ -219,6 +221,23 @@ async def test_a_kill_between_two_steps_loses_nothing_and_repeats_nothing(
     await town.people.say(town.chat, "hi")
     await town.people.wait_text(town.chat, "hello")
     assert len(await town.made()) == 1
+
+
+async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Town) -> None:
+    await town.begin()
+    facts = {"status": 400, "description": "Bad Request: BOT_ACCESS_FORBIDDEN"}
+    await town.people.fault("error", method="getManagedBotToken", count=1, **facts)
+    cli = Cli(town.daemon.home, 0)
+    done = await asyncio.to_thread(cli.run_alone, "agents", "add", "poet")
+    link = re.search(r"https://t\.me/newbot/\S+", done.stdout)
+    assert link is not None, done
+    bot = await town.people.create_bot(link=link[0], user=town.ann)
+    told = await town.people.wait_text(town.chat, "BOT_ACCESS_FORBIDDEN")
+    again = re.search(r"/agents bot \d+ poet", told["message"]["text"])
+    assert again is not None
+    await town.people.say(town.chat, again[0])
+    await town.made()
+    await town.talks(bot["id"])
 
 
 async def test_a_token_that_does_not_come_is_asked_for_again(town: Town) -> None:
