@@ -7,11 +7,9 @@ from dataclasses import replace
 from datetime import datetime, time
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, chat_of
+from agentsup.commands.dispatch import Command, CommandServices, chat_of
 from agentsup.commands.pages import page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
-from agentsup.commands.task_texts import schedule_text
-from agentsup.commands.texts import moment, one_line
+from agentsup.commands.texts import moment, one_line, schedule_text
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.principal import PersonRole, Principal

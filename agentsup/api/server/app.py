@@ -10,8 +10,7 @@ from aiohttp import web
 from agentsup.api.chat import socket
 from agentsup.api.completions import front
 from agentsup.api.http.access import HostRules
-from agentsup.api.http.connection_table import ConnectionTable
-from agentsup.api.http.connections import Connections
+from agentsup.api.http.connections import Connections, ConnectionTable
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.gate import dress, gate, handler_of
 from agentsup.api.http.problems import encode
@@ -24,9 +23,7 @@ from agentsup.api.routes import (
     cost,
     events,
     interagent,
-    mail,
     mcp,
-    mcp_servers,
     memory,
     messages,
     pairing,
@@ -41,7 +38,7 @@ from agentsup.api.server import openapi
 from agentsup.api.web import chats, files, login, static, views
 
 _MODULES: Final = (
-    *(system, interagent, mcp, agents, mcp_servers, memory, cost, approvals, messages, mail),
+    *(system, interagent, mcp, agents, memory, cost, approvals, messages),
     *(quarantine, roles, tasks, traces, events, pairing, setup),
     *(socket, login, static, chats, files, views),  # of the page
     front,  # /v1, for chat clients

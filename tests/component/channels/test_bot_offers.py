@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -79,7 +80,7 @@ async def test_a_bot_without_an_agent_is_given_to_one_once(mail: MailboxFixture)
     bot_id = crc32(b"lone_bot")
     for agent in ("poet", "cook"):  # until its token is kept, the last word counts
         row = await mail.db.write(
-            lambda tx, agent=agent: bot_offers.give_tx(tx, bot_id, agent), name="test.give"
+            partial(bot_offers.give_tx, bot_id=bot_id, agent=agent), name="test.give"
         )
         assert row == BotRow(agent, "lone_bot", ANN, bot_id, BOUND)
     ended = [

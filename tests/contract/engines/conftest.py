@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,7 @@ from agentsup.model.engine import (
     TextDelta,
 )
 from tests.support import acp_agent, scripted_program
+from tests.support.bound import BOUND_S
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 
@@ -85,6 +86,11 @@ class EngineFixture(Protocol):
     async def close(self) -> None: ...
 
 
+def _patient(limits: SegmentLimits | None) -> SegmentLimits:
+    """The limits of a test, with more time for an engine to stop than a busy machine needs."""
+    return replace(limits or SegmentLimits(), cancel_s=BOUND_S)
+
+
 class ScriptedRig:
     name = "scripted"
     has_host_tools = True
@@ -117,7 +123,7 @@ class ScriptedRig:
         spec = EngineSpec(
             "scripted", options={"rules": self._rules}, workspace=str(self._workspace)
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -162,7 +168,7 @@ class LlmRig:
         options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
         options |= self.options
         spec = EngineSpec("llm", model="test-model", options=options)
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -213,7 +219,7 @@ class ProgramRig:
             agent="ada",
             **{"env": {"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"}, **self.spec},
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -268,7 +274,7 @@ class AcpRig:
             agent="ada",
             env={"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"},
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self.children.close()

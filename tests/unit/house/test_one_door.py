@@ -75,8 +75,8 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "in the home, where only its owner writes": {
         "agents/roles/registry.py": ("_files",),
-        "cli/archives/home.py": ("_add_store",),
-        "cli/archives/replace.py": (
+        "cli/archives/home.py": (
+            "_add_store",
             "_swap",
             "_Moves.move",
             "_Moves.undo",
@@ -88,7 +88,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/commands/remove_home.py": ("remove_home",),
         "cli/commands/upgrade.py": ("_upgrade",),
         "cli/commands/model_choice.py": ("_agents_text", "read_key", "store_secret"),
-        "cli/doctor/checks.py": ("_settings",),
+        "cli/doctor/check.py": ("Examined.settings",),
         "cli/commands/home_files.py": ("create_home", "write_home"),
         "cli/moving/applying.py": ("_make_home",),
         "cli/connect/locate.py": (

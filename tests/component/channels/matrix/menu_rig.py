@@ -19,8 +19,8 @@ from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.commands.conversation import chat_commands
+from agentsup.commands.dispatch import CommandServices
 from agentsup.commands.main_agent import main_commands
-from agentsup.commands.services import CommandServices
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay

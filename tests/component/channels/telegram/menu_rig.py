@@ -26,8 +26,8 @@ from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.commands.conversation import chat_commands
+from agentsup.commands.dispatch import CommandServices
 from agentsup.commands.main_agent import main_commands
-from agentsup.commands.services import CommandServices
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
