@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.faults import BOT_POINTS
+from tests.process.cli.process_cli import Cli
 from tests.process.conftest import MakeDaemon
 from tests.support.daemon_process import DaemonProcess
 from tests.support.telegram_process import FakeTelegramProcess
@@ -80,8 +82,8 @@ class Town:
 
     def token(self, agent: str) -> str:
         """The token that is kept for an agent, which its user alone may read."""
-        reference = str(self.entry(agent)["telegram_token"])
-        path = self.daemon.home / reference.removeprefix("file:")
+        reference: str = self.entry(agent)["telegram_token"]
+        path: Path = self.daemon.home / reference.removeprefix("file:")
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_text().strip()
 
@@ -161,6 +163,18 @@ async def test_two_offers_do_not_mix_and_a_doubt_is_asked(town: Town) -> None:
     await town.people.wait_text(town.chat, "telegram_token already", after=said)
 
 
+async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(town: Town) -> None:
+    await town.begin("poet", "coder")
+    offer = (await town.daemon.post("/agents/poet/bot")).body
+    assert offer["qr"].startswith("<svg")
+    bot = await town.people.create_bot(link=offer["link"], user=town.ann, username="renamed_bot")
+    asked = await town.people.wait_text(town.chat, "For which agent is it?")
+    await town.people.press(town.chat, asked["message_id"], text="poet")
+    await town.made()
+    await town.talks(bot["id"])
+    assert (await town.daemon.post("/agents/poet/bot")).status == 409
+
+
 async def test_a_strangers_bot_becomes_nobodys(town: Town) -> None:
     await town.begin("poet")
     link = await town.offered("poet")
@@ -207,6 +221,23 @@ async def test_a_kill_between_two_steps_loses_nothing_and_repeats_nothing(
     await town.people.say(town.chat, "hi")
     await town.people.wait_text(town.chat, "hello")
     assert len(await town.made()) == 1
+
+
+async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Town) -> None:
+    await town.begin()
+    facts = {"status": 400, "description": "Bad Request: BOT_ACCESS_FORBIDDEN"}
+    await town.people.fault("error", method="getManagedBotToken", count=1, **facts)
+    cli = Cli(town.daemon.home, 0)
+    done = await asyncio.to_thread(cli.run_alone, "agents", "add", "poet")
+    link = re.search(r"https://t\.me/newbot/\S+", done.stdout)
+    assert link is not None, done
+    bot = await town.people.create_bot(link=link[0], user=town.ann)
+    told = await town.people.wait_text(town.chat, "BOT_ACCESS_FORBIDDEN")
+    again = re.search(r"/agents bot \d+ poet", told["message"]["text"])
+    assert again is not None
+    await town.people.say(town.chat, again[0])
+    await town.made()
+    await town.talks(bot["id"])
 
 
 async def test_a_token_that_does_not_come_is_asked_for_again(town: Town) -> None:

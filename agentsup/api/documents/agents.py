@@ -84,6 +84,14 @@ class AgentChanged(Agent, DoneDocument):
     pass
 
 
+class BotOfferDocument(DoneDocument):
+    agent: str
+    username: str = Field(description="what Telegram suggests; the person may change it")
+    link: str
+    qr: str = Field(description="the link as a QR code (SVG)")
+    expires_at: int
+
+
 class ExplainedDocument(Document):
     agent: str
     values: list[dict[str, Any]]

@@ -20,6 +20,7 @@ from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.mail import AgentDirectory, AgentMailbox, Asker, Dispatcher, InterAgentBus
 from agentsup.model.control import CommandInfo, Control, TokenIdentity, Tokens
+from agentsup.model.managed_bots import BotMaker
 from agentsup.model.pairing import Pairing
 from agentsup.model.principal import PersonRole
 from agentsup.model.setup import Setup
@@ -145,6 +146,8 @@ class ApiDependencies:
     boot_id: str
     pairing: Pairing | None = None
     """None: this daemon lets nobody in."""
+    bots: BotMaker | None = None
+    """None: no bots are created over HTTP."""
     setup: Setup | None = None
     """None: this daemon is not set up over HTTP."""
     tasks: TaskHub | None = None

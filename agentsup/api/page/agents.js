@@ -1,7 +1,7 @@
 // Every agent: its state and why, its work; start and stop.
 
 import { get, post, query } from './api.js';
-import { ask, h, t, toast } from './dom.js';
+import { ask, h, scannable, t, timeOf, toast } from './dom.js';
 import { strangers } from './strangers.js';
 import { action, board, count, facts, fromNow, keyed, redraw, say, table } from './viewing.js';
 
@@ -28,6 +28,12 @@ async function stop({ name, running, queued }) {
 	toast(t`${name} is stopped.`);
 }
 
+async function bot(name) {
+	const offer = await post(path(name, 'bot'));
+	const how = t`Open this link on a device with Telegram and create the bot there, until `;
+	await ask(t`Telegram bot of ${name}`, h('div', h('p', how, timeOf(offer.expires_at), '.'), ...scannable(offer.link, offer.qr)));
+}
+
 async function settings(name) {
 	const { values } = await get(path(name, 'explain'));
 	const words = (value) => (typeof value === 'string' ? value : JSON.stringify(value ?? '–'));
@@ -50,7 +56,8 @@ function card(first, app, look) {
 	const node = h('article.card.agent', { 'aria-labelledby': id }, h('h2', { id }, dot, first.name), state, details, h('p', work), notes,
 		h('div.actions', h('a.button', { href: `#/chat/${first.name}` }, t`Chat`),
 			app.may('steer') && [
-				h('a.button', { href: `#/log/${first.name}` }, t`Log`), action(t`Settings`, () => settings(now.name)), begin, halt]));
+				h('a.button', { href: `#/log/${first.name}` }, t`Log`), action(t`Settings`, () => settings(now.name)),
+				now.is_main || action(t`Telegram bot`, () => bot(now.name)), begin, halt]));
 	const rests = ({ status }) => ['stopped', 'failed', 'backoff'].includes(status);
 
 	function show(agent) {

@@ -1,7 +1,7 @@
 // The frame: signing in, the views, and what stands above them.
 
 import { act, ApiError, changes, get, onSignedOut, post } from './api.js';
-import { ask, by, closeDialog, fill, h, icon, press, soft, speak, t, tell, timeOf, toast } from './dom.js';
+import { ask, by, closeDialog, fill, h, icon, press, scannable, soft, speak, t, tell, timeOf, toast } from './dom.js';
 import { forget, keep, keepSecret, stored, LAST, ownedBy, SECRET, secret, takeSecret } from './storage.js';
 import { endRest, sendRest } from './socket.js';
 
@@ -284,14 +284,9 @@ async function newLink() {
 	const made = h('div', { role: 'status' });
 	const make = press(t`Make a link`, (button) => act(button, async () => {
 		const link = await post('/web/links', { person: whom.value || null, qr: true });
-		const url = h('input', { readonly: true, value: link.url, 'aria-label': t`The link`, onfocus: () => url.select() });
-		const copy = navigator.clipboard && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(link.url), t`Copied.`));
-		const picture = URL.createObjectURL(new Blob([link.qr], { type: 'image/svg+xml' }));
-		const drawn = h('img.qr', { src: picture, alt: t`The link as a QR code, for a camera`, onload: () => URL.revokeObjectURL(picture) });
 		made.replaceChildren(
 			h('p', t`Open this link on the other device. It works once, until `, timeOf(link.expires_at), '.'),
-			h('p.row', url, copy),
-			link.doubts.includes('here') ? '' : drawn,
+			...scannable(link.url, link.doubts.includes('here') ? '' : link.qr),
 			...link.warnings.map((each) => h('p', soft(each))),
 		);
 	}), { class: 'primary' });

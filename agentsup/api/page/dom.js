@@ -135,6 +135,15 @@ export function ask(title, body, yes, isDanger = false) {
 	});
 }
 
+// A link to copy, or to scan from the SVG picture `drawn`.
+export function scannable(url, drawn) {
+	const line = h('input', { readonly: true, value: url, 'aria-label': t`The link`, onfocus: () => line.select() });
+	const copy = navigator.clipboard && press(t`Copy`, async () => { await navigator.clipboard.writeText(url); toast(t`Copied.`); });
+	const picture = drawn && URL.createObjectURL(new Blob([drawn], { type: 'image/svg+xml' }));
+	return [h('p.row', line, copy),
+		drawn && h('img.qr', { src: picture, alt: t`The link as a QR code, for a camera`, onload: () => URL.revokeObjectURL(picture) })];
+}
+
 export const closeDialog = () => by('ask').close();
 
 /** A random name; works without a secure context, too. */

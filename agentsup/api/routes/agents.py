@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 from pydantic import Field
 
@@ -10,6 +12,7 @@ from agentsup.api.documents.agents import (
     Agent,
     AgentChanged,
     AgentList,
+    BotOfferDocument,
     ChatModelChosen,
     ChatModelDocument,
     ChatModelList,
@@ -22,8 +25,10 @@ from agentsup.api.documents.agents import (
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import Call, get, post, reply
+from agentsup.kit import qr
 from agentsup.mailbox.delivery import chats_of
 from agentsup.mailbox.messages import keys
+from agentsup.model.errors import NotFound
 
 
 @get("/agents", access=Access.LOOK)
@@ -105,6 +110,16 @@ async def start(call: Call) -> AgentChanged:
     """Start an agent; a failed one is revived."""
     view = await call.deps.control.start_agent(call.named("name"), call.by)
     return AgentChanged.of(view, success=True)
+
+
+@post("/agents/{name}/bot", access=Access.STEER, refusals=(404, 409, 502, 503))
+async def bot(call: Call) -> BotOfferDocument:
+    """Offer to create the agent's bot, by a link that any operator may open in Telegram."""
+    if call.deps.bots is None:
+        raise NotFound("no bots are created here")
+    offer = await call.deps.bots.offer(call.named("name"), call.by)
+    drawn = await asyncio.to_thread(qr.svg, offer.link)
+    return BotOfferDocument.from_value(offer, success=True, link=offer.link, qr=drawn)
 
 
 @post("/agents/{name}/stop", access=Access.STEER, refusals=(404, 409, 410))

@@ -36,7 +36,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def calls_of(
-    commands: Commands, catalogue: Catalogue, agent_id: str, description: str, name: str
+    commands: Commands, catalogue: Catalogue, agent_id: str, description: str, name: str = ""
 ) -> tuple[Call, ...]:
     """Return the calls that set the profile. Pure.
 

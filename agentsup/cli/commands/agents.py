@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -312,6 +313,40 @@ def add(
     home = location_of(ctx).home
     backup = change_file(home, lambda text: with_entry(text, entry))
     _edited(ctx, f"added {name}", backup)
+    if telegram_token is None:
+        _offer_after_adding(ctx, name)
+
+
+@app.command()
+def bot(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> None:
+    """Create an agent's Telegram bot with one tap: a link that you open in Telegram.
+
+    main's bot must be allowed to manage bots. The token comes by itself, and the agent's bot is up
+    within seconds.
+    """
+    offer = client_of(ctx).post(f"/agents/{segment(agent)}/bot")
+    _show_offer(CommandOutput.unless_json(offer, as_json), offer)
+
+
+def _offer_after_adding(ctx: typer.Context, name: str) -> None:
+    """Show the offer, where a daemon runs whose main may manage bots."""
+    from agentsup.cli.connect.client import DaemonRefused
+    from agentsup.cli.connect.failure import DaemonUnreachable
+
+    with contextlib.suppress(DaemonRefused, DaemonUnreachable):
+        _show_offer(CommandOutput(), client_of(ctx).post(f"/agents/{segment(name)}/bot"))
+
+
+def _show_offer(screen: CommandOutput, offer: dict[str, Any]) -> None:
+    from agentsup.cli.commands.people import show_qr
+
+    screen.prose(
+        f"Open this link in Telegram and press Create there: it makes the bot of {offer['agent']}. "
+        f"It holds until {when(offer['expires_at'])}."
+    )
+    screen.say(clean(offer["link"]))
+    if screen.width is not None:
+        show_qr(screen, offer["link"], screen.width)
 
 
 def _field(text: str) -> tuple[str, Any]:

@@ -100,12 +100,12 @@ def link(
     if as_json:
         return
     if screen.width is not None and "here" not in made["doubts"]:
-        _show_qr(screen, made["url"], screen.width)
+        show_qr(screen, made["url"], screen.width)
     for warning in made["warnings"]:
         CommandOutput(sys.stderr).prose(clean(warning))
 
 
-def _show_qr(screen: CommandOutput, url: str, columns: int) -> None:
+def show_qr(screen: CommandOutput, url: str, columns: int) -> None:
     """Draw the link for a camera, if there is room and the terminal has the characters."""
     from agentsup.kit import qr
 

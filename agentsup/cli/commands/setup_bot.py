@@ -88,6 +88,7 @@ def connect_bot(home: Home, given: BotAnswers, questions: Questions) -> None:
     for line in change_settings(home, change):
         questions.say(f"  {line}")
     questions.say(f"Write to https://t.me/{account.username} once the daemon runs.")
+    questions.say("`agentsup agents bot NAME` then creates the bot of another agent with one tap.")
 
 
 def be_operator(home: Home, given: BotAnswers, questions: Questions) -> None:

@@ -47,7 +47,7 @@ def build_borders(assembly: Assembly) -> BorderParts:
     )
     given = boot_context.snapshot.settings.api
     api = ApiServer(
-        replace(_api_deps(assembly, control, commands, inbox), pairing=pairing),
+        replace(_api_deps(assembly, control, commands, inbox), pairing=pairing, bots=bots),
         host=given.bind,
         port=given.port if boot_context.port is None else boot_context.port,
     )

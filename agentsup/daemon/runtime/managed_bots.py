@@ -77,6 +77,8 @@ class DaemonManagedBots:
         _check(by)
         context, say = self.boot_context, words(by.language)
         if self.reconciler.snapshot.find(agent) is None:
+            await self.reconciler.reload()  # perhaps the file was edited just now
+        if self.reconciler.snapshot.find(agent) is None:
             async with self.lock:
                 await self._edit(lambda text: with_entry(text, {"name": agent}))
         spec = self.reconciler.snapshot.require(agent)
@@ -195,7 +197,9 @@ class DaemonManagedBots:
         spec, main = snapshot.require(row.agent), snapshot.specs[MAIN]
         name = f"{spec.name}-telegram.token"
         reference = f"file:{context.home.secrets.name}/{name}"
-        if spec.telegram_token not in (None, Secret(reference)):
+        current = await self._resolved(spec)
+        is_other = bool(current) and not current.startswith(f"{row.bot_id}:")
+        if is_other or spec.telegram_token not in (None, Secret(reference)):
             raise Conflict(f"{spec.name} has a telegram_token already")
         fields: dict[str, Any] = {"telegram_token": reference}
         if main.telegram_base_url not in (None, spec.telegram_base_url):

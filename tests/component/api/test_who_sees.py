@@ -95,6 +95,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /agents/{name}/chat_models": ALONE,
     "POST /agents/{name}/chat_models": ALONE,
     "POST /agents/{name}/start": ALONE,
+    "POST /agents/{name}/bot": ALONE,
     "POST /agents/{name}/stop": ALONE,
     "POST /agents/{name}/restart": ALONE,
     "GET /diff": ALONE,

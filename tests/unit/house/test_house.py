@@ -35,6 +35,7 @@ NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"
 SHARED_THREADS: dict[str, str] = {
     "agents/mcp/server.py": "a library is imported, secrets are read in a time limit",
     "agents/workspace/processes.py": "processes, by /proc",
+    "api/routes/agents.py": "a link of ours is drawn",
     "api/routes/system.py": "our own API is described",
     "api/web/login.py": "a link of ours is drawn",
     "api/web/static.py": "the page, as shipped",

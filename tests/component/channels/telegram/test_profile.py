@@ -23,10 +23,15 @@ async def rig(tmp_path: Path) -> AsyncIterator[TelegramMenuFixture]:
 
 
 async def publish(
-    rig: TelegramMenuFixture, *, agent_id: str = MAIN_ID, description: str = "", server: str = ""
+    rig: TelegramMenuFixture,
+    *,
+    agent_id: str = MAIN_ID,
+    description: str = "",
+    server: str = "",
+    name: str = "",
 ) -> bool:
     deps: Any = SimpleNamespace(database=rig.mail.db, clock=rig.mail.clock)
-    calls = calls_of(rig.life.commands, load(), agent_id, description, "")
+    calls = calls_of(rig.life.commands, load(), agent_id, description, name)
     return await publish_profile(deps, rig.life.client, calls, server=server or rig.fake.url)
 
 
@@ -84,6 +89,18 @@ async def test_a_description_is_shown_and_none_is_left_alone(rig: TelegramMenuFi
     assert answer["result"]["description"].startswith("Knows the garden. xx")
     answer = await rig.people.call(rig.bot.token, "getMyShortDescription")
     assert len(answer["result"]["short_description"]) == 120
+
+
+async def test_a_nickname_is_the_name_and_none_leaves_it_alone(rig: TelegramMenuFixture) -> None:
+    async def name() -> str:
+        answer = await rig.people.call(rig.bot.token, "getMyName")
+        return str(answer["result"]["name"])
+
+    before = await name()
+    await publish(rig)
+    assert await name() == before
+    await publish(rig, name="Poe the gardener")
+    assert await name() == "Poe the gardener"
 
 
 async def test_trouble_leaves_it_to_the_next_start(rig: TelegramMenuFixture) -> None:
