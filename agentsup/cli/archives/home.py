@@ -10,7 +10,7 @@ from agentsup.cli.archives.writing import write_archive
 from agentsup.config import TEMPORARY_MARK, Home
 from agentsup.kit.archive.contents import Contents
 from agentsup.kit.archive.packing import Packer
-from agentsup.store import copy_to, record, restoring
+from agentsup.store import copy_to, identity, restoring
 
 HOME: Final = "home"
 """The ``kind`` of an archive of a whole home."""
@@ -23,9 +23,9 @@ def stays_out(home: Home) -> Callable[[str], bool]:
     store = home.state_db.name
     names = {
         *(store, f"{store}-wal", f"{store}-shm", f"{store}-reserve"),
-        *(record.path_beside(home.state_db).name, home.daemon_json.name),
+        *(identity.path_beside(home.state_db).name, home.daemon_json.name),
         *(home.lock.name, home.keeper.name, home.logs.name, home.backups.name),
-        *(TEMPORARY_MARK, record.UNPACKED),
+        *(TEMPORARY_MARK, identity.UNPACKED),
     }
     return lambda path: path in names
 

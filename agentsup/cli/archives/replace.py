@@ -17,7 +17,7 @@ from agentsup.config import Home
 from agentsup.kit.archive.contents import Contents
 from agentsup.kit.archive.unpacking import unpack
 from agentsup.kit.safe_files import GuardedFolder
-from agentsup.store import record, restoring, stamp
+from agentsup.store import identity, restoring, stamp
 
 
 def room_for(home: Home) -> int:
@@ -35,7 +35,7 @@ def replace_home(home: Home, file: Path, contents: Contents, *, at_ms: int) -> P
     Raises ``ArchiveRefused``, ``OSError``, ``StoreCorrupt``, ``StoreUnavailable``; then the home is
     as it was.
     """
-    fresh = home.root / record.UNPACKED
+    fresh = home.root / identity.UNPACKED
     _forget(home)
     try:
         unpack(file, contents, fresh, closed=is_closed)
@@ -50,17 +50,17 @@ def replace_home(home: Home, file: Path, contents: Contents, *, at_ms: int) -> P
 def _forget(home: Home) -> None:
     """Remove what was unpacked, also by a restore that was killed."""
     folder = GuardedFolder(home.root)
-    if folder.has(record.UNPACKED):
-        folder.remove_tree(record.UNPACKED, lambda: True)
+    if folder.has(identity.UNPACKED):
+        folder.remove_tree(identity.UNPACKED, lambda: True)
 
 
 def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
     """Move what is there aside and what is in ``fresh`` in; all of it back where that fails."""
-    store, recorded = home.state_db, record.path_beside(home.state_db)
+    store, recorded = home.state_db, identity.path_beside(home.state_db)
     of_store = [store.name, f"{store.name}-wal", f"{store.name}-shm"]
-    stays = {home.lock.name, home.keeper.name, home.logs.name, home.backups.name, record.UNPACKED}
+    stays = {home.lock.name, home.keeper.name, home.logs.name, home.backups.name, identity.UNPACKED}
     there = {each.name for each in home.root.iterdir()} - stays - {recorded.name}
-    past = record.read_record(recorded)
+    past = identity.read_record(recorded)
     written = None
     if (fresh / STORE).exists():
         written = restoring.adopt(fresh / STORE, past, at_ms)
@@ -76,7 +76,7 @@ def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
         if there and recorded.exists():
             shutil.copyfile(recorded, aside / recorded.name)
         if written is not None:
-            record.write(store, written)
+            identity.write(store, written)
         for name in sorted(there.difference(of_store)):
             moves.move(home.root / name, aside / name)
         if written is None:
@@ -89,7 +89,7 @@ def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
     except OSError:
         moves.undo()
         if past is not None:
-            record.write(store, past)
+            identity.write(store, past)
         else:
             recorded.unlink(missing_ok=True)
         raise
