@@ -1,7 +1,7 @@
 from . import agents as agents
 from . import events as events
 from . import failures as failures
-from . import record as record
+from . import identity as identity
 from . import restoring as restoring
 from .agents import created_at as created_at
 from .agents import name_of as name_of
@@ -25,11 +25,11 @@ from .events import route_of_call as route_of_call
 from .failures import StoreFault as StoreFault
 from .failures import is_over as is_over
 from .foreign import foreign_rows as foreign_rows
+from .identity import StoreRecord as StoreRecord
 from .identity import clock_time as clock_time
 from .options import StoreOptions as StoreOptions
 from .peek import glance as glance
 from .probe import probe as probe
-from .record import StoreRecord as StoreRecord
 from .restoring import copy_to as copy_to
 from .retention import Pruned as Pruned
 from .retention import PruningClock as PruningClock

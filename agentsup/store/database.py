@@ -24,8 +24,8 @@ from agentsup.store.batch import BatchReport, BatchRunner, Job
 from agentsup.store.commit_delay import CommitDelay
 from agentsup.store.connection import connect_reader, connect_writer
 from agentsup.store.failures import StoreFault, again, condition_of, corrupt, of_system, unavailable
+from agentsup.store.identity import StoreRecord, describe
 from agentsup.store.options import StoreOptions
-from agentsup.store.record import StoreRecord, describe
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
 from agentsup.store.stats import StoreStats
@@ -99,8 +99,6 @@ class Database:
             await database._start(steps)
         except BaseException as error:
             await runner.close()
-            if record is not None:
-                await asyncio.to_thread(record.failed)
             if isinstance(error, OSError):
                 raise of_system(error, path, StoreFault.NOT_OPENED) from error
             condition = condition_of(error, path, database._last_good)
@@ -141,8 +139,6 @@ class Database:
     def _connect_writer(self) -> sqlite3.Connection:
         if self._record is not None:
             self._record.begin()
-        else:
-            integrity.refuse_emptied(self.path, self._last_good())
         return connect_writer(self.path, busy_timeout_ms=self.options.busy_timeout_ms)
 
     def _connect_reader(self) -> sqlite3.Connection:
@@ -202,8 +198,8 @@ class Database:
             return None
 
     def _retire(self, connection: sqlite3.Connection) -> int:
+        self._reserve.free()  # so that there is room for the mark and the record
         integrity.mark(connection, clean=True)
-        self._reserve.free()
         return describe(connection).sequence
 
     def _last_good(self) -> Path | None:

@@ -26,7 +26,7 @@ _LOOKED_AT = 20_000
 """The number of latest events in which those of a message are searched."""
 _INTO = "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
 _INSERT = f"{_INTO} VALUES (?, ?, ?, ?, ?, ?, ?)"
-as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """The JSON text of an event's data."""
 
 
@@ -56,7 +56,7 @@ def append(
             session_id,
             message_id,
             conversation,
-            data if isinstance(data, str) else as_json(data),
+            data if isinstance(data, str) else _as_json(data),
         ),
     )
     tx.touch(TOPIC)

@@ -1,7 +1,6 @@
 """Integrity of the file: a flag for a clean shutdown, and a check if it is missing.
 
-A damaged file is refused with a way back to the last good backup. The store never starts empty in
-place of one that had content.
+A damaged file is refused with a way back to the last good backup.
 """
 
 from __future__ import annotations
@@ -13,12 +12,6 @@ from agentsup.store.failures import corrupt
 from agentsup.store.migrate import PUT_META
 
 _MOST_FINDINGS = 5
-
-
-def refuse_emptied(path: Path, last_good: Path | None) -> None:
-    """Raise ``StoreCorrupt`` if the file is empty although backups show that it had content."""
-    if last_good is not None and path.exists() and path.stat().st_size == 0:
-        raise corrupt(path, "the file is empty", last_good)
 
 
 def is_clean(connection: sqlite3.Connection) -> bool:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.model.errors import AgentsupError, NotFound, StoreCorrupt
-from agentsup.store import backup, integrity, migrate, record
+from agentsup.store import backup, identity, integrity, migrate
 from agentsup.store.connection import connect_reader, connect_unlogged
 from agentsup.store.failures import condition_of
-from agentsup.store.identity import RecordedIdentity, StoreCondition
+from agentsup.store.identity import RecordedIdentity
 
 _PATIENCE_MS = 2_000
 
@@ -106,7 +106,7 @@ def unfinished(chosen: Path) -> Unfinished:
             "SELECT count(*), coalesce(sum(state IN ('done', 'dead', 'cancelled')), 0)"
             " FROM messages"
         ).fetchone()
-        made_at = record.describe(connection).copied_at or backup.taken_at(chosen)
+        made_at = identity.describe(connection).copied_at or backup.taken_at(chosen)
         return Unfinished(made_at, total, total - ended)
 
 
@@ -119,14 +119,14 @@ def restore(store: Path, chosen: Path, *, at_ms: int) -> Path | None:
     alone. May be repeated after an interruption. Raises ``OSError``, ``StoreUnavailable``; then the
     old files are still in place, or together in ``backups/``.
     """
-    past = record.read_record(record.path_beside(store))
+    past = identity.read_record(identity.path_beside(store))
     with _conditions_of(store), backup.whole_file(store, ".restoring") as fresh:
         shutil.copyfile(chosen, fresh)
         written = adopt(fresh, past, at_ms)
         backup.sync(fresh)
         beside = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
-        aside = record.move_to_backups(beside, at_ms)
-    record.write(store, written)
+        aside = identity.move_to_backups(beside, at_ms)
+    identity.write(store, written)
     return aside
 
 
@@ -140,14 +140,14 @@ def _conditions_of(path: Path) -> Iterator[None]:
 
 
 def adopt(fresh: Path, past: RecordedIdentity | None, at_ms: int) -> RecordedIdentity:
-    """Turn the copy into the store; returns what ``record.write`` must record of it.
+    """Turn the copy into the store; returns what ``identity.write`` must record of it.
 
     It gets a higher generation than any recorded one, so that no older file is taken for it, and
     event numbers that no client has seen.
     """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
-        found = record.describe(connection)
+        found = identity.describe(connection)
         generation = 1 + max(found.generation, past.generation if past else 0)
         sequence = max(found.sequence, past.sequence if past else 0)
         store_id = past.store_id if past and past.store_id else found.store_id
@@ -162,9 +162,7 @@ def adopt(fresh: Path, past: RecordedIdentity | None, at_ms: int) -> RecordedIde
             (sequence, sequence),
         )
         connection.execute("COMMIT")
-    return RecordedIdentity(
-        store_id, generation, generation, sequence, StoreCondition.CLOSED, at_ms
-    )
+    return RecordedIdentity(store_id, generation, generation, sequence, at=at_ms)
 
 
 def copy_to(store: Path, target: Path, *, at_ms: int) -> None:

@@ -21,7 +21,7 @@ from agentsup.kit.archive.contents import ArchiveRefused, Contents
 from agentsup.kit.archive.packing import Packer, packed
 from agentsup.kit.archive.unpacking import check, unpack
 from agentsup.kit.safe_files import GuardedFolder
-from agentsup.store import copy_to, record, restoring, stamp, whole_file
+from agentsup.store import copy_to, identity, restoring, stamp, whole_file
 
 _BIGGEST: Final = 2**50
 
@@ -58,9 +58,9 @@ def stays_out(home: Home) -> Callable[[str], bool]:
     store = home.state_db.name
     names = {
         *(store, f"{store}-wal", f"{store}-shm", f"{store}-reserve"),
-        *(record.path_beside(home.state_db).name, home.daemon_json.name),
+        *(identity.path_beside(home.state_db).name, home.daemon_json.name),
         *(home.lock.name, home.keeper.name, home.logs.name, home.backups.name),
-        *(TEMPORARY_MARK, record.UNPACKED),
+        *(TEMPORARY_MARK, identity.UNPACKED),
     }
     return lambda path: path in names
 
@@ -127,7 +127,7 @@ def replace_home(home: Home, file: Path, contents: Contents, *, at_ms: int) -> P
     Raises ``ArchiveRefused``, ``OSError``, ``StoreCorrupt``, ``StoreUnavailable``; then the home is
     as it was.
     """
-    fresh = home.root / record.UNPACKED
+    fresh = home.root / identity.UNPACKED
     _forget(home)
     try:
         unpack(file, contents, fresh, closed=is_closed)
@@ -142,17 +142,17 @@ def replace_home(home: Home, file: Path, contents: Contents, *, at_ms: int) -> P
 def _forget(home: Home) -> None:
     """Remove what was unpacked, also by a restore that was killed."""
     folder = GuardedFolder(home.root)
-    if folder.has(record.UNPACKED):
-        folder.remove_tree(record.UNPACKED, lambda: True)
+    if folder.has(identity.UNPACKED):
+        folder.remove_tree(identity.UNPACKED, lambda: True)
 
 
 def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
     """Move what is there aside and what is in ``fresh`` in; all of it back where that fails."""
-    store, recorded = home.state_db, record.path_beside(home.state_db)
+    store, recorded = home.state_db, identity.path_beside(home.state_db)
     of_store = [store.name, f"{store.name}-wal", f"{store.name}-shm"]
-    stays = {home.lock.name, home.keeper.name, home.logs.name, home.backups.name, record.UNPACKED}
+    stays = {home.lock.name, home.keeper.name, home.logs.name, home.backups.name, identity.UNPACKED}
     there = {each.name for each in home.root.iterdir()} - stays - {recorded.name}
-    past = record.read_record(recorded)
+    past = identity.read_record(recorded)
     written = None
     if (fresh / STORE).exists():
         written = restoring.adopt(fresh / STORE, past, at_ms)
@@ -168,7 +168,7 @@ def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
         if there and recorded.exists():
             shutil.copyfile(recorded, aside / recorded.name)
         if written is not None:
-            record.write(store, written)
+            identity.write(store, written)
         for name in sorted(there.difference(of_store)):
             moves.move(home.root / name, aside / name)
         if written is None:
@@ -181,7 +181,7 @@ def _swap(home: Home, fresh: Path, at_ms: int) -> Path | None:
     except OSError:
         moves.undo()
         if past is not None:
-            record.write(store, past)
+            identity.write(store, past)
         else:
             recorded.unlink(missing_ok=True)
         raise

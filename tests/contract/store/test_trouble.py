@@ -292,16 +292,6 @@ async def test_a_sound_file_opens_after_an_unclean_end(open_store: Opener, path:
     assert await count(await open_store()) == 200
 
 
-async def test_a_file_cut_to_nothing_is_refused_while_backups_show_it_had_content(
-    open_store: Opener, path: Path
-) -> None:
-    await unclean_copy(open_store, path)
-    path.write_bytes(b"")
-    with pytest.raises(StoreCorrupt, match="empty"):
-        await open_store()
-    assert path.stat().st_size == 0
-
-
 async def test_damage_found_while_running_is_told_as_damage(open_store: Opener, path: Path) -> None:
     await unclean_copy(open_store, path)
     connection = sqlite3.connect(path)

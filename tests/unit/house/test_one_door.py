@@ -116,7 +116,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     "the store and its copies": {
         "store/backup.py": ("backups", "copy_into", "whole_file", "sync"),
         "store/connection.py": ("connect_writer",),
-        "store/record.py": ("read_record", "write", "move_to_backups"),
+        "store/identity.py": ("read_record", "write", "move_to_backups"),
         "store/reserve.py": ("DiskReserve.allocate", "DiskReserve.free"),
         "store/restoring.py": ("restore",),
     },

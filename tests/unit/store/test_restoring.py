@@ -1,47 +1,16 @@
-"""The record of a store where its disk is full, and backups that are not whole."""
+"""Backups that are not whole, and which one is chosen."""
 
 from __future__ import annotations
 
-import errno
 import shutil
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from agentsup.model.errors import NotFound, StoreCorrupt
-from agentsup.store import backup, record, restoring
-from agentsup.store.identity import StoreCondition
-from agentsup.store.record import StoreRecord, path_beside, read_record
+from agentsup.store import backup, restoring
 from tests.support.empty_store import lay_store
-
-
-def kept(store: Path) -> StoreRecord:
-    """The record of a store that is open."""
-    made = StoreRecord(store, now_ms=lambda: 7, new_id=lambda: "store_a")
-    made.begin()
-    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
-        made.opened(connection)
-    return made
-
-
-def test_the_end_is_noted_without_room_for_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = lay_store(tmp_path / "state.db")
-    made = kept(store)
-    size = path_beside(store).stat().st_size
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(record, "write_atomic", full)
-    made.closed(3)
-    found = read_record(path_beside(store))
-    assert found is not None
-    assert (found.condition, found.sequence) == (StoreCondition.CLOSED, 3)
-    assert path_beside(store).stat().st_size == size
 
 
 def test_a_backup_has_its_name_when_it_is_whole(
