@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentsup.cli.commands.agents_edit import change_file, listed, with_fields
+from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.model_choice import (
     ModelChoice,
     answer_text,
@@ -22,7 +22,7 @@ from agentsup.cli.commands.model_choice import (
 from agentsup.cli.commands.models import show_change
 from agentsup.cli.commands.setup_questions import Questions, SetupEnded
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import Home, environment_of
+from agentsup.config import Home, environment_of, listed, with_fields
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
 from agentsup.kit.searching import not_found

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
-from agentsup.config import Home, fence_paths, load, servers_of
+from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
+from agentsup.config import fence_paths, servers_of
 from agentsup.kit import fence
-from agentsup.model.errors import AgentsupError
 
 _LISTENS: Final = 0x10000
 _NAMED: Final = 6
@@ -67,25 +66,20 @@ def check_fence(mode: str) -> Iterator[Check]:
         yield from _sockets()
 
 
-def check_folders(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
+def check_folders(it: Examined) -> Iterator[Check]:
     """Folders of this user that the files name for programs of agents, and that those can only read."""
-    try:
-        snapshot = load(home, environ=environ)
-    except AgentsupError:
-        return  # the check of the configuration says so
-    settings = snapshot.settings.fence
-    if settings.mode == "off" or fence.version() < fence.OLDEST:
+    if it.settings is None or it.settings.fence.mode == "off" or fence.version() < fence.OLDEST:
         return
-    written = [str(home.root), "/dev", "/proc", *settings.writable_paths(environ)]
+    written = [str(it.home.root), "/dev", "/proc", *it.settings.fence.writable_paths(it.environ)]
     opened = [Path(os.path.realpath(each)) for each in written]
     found: dict[str, list[str]] = {}
-    for spec in snapshot.specs.values():
+    for spec in it.specs.values():
         servers = servers_of(spec.mcp).values()
         named = [(f"tool server {each.name}", (each.cwd, *each.args)) for each in servers]
         named.append(("command", spec.engine_options.get("command") or ()))
         for what, words in named:
             for word in filter(None, map(str, words)):
-                path = Path(os.path.realpath(fence_paths.expanded(word, environ)))
+                path = Path(os.path.realpath(fence_paths.expanded(word, it.environ)))
                 is_own = word.startswith(("/", "~/")) and path.is_dir() and os.access(path, os.W_OK)
                 if is_own and not any(path.is_relative_to(each) for each in opened):
                     found.setdefault(str(path), []).append(f"{what} of {spec.name}")

@@ -338,11 +338,6 @@ def sick(name: str, **more: Any) -> dict[str, Any]:
     return agent(name, rule(".*", trouble("server_error")), provider="acme", **more)
 
 
-async def opened_breaker(house: VirtualDaemon) -> None:
-    for _ in range(2):
-        await house.ask("ann", "x")
-
-
 async def test_a_sick_provider_is_left_alone_and_hurts_nobody_elses(household: Open) -> None:
     house = await household(
         sick("ann"), sick("ben", **FALLBACK), agent("cat", rule(".*", say("well")), provider="fine")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli.output.engines import engine_notes
+from agentsup.cli.output.reads import engine_notes
 from agentsup.model.control import AgentView
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent

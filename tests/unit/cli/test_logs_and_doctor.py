@@ -19,7 +19,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
 from agentsup.cli.doctor import fence as doctor_fence
-from agentsup.cli.doctor.check import Check
+from agentsup.cli.doctor.check import Check, Examined
 from agentsup.cli.doctor.checks import examine, file_system_of
 from agentsup.config.home import Home
 from agentsup.engines.programs.presets import PROGRAMS
@@ -300,10 +300,10 @@ def test_folders_that_the_files_name_and_programs_can_only_read_are_told(
     notes.mkdir()
     servers = {"files": {"command": "files", "args": ["--root", str(papers)], "cwd": str(notes)}}
     home.agents_json.write_text(json.dumps([{"name": "ada", "mcp": servers}]))
-    environ = {"TMPDIR": str(tmp_path / "temporary")}
+    location, environ = DaemonLocation(home), {"TMPDIR": str(tmp_path / "temporary")}
 
     def told() -> list[str]:
-        return [each.text for each in doctor_fence.check_folders(home, environ)]
+        return [each.text for each in doctor_fence.check_folders(Examined(location, environ))]
 
     first, second = told()
     assert first.startswith(f"{notes} can be read, not written")
