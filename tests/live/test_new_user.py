@@ -107,12 +107,12 @@ class NewUser:
         await terminal.enter("y")
         await terminal.shows(r"good-mini answered in [\d.]+ s")
 
-    async def lost_key_is_told(self, page: Page, friend: str) -> str:
+    async def lost_key_is_told(self, page: Page, address: str, friend: str) -> str:
         """Every place says what is missing, and nothing else answers; the command that mends it."""
         lost = r"he secret file \S+/compatible\.key can't be read"
         asked = len(self.server.asked)
         cure = ""
-        for command in ("up --no-chat", "status", "agents list", "restart", "doctor"):
+        for command in ("up --no-chat", "status", "agents list", "restart"):
             shown = await self.terminal.run(f"agentsup {command}")
             told = re.search(rf"{lost}.*?`(agentsup [^`]+)`", shown)
             assert told is not None, (command, shown)
@@ -122,6 +122,7 @@ class NewUser:
         for command in ('send main "hello task"', 'tasks create "hello task" --wait'):
             shown = await self.terminal.run(f"agentsup {command}; echo code $?")
             assert re.search(rf"{lost}.*code 1", shown), shown
+        await page.goto(address)
         await expect(page.locator("p.trouble", has_text="the secret file")).to_be_visible()
         await say(page, "hello, is anybody here?")
         await expect(page.locator("li .words", has_text="The secret file")).to_be_visible()
@@ -252,9 +253,7 @@ async def test_from_nothing_to_a_model_on_the_phone_and_back_after_a_loss(
             (home / ".agentsup" / "secrets" / "compatible.key").unlink()
             async with Terminal(home, env) as terminal:  # the day after, with the key gone
                 user.terminal = terminal
-                await terminal.run("agentsup up --no-chat")
-                await page.goto(address)
-                await terminal.enter(await user.lost_key_is_told(page, friend))
+                await terminal.enter(await user.lost_key_is_told(page, address, friend))
                 await terminal.shows("Number:")
                 await terminal.enter(number_of(terminal.everything, "the model, or its key"))
                 await user.choose_model(KEY)

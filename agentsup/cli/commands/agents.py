@@ -92,12 +92,12 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(1 if findings else 0)
     columns: dict[str, Column] = {
         "name": "name",
-        "state": _state,
+        "state": lambda one: _state(one, elsewhere=str(one["engine_problem"])),
         "engine": _engine,
         "up": lambda one: duration(one["uptime"]),
         "queued": "queued",
         "running": "running",
-        "last reason": lambda one: one["last_reason"] or "-",
+        "last reason": _last_reason,
     }
     screen.listing(document["agents"], columns, empty="There are no agents.")
     for note in engine_notes(document["agents"]):
@@ -120,9 +120,17 @@ def is_offline(one: Mapping[str, Any]) -> bool:
     return bool(one["engine"] == OFFLINE)
 
 
-def _state(one: dict[str, Any]) -> str:
-    if one["status"] == "degraded" and one["warnings"]:
-        return f"degraded: {one['warnings'][0]}"
+def _last_reason(one: dict[str, Any]) -> str:
+    """Why its life ended last; what keeps its engine from work is told below the table."""
+    reason = str(one["last_reason"])
+    return "-" if reason in ("", one["engine_problem"]) else reason
+
+
+def _state(one: dict[str, Any], *, elsewhere: str = "") -> str:
+    """Its state, with the first warning that is not told ``elsewhere``."""
+    warnings = [each for each in one["warnings"] if each != elsewhere]
+    if one["status"] == "degraded" and warnings:
+        return f"degraded: {warnings[0]}"
     return str(one["status"]) + (" (stopped by you)" if one["desired"] == "down" else "")
 
 

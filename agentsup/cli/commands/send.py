@@ -19,13 +19,14 @@ from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.terminal import clean
 
 FIRST_LOOK_S: Final = 0.5
-LOOK_S: Final = 2.0
+LOOK_S: Final = 1.5
 """The interval of checks for questions to people, and for what the message waits behind."""
 MARGIN_S: Final = 10.0
 """The daemon itself answers when a wait is over; the request may take this much longer."""
 NOTHING_NAMED: Final = "no model is configured"
 """The beginning of the reason for the offline engine where nobody asked for another."""
 _QUEUED: Final = "(queued)"
+_AT_WORK: Final = "(at work)"
 _TIMED_OUT: Final = "timed_out"
 
 
@@ -40,7 +41,7 @@ def ask(client: DaemonClient, body: Mapping[str, Any], timeout_s: float) -> dict
     clock = SystemClock()
     key = body.get("idempotency_key") or SystemEntropy(clock).new_id("send")
     shown: set[str] = set()
-    look_s = FIRST_LOOK_S
+    look_s, is_first = FIRST_LOOK_S, True
     until = clock.monotonic() + timeout_s
     while True:
         left_s = until - clock.monotonic()
@@ -54,8 +55,16 @@ def ask(client: DaemonClient, body: Mapping[str, Any], timeout_s: float) -> dict
                 *_questions(client, waits.message_id, shown),
             ):
                 print(asked, file=sys.stderr, flush=True)
+            if not (is_first or shown) and sys.stderr.isatty():
+                shown.add(_AT_WORK)
+                print(f"* {body['to']} is at work …", file=sys.stderr, flush=True)
+            is_first = False
             if clock.monotonic() >= until:
-                why = "; it waits for the answer to a question" if shown - {_QUEUED} else ""
+                why = (
+                    "; it waits for the answer to a question"
+                    if any(each.startswith("q_") for each in shown)
+                    else ""
+                )
                 text = f"{body['to']} has not answered within {timeout_s:g} s{why}; "
                 raise CommandFailed(
                     f"{text}the message goes on (`{client.location.command('messages show')} "
@@ -108,7 +117,7 @@ def _how_again(key: str) -> str:
 
 
 def _before(client: DaemonClient, message_id: str, shown: set[str]) -> Iterator[str]:
-    """A line that says, once, what the message waits behind before its turn begins."""
+    """A line that says, once, what the message waits behind, or why its last attempt failed."""
     try:
         found = client.get(f"/messages/{segment(message_id)}")
     except CommandFailed:
@@ -122,6 +131,9 @@ def _before(client: DaemonClient, message_id: str, shown: set[str]) -> Iterator[
     elif asked is None and others and _QUEUED not in shown:
         shown.add(_QUEUED)
         yield f"* this waits behind {others} other{'s' if others > 1 else ''}"
+    elif asked is None and (why := found.get("error")) and why not in shown:
+        shown.add(why)
+        yield clean(f"* it is tried again: {why}")
 
 
 def _questions(client: DaemonClient, message_id: str, shown: set[str]) -> Iterator[str]:

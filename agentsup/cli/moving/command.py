@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from pathlib import Path
 from typing import Annotated
@@ -73,9 +74,8 @@ def import_(
         screen.say(_wrapped(clean(line), screen.width))
     screen.say("")
     if brought is None:
-        screen.prose(
-            "Nothing was changed. To do it, give --apply; the daemon must be stopped then."
-        )
+        command = location.command(f"import {shlex.quote(path)} --apply")
+        screen.prose(f"Nothing was changed. With the daemon stopped, `{command}` does it.")
         return
     screen.prose(
         f"Brought {brought.files} files, {brought.memories} memories, {brought.tasks} schedules and "

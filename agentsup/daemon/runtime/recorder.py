@@ -80,8 +80,11 @@ class LifeRecorder:
             return
         name = self._name(status.child_id)
         if is_new_state:
-            level = _log.warning if status.state in _UNWELL else _log.info
-            level("child", child=name, state=status.state.value, reason=status.reason)
+            facts = {"reason": status.reason} if status.reason else {}
+            is_shown = name != status.child_id and status.state in _SHOWN  # an agent or its bot
+            usual = _log.info if is_shown else _log.debug
+            level = _log.warning if status.state in _UNWELL else usual
+            level(f"{name} is {status.state.value}", child=name, **facts)
         new_end = end if is_new_end else None
         at = self._boot_context.clock.now_ms()
         try:
@@ -152,4 +155,5 @@ def _end_of_main(status: ChildStatus, code: int) -> str:
 
 
 _OVER = (AgentState.FAILED, AgentState.STOPPED)
+_SHOWN = (AgentState.RUNNING, AgentState.STOPPED)
 _UNWELL = (AgentState.FAILED, AgentState.BACKOFF, AgentState.DEGRADED)

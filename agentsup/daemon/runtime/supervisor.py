@@ -153,7 +153,7 @@ class AgentSupervisor:
         except TimeoutError:
             _log.error("main is not ready; the other agents start without it")
             return
-        _log.info("main", state=state.value)
+        _log.debug("main has begun", state=state.value)
 
     async def _watch_spine(self) -> None:
         try:

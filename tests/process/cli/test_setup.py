@@ -160,6 +160,8 @@ async def test_a_key_that_is_gone_or_wrong_is_told_and_the_daemon_stays_up(cli: 
 
         assert "own.key" in await good("up", "--no-chat")
         assert "own.key" in await good("chat", stdin="hello\n")
+        listed = await good("agents", "list")
+        assert listed.count("own.key") == 1, "once, below the table"
         key = cli.home / "secrets" / "own.key"
         key.parent.mkdir(mode=0o700, exist_ok=True)
         key.write_text("sk-wrong-key-of-nobody")

@@ -50,7 +50,7 @@ _CHANNELS: Final = (
     "DINGTALK",
 )
 _NOT_HERE: Final = {
-    "mcp_servers": "tool servers are programs that are started for you: write them into mcp",
+    "mcp_servers": "tool servers are programs that are started for you: write them into mcp of an entry",
     "plugins": "they are programs of Hermes",
     "tts": "there is no voice",
     "delegation": "agents give work to each other; see docs/delegation.md",

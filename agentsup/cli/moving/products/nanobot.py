@@ -146,7 +146,7 @@ def _servers(config: Mapping[str, Any], gathered: Gathered) -> None:
     for name in mapping(servers):
         gathered.remark(
             f"tool server {name}",
-            "a program that is started for you: agree to it by `agentsup mcp`",
+            "tool servers are programs that are started for you: write them into mcp of an entry",
         )
 
 
