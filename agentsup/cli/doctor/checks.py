@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from agentsup.cli.connect.client import ConnectionLost, DaemonClient
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.keeping import by_settings
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
-from agentsup.cli.connect.ports import by_settings
 from agentsup.cli.doctor.agents import (
     check_engines,
     check_running_servers,
@@ -25,8 +25,7 @@ from agentsup.cli.doctor.agents import (
     check_warnings,
 )
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
-from agentsup.cli.doctor.fence import check_fence
-from agentsup.cli.doctor.programs import check_programs
+from agentsup.cli.doctor.programs import check_fence, check_programs
 from agentsup.cli.doctor.store import check_store, check_work
 from agentsup.config import resolve, validate
 from agentsup.daemon.runtime import ScriptCheck

@@ -18,7 +18,7 @@ from agentsup.cli.commands.log_lines import follow_log, tail_log, text_of
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
-from agentsup.cli.doctor import fence as doctor_fence
+from agentsup.cli.doctor import programs as doctor_programs
 from agentsup.cli.doctor.check import Check
 from agentsup.cli.doctor.checks import examine, file_system_of
 from agentsup.config.home import Home
@@ -200,7 +200,7 @@ def test_services_that_take_orders_are_named_where_the_kernel_lets_programs_conn
         for one, name in ((taken, str(place / "s")), (other, str(tmp_path / "o"))):
             one.bind(name)
             one.listen()
-        found = doctor_fence.open_sockets()
+        found = doctor_programs.open_sockets()
         assert ("tmux", str(place / "s")) in found
         assert str(tmp_path / "o") not in {path for _, path in found}
         for version, is_told in ((7, True), (9, False)):
