@@ -19,8 +19,10 @@ from agentsup.model.control import (
     CommandReply,
 )
 from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.managed_bots import OFFER_MS, BotMaker
 from agentsup.model.message import Message, MessageState
 from agentsup.model.pairing import Pairing, PairingRequest, shown_code
+from agentsup.model.platforms import TELEGRAM
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.store import agents
 
@@ -34,11 +36,17 @@ Reassign = Callable[[str, str, Principal], Awaitable[SentMail]]
 
 
 class _MainCommandSet:
-    def __init__(self, services: CommandServices, reassign: Reassign) -> None:
+    def __init__(self, services: CommandServices, reassign: Reassign, bots: BotMaker) -> None:
         self._s = services
         self._reassign = reassign
+        self._bots = bots
 
     async def agents(self, context: CommandContext, rest: str) -> CommandReply:
+        verb, *more = rest.split()[:3] or [""]
+        if verb == "add" and len(more) == 1:
+            return await self._add(context, more[0])
+        if verb == "bot" and len(more) == 2:
+            return await self._give_bot(context, *more)
         number = wanted_page(rest)
         if number is None:
             return await self._one_agent(context, rest.split(maxsplit=1)[0])
@@ -64,6 +72,26 @@ class _MainCommandSet:
             rows.append(_acts(view, say))
         rows.append((_to_agents(say), CommandButton("↻", f"/agents {view.name}")))
         return CommandReply(texts.agent(view, self._s.clock.now_ms(), say), buttons=tuple(rows))
+
+    async def _add(self, context: CommandContext, name: str) -> CommandReply:
+        """Add an agent that is not there, and offer to create its bot."""
+        say = words(context.language)
+        is_own = context.channel == TELEGRAM.name and not context.is_shared
+        # The id of a private chat on Telegram is that of its person.
+        maker = int(context.conversation.partition("/")[0]) if is_own else 0
+        offer = await self._bots.offer(name, context.principal, maker=maker)
+        key = say("bot.tap", agent=offer.agent) if is_own else ""
+        minutes = OFFER_MS // 60_000
+        link = say("bot.link", agent=offer.agent, link=offer.link, minutes=minutes)
+        text = "\n".join(filter(None, (key, link)))
+        return CommandReply(text, bot_offer=offer if is_own else None)
+
+    async def _give_bot(self, context: CommandContext, bot_id: str, name: str) -> CommandReply:
+        """Give a bot that somebody created to an agent."""
+        say = words(context.language)
+        if not bot_id.isdecimal():
+            raise BadRequest(say("bot.unknown", id=bot_id), field="bot")
+        return CommandReply(await self._bots.give(int(bot_id), name, context.principal))
 
     async def agent_start(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_start")
@@ -218,11 +246,15 @@ def _acts(view: AgentView, say: LocalizedTexts) -> tuple[CommandButton, ...]:
     return (restart,) if view.is_main else (act("stop", asks=True), restart)
 
 
-def main_commands(services: CommandServices, reassign: Reassign) -> tuple[Command, ...]:
+def main_commands(
+    services: CommandServices, reassign: Reassign, bots: BotMaker
+) -> tuple[Command, ...]:
     """The commands of main's chat, and ``/stop_all`` for every agent's chat."""
-    run = _MainCommandSet(services, reassign)
+    run = _MainCommandSet(services, reassign, bots)
     return (
-        Command("agents", "[NAME]", "every agent and its state", run.agents, main_only=True),
+        Command(
+            "agents", "[NAME | add NAME]", "every agent and its state", run.agents, main_only=True
+        ),
         Command(
             "agent_start", "NAME", "start an agent, also a failed one", run.agent_start, True, True
         ),

@@ -290,7 +290,7 @@ def _progress(task: Task, now: int, say: LocalizedTexts) -> list[str]:
 
 
 def _next(schedule: Schedule, now: int, say: LocalizedTexts) -> str:
-    what = _times(schedule, say)
+    what = schedule_text(schedule, say)
     if schedule.is_paused:
         return say("tasks.paused", what=what)
     if schedule.next_at is None:
@@ -298,7 +298,8 @@ def _next(schedule: Schedule, now: int, say: LocalizedTexts) -> str:
     return say("tasks.next", what=what, when=moment(schedule.next_at, schedule.zone, now, say))
 
 
-def _times(schedule: Schedule, say: LocalizedTexts) -> str:
+def schedule_text(schedule: Schedule, say: LocalizedTexts) -> str:
+    """When a schedule comes, such as "every 1 h" or "cron 0 7 * * *"."""
     if schedule.kind != "every":
         return f"{schedule.kind} {schedule.spec}"
     try:

@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
-from tests.live.browser import Browsing, axe, overflow_px
+from tests.live.browser import Browsing, axe
 
 
 @dataclass(slots=True)
@@ -117,47 +117,6 @@ async def test_a_bot_that_asks_for_a_reply_gets_one(scene: Scene) -> None:
     await expect(about).to_be_hidden()
 
 
-async def test_a_bot_offers_keys_and_takes_them_away(scene: Scene) -> None:
-    keys = scene.page.get_by_role("group", name="Answers that the bot offers")
-    fold = scene.page.get_by_role("button", name="Keys of the bot")
-    log = await scene.open("Main")
-    rows = [["tea", {"text": "coffee"}], ["nothing at all, thank you very much"]]
-    await scene.send("Tea or coffee?", reply_markup={"keyboard": rows})
-    await expect(keys.get_by_role("button")).to_have_count(3)
-    assert await axe(scene.page) == []
-    await keys.get_by_role("button", name="coffee").click()
-    await expect(log.locator(".mine")).to_contain_text("coffee")
-    assert (await scene.last())["text"] == "coffee"
-    await fold.click()
-    await expect(keys).to_be_hidden()
-    await fold.click()
-    await expect(keys).to_be_visible()
-    await scene.send("Good.", reply_markup={"remove_keyboard": True})
-    await expect(keys).to_be_hidden()
-    await expect(fold).to_be_hidden()
-    await scene.send(
-        "Sugar?", reply_markup={"keyboard": [["yes", "no"]], "one_time_keyboard": True}
-    )
-    await keys.get_by_role("button", name="no").click()
-    await expect(keys).to_be_hidden()
-    await expect(fold).to_be_visible()
-
-    # In a group it answers the message, so that the bot hears it; not everybody is meant.
-    log = await scene.open("Household")
-    place: dict[str, Any] = {"chat_id": int(scene.group)}
-    keyboard = {"keyboard": [["beans"]], "selective": True}
-    await scene.send("What shall we plant?", reply_markup=keyboard, **place)
-    await expect(log).to_contain_text("What shall we plant?")
-    await expect(keys).to_be_hidden()
-    mine = await scene.people.say(scene.group, "ask me", user=scene.ann)
-    number = await scene.send(
-        "You, then.", reply_markup=keyboard, reply_parameters={"message_id": mine}, **place
-    )
-    await keys.get_by_role("button", name="beans").click()
-    await expect(log.locator(".mine").last).to_contain_text("beans")
-    assert (await scene.last(scene.group))["reply_to_message"]["message_id"] == number
-
-
 async def test_what_changes_is_seen_to_change(scene: Scene) -> None:
     log = await scene.open("Main")
     newest = log.locator("article").last
@@ -191,36 +150,6 @@ async def test_what_changes_is_seen_to_change(scene: Scene) -> None:
     await scene.send("half a sentence, and the other half.")
     await expect(draft).to_have_count(0)
     await expect(log.locator("article", has_text="half a sentence")).to_have_count(1)
-
-
-async def test_a_person_rewords_reacts_and_takes_back(scene: Scene) -> None:
-    log = await scene.open("Main")
-    await scene.write("helo")
-    mine = log.locator(".mine")
-    more = mine.get_by_role("button", name="What to do")
-    await more.click()
-    await mine.get_by_role("button", name="Edit").click()
-    await expect(scene.text).to_have_value("helo")
-    await scene.write("hello")
-    await expect(mine).to_contain_text("hello")
-    await expect(mine).to_contain_text("edited")
-    number = (await scene.last())["message_id"]
-    eyes = [{"type": "emoji", "emoji": "👀"}]
-    await scene.call("setMessageReaction", chat_id=scene.ann, message_id=number, reaction=eyes)
-    await expect(mine.locator(".reaction")).to_have_text("👀")
-    await scene.call("setMessageReaction", chat_id=scene.ann, message_id=number)
-    await expect(mine.locator(".reaction")).to_have_count(0)
-    await scene.send("Well?")
-    theirs = log.locator("article", has_text="Well?")
-    await theirs.get_by_role("button", name="What to do").click()
-    await theirs.get_by_role("button", name="react with 👍").click()
-    await expect(theirs.locator(".reaction.own")).to_have_text("👍")
-    await theirs.locator(".reaction").click()
-    await expect(theirs.locator(".reaction")).to_have_count(0)
-    await more.click()
-    await mine.get_by_role("button", name="Delete").click()
-    await expect(mine).to_have_count(0)
-    assert [await scene.people.texts(scene.chat)] == [["Well?"]]
 
 
 def picture(side: int) -> bytes:
@@ -267,45 +196,6 @@ async def test_files_and_pictures_go_both_ways(scene: Scene) -> None:
     await expect(theirs).to_contain_text("yours again")
 
 
-async def test_topics_and_several_agents_in_one_group(scene: Scene) -> None:
-    log = await scene.open("Household")
-    await log.get_by_role("button", name="@writer_bot").click()
-    await expect(scene.text).to_have_value("@writer_bot ")
-    await scene.text.fill("")
-    scene.page.once("dialog", lambda dialog: dialog.accept("Garden"))
-    await scene.page.get_by_role("button", name="New topic").click()
-    garden = scene.page.get_by_role("button", name="Garden", exact=True)
-    await expect(garden).to_have_attribute("aria-pressed", "true")
-    await scene.text.press_sequentially("Now, @ma")
-    await scene.page.locator("#commands").get_by_role("button", name="@main_bot").click()
-    await expect(scene.text).to_have_value("Now, @main_bot ")
-    await scene.text.press_sequentially("how are the beans?")
-    await scene.text.press("Enter")
-    await expect(log.locator(".mine")).to_contain_text("Now, @main_bot how are the beans?")
-    thread = (await scene.last(scene.group))["message_thread_id"]
-    place: dict[str, Any] = {"chat_id": int(scene.group)}
-    await scene.send("The beans grow.", message_thread_id=thread, **place)
-    await scene.send("And I write.", bot=scene.writer, message_thread_id=thread, **place)
-    await scene.send("To everybody.", bot=scene.writer, **place)
-    await expect(log.locator(".sender")).to_have_text(["Main", "Writer"])
-    await expect(log).not_to_contain_text("To everybody.")
-    await scene.page.get_by_role("button", name="General", exact=True).click()
-    await expect(log.locator("article")).to_have_count(1)
-    await scene.page.get_by_role("button", name="All", exact=True).click()
-    await expect(log.locator(".sender")).to_have_text(
-        ["in Garden", "Main in Garden", "Writer in Garden", "Writer"]
-    )
-    assert await axe(scene.page) == []
-
-    # An answer goes where the question stands, also where all topics are shown.
-    asked = log.locator("article", has_text="And I write.")
-    await asked.get_by_role("button", name="What to do").click()
-    await asked.get_by_role("button", name="Reply").click()
-    await scene.write("go on")
-    await expect(log.locator(".mine").last).to_contain_text("go on")
-    assert (await scene.last(scene.group))["message_thread_id"] == thread
-
-
 async def test_each_chat_is_of_one_person_and_one_agent(scene: Scene) -> None:
     page = scene.page
     chats = page.get_by_role("navigation", name="Chats")
@@ -328,19 +218,3 @@ async def test_each_chat_is_of_one_person_and_one_agent(scene: Scene) -> None:
     assert [one["message"]["text"] for one in await scene.people.messages(scene.chat)] == [
         "for Main alone"
     ]
-
-
-async def test_a_phone_has_room_for_what_bots_ask(scene: Scene, browsing: Browsing) -> None:
-    phone = await browsing.page("phone", "dark")
-    await phone.goto(scene.page.url.partition("#")[0])
-    await phone.get_by_role("navigation", name="Chats").get_by_role("button", name="Main").tap()
-    rows = [[f"answer number {row} and {key}" for key in range(3)] for row in range(5)]
-    await scene.send("Which?", reply_markup={"keyboard": rows})
-    await expect(phone.locator(".reply-key")).to_have_count(15)
-    await scene.send("Or in words?", reply_markup={"force_reply": True})
-    await expect(phone.locator("#about")).to_be_visible()
-    await expect(phone.get_by_role("log").get_by_text("Or in words?")).to_be_in_viewport()
-    assert await overflow_px(phone) <= 0
-    assert await axe(phone) == []
-    await phone.screenshot(path=browsing.folder / "chat-phone-dark-asked.png")
-    await phone.close()

@@ -35,10 +35,6 @@ async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Sc
     await made.close()
 
 
-async def hash_of(page: Page) -> str:
-    return urlsplit(page.url).fragment
-
-
 async def choose(page: Page, item: str) -> None:
     """One of the account's menu."""
     await page.locator("#who").click()

@@ -67,18 +67,6 @@ async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonPro
 
 
 @pytest.mark.timeout(180)
-async def test_a_circle_costs_no_call_of_whoever_closes_it(
-    daemon: DaemonProcess, server: ModelServer
-) -> None:
-    chat = await daemon.chat()
-    answer = await chat.ask("circle")
-    assert "can't be handed to whoever handed it on" in answer
-    # Each was asked what to do, and what it says to the result; the refused hand-over cost nothing.
-    assert Counter(map(who, server.asked)) == {"main": 2, "ben": 2, "cat": 2}
-    assert server.violations == []
-
-
-@pytest.mark.timeout(180)
 async def test_what_one_message_asks_of_several_is_asked_at_once(
     daemon: DaemonProcess, server: ModelServer
 ) -> None:

@@ -24,7 +24,6 @@ RULES: list[dict[str, Any]] = [
     {"match": "do (.*)", "steps": [{"effect": "effects.txt"}, {"say": "did $1"}]},
     {"match": "hi", "steps": [{"say": "hello"}]},
 ]
-UP = {"telegram_bots_connected"}
 
 
 class Town:

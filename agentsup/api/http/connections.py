@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from agentsup.api.http.dependencies import ApiDependencies, ApiLimits
 from agentsup.api.http.pending_texts import PendingText
-from agentsup.channels.core.files import swept
+from agentsup.channels.core.files import sweep_inbox
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import NotReady, Overloaded
@@ -301,5 +301,5 @@ class UploadSweeps:
     async def _sweep(self, deps: ApiDependencies, name: str) -> None:
         async with self._side_by_side:
             workspace, files = deps.web.workspace(name), deps.web.files
-            await swept(workspace, owner=OWNER, files=files, limit_s=_SWEEP_S)
+            await sweep_inbox(workspace, owner=OWNER, files=files, limit_s=_SWEEP_S)
         del self._agents[name]

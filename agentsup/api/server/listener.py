@@ -49,8 +49,8 @@ from agentsup.model.errors import AgentsupError, BadRequest, ConfigError
 _MODULES: Final = (
     *(system, interagent, mcp, agents, memory, cost, approvals, messages),
     *(quarantine, roles, tasks, traces, events, pairing, setup),
-    *(socket, login, static, chats, files, views),  # the page
-    front,
+    *(socket, login, static, chats, files, views),  # of the page
+    front,  # /v1, for chat clients
 )
 ROUTES: Final = tuple(route for module in _MODULES for route in routes_of(module))
 """Every route, in the order in which the modules are listed."""
@@ -82,6 +82,7 @@ def build_app(deps: ApiDependencies, *, port: int = 0, host: str = "127.0.0.1") 
         sweeps=UploadSweeps(connections.work),
         document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
     )
+    # The gate finds the route of a request by its handler.
     handlers = {handler_of(route, api): route for route in ROUTES}
     app = web.Application(middlewares=[gate(api, handlers)], client_max_size=deps.limits.body_bytes)
     app[API] = api

@@ -296,7 +296,8 @@ def add(
     ] = None,
 ) -> None:
     """Add an agent to agents.json; a running daemon starts it at once."""
-    from agentsup.cli.commands.agents_edit import change_file, with_entry
+    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.config import with_entry
 
     entry: dict[str, Any] = {"name": name}
     given = {
@@ -326,7 +327,8 @@ def _field(text: str) -> tuple[str, Any]:
 @app.command()
 def remove(ctx: typer.Context, agent: AgentName) -> None:
     """Take an agent out of agents.json; its memory and its mail stay for when it comes back."""
-    from agentsup.cli.commands.agents_edit import change_file, without_entry
+    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.config import without_entry
 
     backup = change_file(location_of(ctx).home, lambda text: without_entry(text, agent))
     _edited(ctx, f"removed {agent}", backup)

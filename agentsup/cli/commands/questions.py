@@ -27,7 +27,7 @@ QuestionId = Annotated[
 _NOTHING = "nothing was answered"
 _PATTERN = "pattern:"
 _ENDS = ("run", "today", "30d", "revoked")
-SHORT_ID_CHARS = 4
+LEAST_ID_CHARS = 4
 """An ending of an id that long is enough to name a question."""
 
 
@@ -112,7 +112,7 @@ def _ended(text: str, until: str) -> str:
 def _whole_id(client: DaemonClient, given: str) -> str:
     """The id of the only open question whose id ends with ``given``; a whole id as it is. Raises
     ``CommandFailed``."""
-    if given.startswith("q_") or len(given) < SHORT_ID_CHARS:
+    if given.startswith("q_") or len(given) < LEAST_ID_CHARS:
         return given
     listed = client.get("/questions", {"state": "open", "limit": 500})["questions"]
     found = [one["id"] for one in listed if one["id"].endswith(given.casefold())]

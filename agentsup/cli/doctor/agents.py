@@ -30,6 +30,12 @@ class EngineCheck:
     reason: str
     problem: str = ""
 
+    def is_like(self, other: EngineCheck) -> bool:
+        """Whether it is the same engine for the same reason, which the daemon may tell with more."""
+        if self.name == other.name and self.problem and other.problem:
+            return self.problem in other.problem
+        return self == other
+
     def __str__(self) -> str:
         return ": ".join(each for each in (self.name, self.problem or self.reason) if each)
 
@@ -47,7 +53,7 @@ def check_engines(it: Examined) -> Iterator[Check]:
         verb = "uses" if len(names) == 1 else "use"
         result = WARN if engine.problem else OK
         yield Check("engine", result, f"{', '.join(names)} {verb} {engine}")
-        if MAIN in names and here is not None and here != engine:
+        if MAIN in names and here is not None and not here.is_like(engine):
             yield Check(
                 "engine",
                 WARN,

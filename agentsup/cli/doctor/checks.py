@@ -25,7 +25,8 @@ from agentsup.cli.doctor.agents import (
     check_warnings,
 )
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
-from agentsup.cli.doctor.programs import check_fence, check_programs
+from agentsup.cli.doctor.fence import check_fence, check_folders
+from agentsup.cli.doctor.programs import check_programs
 from agentsup.cli.doctor.store import check_store, check_work
 from agentsup.config import resolve, validate
 from agentsup.daemon.runtime import ScriptCheck
@@ -291,7 +292,7 @@ def _voice(it: Examined) -> Iterator[Check]:
 
 CHECKS: Final[tuple[Callable[[Examined], Iterator[Check]], ...]] = (
     *(_python, _sqlite, _asyncio, _home, _file_system, _disk, _token, _config, _daemon, _extras),
-    *(check_proxies, check_engines, check_warnings, check_programs, _fence, check_servers),
-    *(check_running_servers, _otel, _voice, check_store, check_work),
+    *(check_proxies, check_engines, check_warnings, check_programs, _fence, check_folders),
+    *(check_servers, check_running_servers, _otel, _voice, check_store, check_work),
 )
 """Every check, in an order in which problems can be fixed."""

@@ -1,5 +1,4 @@
-"""Coding agents on this machine, as the doctor shows them (found, version, sign-in, what to do), and
-the fence around programs: its protection on this machine, and its gaps."""
+"""Coding agents on this machine, as the doctor shows them: found, version, sign-in, what to do."""
 
 from __future__ import annotations
 
@@ -7,17 +6,15 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
 from agentsup.config import FenceSettings
 from agentsup.daemon.runtime import fencing_by
 from agentsup.engines.process import Fencing, home_variables
 from agentsup.engines.programs import PROGRAMS, Preset, SignInState, sign_in_of
-from agentsup.kit import fence
 from agentsup.kit.childenv import child_env
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
@@ -136,101 +133,3 @@ async def _version(preset: Preset, path: str, env: Mapping[str, str], fencing: F
     lines = output.stdout.decode("utf-8", "replace").split("\n")
     first = "".join(char for char in lines[0] if char.isprintable()).strip()
     return first[:80] if output.code == 0 else ""
-
-
-_LISTENS: Final = 0x10000
-_NAMED: Final = 6
-_TAKES_ORDERS: Final = (
-    ("tmux", "/tmux-"),
-    ("screen", "/screen/"),
-    ("systemd", "/systemd/"),
-    ("D-Bus", "/bus"),
-    ("D-Bus", "/dbus/"),
-    ("Docker", "/docker"),
-    ("Podman", "/podman/"),
-    ("containerd", "/containerd/"),
-    ("snapd", "/snapd"),
-    ("emacs", "/emacs"),
-    ("kitty", "/kitty"),
-    ("VS Code", "/vscode-"),
-    ("WezTerm", "/wezterm/"),
-    ("X", "/.X11-unix/"),
-    ("ssh-agent", "/ssh-"),
-    ("gpg-agent", "/gnupg/"),
-)
-
-
-def check_fence(mode: str) -> Iterator[Check]:
-    """Whether the kernel keeps programs of agents from the home. ``mode``: as ``[fence]`` says."""
-    known = fence.version()
-    if mode == "off":
-        text = "fence.mode is off: what agents run can read the home, its tokens and all chats"
-        yield Check("fence", WARN, text, 'take `mode = "off"` out of [fence]')
-        return
-    if known < fence.OLDEST:
-        text = (
-            "this system can't fence programs in (Landlock of Linux 5.19 or newer): what agents "
-            "run can read the home, its tokens and all chats"
-        )
-        advice = "give `exec` and coding agents only to agents you trust with all of it"
-        yield Check("fence", FAIL if mode == "required" else WARN, text, advice)
-        return
-    if known < fence.WHOLE:
-        text = "what agents run can't read the home, but could cut its files to nothing"
-        yield Check("fence", WARN, text, "Linux 6.2 or newer closes that too")
-    else:
-        text = f"what agents run can't open what is in the home (Landlock {known})"
-        yield Check("fence", OK, f"{text}; modes and names stay open to it, see docs/fence.md", "")
-    if known < fence.SCOPED:
-        text = "what agents run can send signals and reach abstract sockets of other programs"
-        yield Check("fence", WARN, text, "Linux 6.12 or newer closes that")
-    if os.geteuid() == 0:
-        text = (
-            "the daemon runs as root: what agents run can change what this machine starts by itself"
-        )
-        yield Check("fence", WARN, text, "run it as a user of its own")
-    if known < fence.SOCKETS:
-        yield from _sockets()
-
-
-def _sockets() -> Iterator[Check]:
-    found = open_sockets()
-    if not found:
-        return
-    shown = ", ".join(f"{path} ({name})" for name, path in found[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    text = (
-        f"what agents run can connect to {shown}{more}: who takes orders there carries them out "
-        "without a fence, and so opens the home"
-    )
-    advice = (
-        "Linux 7.1 or newer closes sockets; until then end those services, or run the daemon as a "
-        "user or in a container that can't reach them"
-    )
-    yield Check("fence", WARN, text, advice)
-
-
-def open_sockets(table: Path = Path("/proc/net/unix")) -> list[tuple[str, str]]:
-    """Sockets with a path at which a known service listens and lets this user in, as (name of the
-    service, path). A service is recognised by the path alone."""
-    try:
-        lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    paths = sorted(set(_listening(lines)))
-    return [(name, path) for path in paths if (name := _service(path)) and os.access(path, os.W_OK)]
-
-
-def _listening(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        fields = line.split(None, 7)
-        if len(fields) == 8 and fields[7].startswith("/"):
-            try:
-                if int(fields[3], 16) & _LISTENS:
-                    yield fields[7]
-            except ValueError:
-                continue
-
-
-def _service(path: str) -> str:
-    return next((name for name, part in _TAKES_ORDERS if part in path), "")

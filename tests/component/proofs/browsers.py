@@ -11,10 +11,8 @@ import aiohttp
 import pytest
 
 from agentsup.api.http import privacy
-from agentsup.api.http.access import HostRules
 from agentsup.api.http.web_sessions import WebSession, WebSessions
-from agentsup.mailbox.queue import idempotency
-from tests.component.proofs.house import OPERATOR_TOKEN, QUICK_CONFIG, ProofDaemon, agent
+from tests.component.proofs.house import QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 P2, P7 = Claim("P2"), Claim("P7")
@@ -152,28 +150,6 @@ def _sent_tx(house: ProofDaemon, path: str, tx: Any) -> int:
     return int(cursor.lastrowid)
 
 
-async def a_completion_counts_once(home: Path) -> None:
-    """A client of the OpenAI front repeats a request: with a key, and as the official one does."""
-    async with (
-        ProofDaemon(
-            home, [agent("main", [{"match": ".*", "steps": [{"say": "ok"}]}])], is_real=True
-        ) as house,
-        aiohttp.ClientSession(house.daemon.api.url) as http,
-    ):
-        for headers in ({"Idempotency-Key": "k"}, {"X-Stainless-Retry-Count": "1"}):
-            body = {"model": "main", "messages": [{"role": "user", "content": str(headers)}]}
-            for _ in range(3):
-                async with http.post(
-                    "/v1/chat/completions",
-                    json=body,
-                    headers={"Authorization": f"Bearer {OPERATOR_TOKEN}", **headers},
-                ) as response:
-                    document = await response.json()
-                    P2.holds(response.status == 200, f"a repetition was refused: {document}")
-        rows = await house.sql("SELECT count(*) FROM messages")
-        P2.holds(rows == [(2,)], f"two requests became {rows[0][0]} messages")
-
-
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -191,22 +167,8 @@ def _links_work_again(patch: pytest.MonkeyPatch) -> None:
     _before_redeem(patch, "UPDATE web_codes SET used_at = NULL")
 
 
-def _any_origin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostRules, "origin_allowed", lambda self, origin, host: True)
-
-
-def _any_host(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostRules, "host_allowed", lambda self, host, **rest: True)
-    patch.setattr(WebSession, "is_at", lambda self, host: True)
-
-
 def _everybody_enters(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(privacy, "may_enter", lambda *args, **more: True)
-
-
-def _nothing_is_known(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(idempotency, "known", lambda *args, **more: None)
-    patch.setattr(idempotency, "find", lambda *args, **more: None)
 
 
 PROOFS = (
@@ -222,13 +184,6 @@ PROOFS = (
         "P7",
         others_words_and_files_stay_theirs,
         Removal("everybody enters every conversation", _everybody_enters),
-        is_real=True,
-    ),
-    Proof(
-        "a completion counts once",
-        "P2",
-        a_completion_counts_once,
-        Removal("no memory of requests", _nothing_is_known),
         is_real=True,
     ),
 )

@@ -26,7 +26,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.store.transaction import Reader, Tx
-from tests.component.proofs.house import EVA, ProofDaemon, agent
+from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P6")
@@ -110,42 +110,6 @@ async def what_was_paid_counts_once_whatever_is_killed(home: Path) -> None:
         claim.holds(before[0] >= made, f"{made} requests were paid before the kill: {before[0]}")
 
 
-async def a_killed_turn_holds_nothing(home: Path) -> None:
-    """The next boot serves others from the whole budget."""
-    ann = agent(
-        "ann", uses(100, 60.0), slots=2, budget={"per_day_tokens": 2000}, user_timezone=ZONE
-    )
-    async with ProofDaemon(home, [agent("main"), ann]) as house:
-        asked = await house.say("ann", "long")
-        await asyncio.sleep(1)
-        await house.crash()
-        await house.open()
-        await house.daemon.mailbox.cancel(asked, EVA)
-        other = await house.say("ann", "other", "c2")
-        done = await house.daemon.mailbox.wait_done(other, 600)
-        claim.holds(done.outcome == "ok", f"refused for what a dead turn held: {done.error_text}")
-
-
-async def an_operator_is_warned_once(home: Path) -> None:
-    ann = agent("ann", uses(900), budget={"per_day_tokens": 5000}, user_timezone=ZONE)
-    async with ProofDaemon(home, [agent("main"), ann]) as house:
-
-        def warnings() -> int:
-            return sum("% of ann's budget" in str(p.body.get("text")) for p in house.channel.sent)
-
-        for number in range(4):
-            message = await house.say("ann", f"t{number}")
-            await house.daemon.mailbox.wait_done(message, 60)
-            claim.holds(warnings() == 0, "warned before 80 %")
-        await house.daemon.mailbox.wait_done(await house.say("ann", "fifth"), 60)
-        await claim.comes(lambda: warnings() == 1, 5, "nobody was warned at 90 %")
-        for number in range(3):
-            message = await house.say("ann", f"again {number}")
-            await house.daemon.mailbox.wait_done(message, 60)
-        await asyncio.sleep(1)
-        claim.holds(warnings() == 1, f"warned {warnings()} times in one day")
-
-
 class _Silent(_Requests):
     """A program that writes without end and tells no tokens."""
 
@@ -193,20 +157,6 @@ def _recorded_at_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TurnUsage, "may_pass", may_pass)
 
 
-def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
-    def of_all(reader: Reader | Tx, claim: ledger.HoldOwner | None) -> Amount:
-        row = reader.one(
-            "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM budget_holds"
-            " WHERE message_id <> ?",
-            (claim.message_id if claim is not None else "",),
-        )
-        assert row is not None
-        return Amount(row[0], row[1])
-
-    _reserving(patch, of_all)
-    patch.setattr(ledger, "drop_void_tx", lambda tx, boot_id: 0)
-
-
 def _reserving(
     patch: pytest.MonkeyPatch, reserved: Callable[[Reader | Tx, ledger.HoldOwner | None], Amount]
 ) -> None:
@@ -224,10 +174,6 @@ def _reserving(
         return [replace(each, reserved=reserved(reader, owner)) for each in found]
 
     patch.setattr(ledger, "usages", others)
-
-
-def _never_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "mark_notified_tx", lambda tx, one: None)
 
 
 def _not_estimated(patch: pytest.MonkeyPatch) -> None:
@@ -253,17 +199,5 @@ PROOFS = (
         "P6",
         what_was_paid_counts_once_whatever_is_killed,
         Removal("usage recorded at the end of a turn", _recorded_at_the_end),
-    ),
-    Proof(
-        "a killed turn holds nothing",
-        "P6",
-        a_killed_turn_holds_nothing,
-        Removal("holds that outlive their lease", _holds_outlive_leases),
-    ),
-    Proof(
-        "an operator is warned once",
-        "P6",
-        an_operator_is_warned_once,
-        Removal("notices that are never marked as sent", _never_marked),
     ),
 )

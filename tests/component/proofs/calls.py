@@ -13,10 +13,7 @@ from unittest import mock
 import pytest
 
 from agentsup.agents.pipeline import ceiling, stages
-from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.tools import file_tools
-from agentsup.agents.turn import endpoint
-from agentsup.agents.turn.endpoint import ServedTurn, ServedTurns
 from agentsup.approvals.gate import ApprovalGate
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
@@ -26,7 +23,7 @@ from agentsup.mailbox.mail.bus import DirectoryEntry
 from agentsup.mailbox.work.journal import Journal
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError
-from agentsup.model.hook import Allow, CallFacts, Hook, Verdict
+from agentsup.model.hook import Allow, CallFacts, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from tests.component.proofs.house import EVA, ProofDaemon, agent
@@ -106,19 +103,6 @@ async def no_call_goes_beyond_its_ceiling(home: Path) -> None:
         bounds.holds(house.heard("is not among the tools of ann"), "it was not told why")
 
 
-async def what_is_out_of_the_question_is_not_asked(home: Path) -> None:
-    """The policy comes before people: who presses without reading allows nothing by it."""
-    ann = agent("ann", rule(use("append", text="rm -rf /"), SAY))
-    async with house_of(home, ann) as house:
-        await house.say("ann", "go")
-        with contextlib.suppress(AgentsupError, StopIteration):
-            while not house.heard("it said:"):
-                await asyncio.sleep(1)
-                for one in await house.daemon.mailbox.questions():
-                    await house.daemon.mailbox.answer(one.question_id, "once", EVA)
-        bounds.holds(not done(house), "what is out of the question was done with leave")
-
-
 async def nothing_dangerous_is_done_unasked(home: Path) -> None:
     """The call waits for its question, and leave for one covers no other."""
     ann = agent("ann", rule(APPEND, use("append", text="y"), SAY))
@@ -173,18 +157,6 @@ async def what_others_wrote_is_data(home: Path) -> None:
         bounds.holds(house.heard("it is data"), "a page reached the model as if we had said it")
 
 
-async def no_result_holds_a_secret(home: Path) -> None:
-    """A page repeats a secret of the daemon: neither the model nor the store gets to hold it."""
-    steps = (use("page"), use("fs_write", path="copy", content="$result"), SAY)
-    async with house_of(home, agent("ann", rule(*steps))) as house:
-        await house.say("ann", "go")
-        await bounds.comes(lambda: house.heard("it said:"), 20, "the turn did not end")
-        copy = (house.home.workspace("ann") / "copy").read_text()
-        bounds.holds(SECRET not in copy, "the model has read a secret of the daemon")
-        for path in house.home.root.glob("state.db*"):
-            bounds.holds(SECRET.encode() not in path.read_bytes(), f"{path.name} holds the secret")
-
-
 class Program:
     """An engine whose program keeps its token, and calls with it when its turn is long over."""
 
@@ -206,23 +178,6 @@ class Program:
         return
 
 
-async def a_turns_door_closes_with_it(home: Path) -> None:
-    """The program of an ended turn calls a tool, as one does that has outlived its turn."""
-    program = Program()
-    ann = {"name": "ann", "engine": "command", "permission_mode": "bypassPermissions"}
-    async with house_of(home, ann, engines={"command": lambda: program}) as house:
-        stack = house.unit("ann").stack
-        assert stack is not None
-        await house.say("ann", "go")
-        await bounds.comes(lambda: house.heard("it said:"), 20, "the turn did not end")
-        await asyncio.sleep(5)
-        door = stack._services.served.find(program.token)
-        if door is not None:
-            with contextlib.suppress(AgentsupError):
-                await door.call("append", {"text": "late"}, "1")
-        bounds.holds(door is None and not done(house), "an ended turn's token still calls tools")
-
-
 async def an_agent_borrows_no_others_hands(home: Path) -> None:
     """A weak agent asks a strong one to do what it may not, against what its operator allows."""
     weak = agent("weak", rule(use("ask_agent", to="ann", message="go"), SAY), can_delegate_to=[])
@@ -236,22 +191,8 @@ async def an_agent_borrows_no_others_hands(home: Path) -> None:
 # -- removals --------------------------------------------------------------------------------------
 
 
-def _without_hook(patch: pytest.MonkeyPatch, name: str) -> None:
-    add = Hooks.add
-
-    def unless_named(self: Hooks, hook: Hook) -> None:
-        if hook.name != name:
-            add(self, hook)
-
-    patch.setattr(Hooks, "add", unless_named)
-
-
 def _no_ceiling(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ceiling, "beyond", lambda call: None)
-
-
-def _no_policy(patch: pytest.MonkeyPatch) -> None:
-    _without_hook(patch, "policy")
 
 
 def _nobody_asked(patch: pytest.MonkeyPatch) -> None:
@@ -282,21 +223,6 @@ def _no_marking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stages, "marked", lambda text, **more: text)
 
 
-def _no_redaction(patch: pytest.MonkeyPatch) -> None:
-    _without_hook(patch, "redact")
-
-
-def _open_doors(patch: pytest.MonkeyPatch) -> None:
-    @asynccontextmanager
-    async def serving(
-        self: ServedTurns, token: str, served: Any, serve: Any
-    ) -> AsyncIterator[None]:
-        self._open.setdefault(endpoint._digest(token), ServedTurn(served, serve))
-        yield
-
-    patch.setattr(ServedTurns, "serving", serving)
-
-
 def _free_delegation(patch: pytest.MonkeyPatch) -> None:
     def check(sender: DirectoryEntry, target: DirectoryEntry) -> None:
         return
@@ -310,12 +236,6 @@ PROOFS = (
         "P7",
         no_call_goes_beyond_its_ceiling,
         Removal("no ceiling", _no_ceiling),
-    ),
-    Proof(
-        "what is out of the question is not asked",
-        "P7",
-        what_is_out_of_the_question_is_not_asked,
-        Removal("no policy", _no_policy),
     ),
     Proof(
         "nothing dangerous is done unasked",
@@ -340,18 +260,6 @@ PROOFS = (
         "P7",
         what_others_wrote_is_data,
         Removal("no mark on what is from outside", _no_marking),
-    ),
-    Proof(
-        "no result holds a secret",
-        "P7",
-        no_result_holds_a_secret,
-        Removal("results as they are", _no_redaction),
-    ),
-    Proof(
-        "a turn's endpoint closes with it",
-        "P7",
-        a_turns_door_closes_with_it,
-        Removal("endpoints that stay open", _open_doors),
     ),
     Proof(
         "an agent gives work only where it may",

@@ -94,21 +94,6 @@ async def an_edit_touches_only_what_changed(home: Path) -> None:
         claim.holds(instances(house)["cat"] == before["cat"], "cat was rebuilt after its turn")
 
 
-async def a_live_field_needs_no_rebuild(home: Path) -> None:
-    """The number of slots is raised: the waiting message starts, the running turn goes on."""
-    async with ProofDaemon(home, [agent("main"), agent("ann", STREAM, slots=1)]) as house:
-        await claim.comes(lambda: house.state("ann") == "running", 10, "ann is not up")
-        before = instances(house)
-        await house.say("ann", "Eva", "c1")
-        await asyncio.sleep(1)
-        await house.say("ann", "Tom", "c2")
-        await house.edit([agent("main"), agent("ann", STREAM, slots=2)])
-        await asyncio.sleep(APPLIED_S)
-        leased = await house.sql("SELECT count(*) FROM messages WHERE state = 'leased'")
-        claim.holds(leased == [(2,)], f"{leased[0][0]} of 2 turns run with 2 slots")
-        claim.holds(instances(house) == before, "a live field rebuilt the agent")
-
-
 async def the_last_of_many_saves_holds(home: Path) -> None:
     """Ten saves within a tenth of a second, some of them broken, each told of at once."""
     async with ProofDaemon(home, [agent("main"), agent("ann")]) as house:
@@ -177,12 +162,6 @@ PROOFS = (
         "an edit touches only what changed",
         "P4",
         an_edit_touches_only_what_changed,
-        Removal("rebuild everything", _rebuild_everything),
-    ),
-    Proof(
-        "a live field needs no rebuild",
-        "P4",
-        a_live_field_needs_no_rebuild,
         Removal("rebuild everything", _rebuild_everything),
     ),
     Proof(

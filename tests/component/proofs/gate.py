@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from agentsup.api.http import gate
-from agentsup.api.http.access import Access, HostRules
+from agentsup.api.http.access import Access
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.routes import interagent
 from agentsup.api.server.listener import ROUTES
@@ -148,19 +148,6 @@ async def secrets_are_never_shown(home: Path) -> None:
 def _always_operator(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gate, "shown_token", lambda path, headers: "any")
     patch.setattr(TokenRegistry, "identify", lambda self, token: TokenIdentity(OPERATOR))
-
-
-def _any_origin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostRules, "origin_allowed", lambda self, origin, host: True)
-
-
-def _any_host(patch: pytest.MonkeyPatch) -> None:
-    original = HostRules.host_allowed
-
-    def allowed(self: HostRules, host: str | None, **rest: str) -> bool:
-        return original(self, host, **rest) if rest else True  # Origin is asked with more
-
-    patch.setattr(HostRules, "host_allowed", allowed)
 
 
 def _sender_from_the_body(patch: pytest.MonkeyPatch) -> None:

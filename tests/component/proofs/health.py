@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 import threading
 import time
 from pathlib import Path
@@ -14,7 +12,6 @@ import aiohttp
 import pytest
 
 from agentsup.daemon.assembly import metrics
-from agentsup.kit import descriptors
 from agentsup.kit.lag import LagProbe, LagStats
 from agentsup.store.probe import StoreHealth
 from tests.component.proofs.house import ProofDaemon, agent
@@ -149,24 +146,6 @@ async def a_main_that_is_down_is_not_ready(home: Path) -> None:
         await ward.becomes(set(), 5, "it does not recover")
 
 
-async def a_shortage_of_descriptors_is_seen(home: Path) -> None:
-    """Few are left, though enough to go on with; then they are free again."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with Ward(home) as ward:
-        await ward.becomes(set(), 5, "it is not well at first")
-        most, taken = descriptors.used() + 200, list[int]()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        try:
-            while descriptors.used() < most - 40:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-            await ward.becomes({"descriptors"}, 2, "it does not see that few are left")
-        finally:
-            for each in taken:
-                os.close(each)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        await ward.becomes(set(), 5, "it does not see that they are free again")
-
-
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -188,10 +167,6 @@ def _main_not_asked(patch: pytest.MonkeyPatch) -> None:
         return {"store": original(*args, **more)["store"], "main": _well}
 
     patch.setattr(metrics, "probes", probes)
-
-
-def _plenty_of_descriptors(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(metrics, "FREE_DESCRIPTORS", 0)
 
 
 async def _well() -> str | None:
@@ -218,13 +193,6 @@ PROOFS = (
         "P9",
         a_main_that_is_down_is_not_ready,
         Removal("main not asked", _main_not_asked),
-        is_real=True,
-    ),
-    Proof(
-        "a shortage of descriptors is seen",
-        "P9",
-        a_shortage_of_descriptors_is_seen,
-        Removal("free descriptors not looked at", _plenty_of_descriptors),
         is_real=True,
     ),
 )

@@ -73,25 +73,6 @@ async def a_crash_loop_delays_no_other(home: Path) -> None:
         claim.holds(house.unit("good").instance_id == instance, "the neighbour was rebuilt, too")
 
 
-async def a_slow_drain_delays_no_other(home: Path) -> None:
-    """An edit rebuilds two agents; one of them has a turn that ignores everything."""
-    async with ProofDaemon(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
-        await claim.comes(lambda: house.state("good") == "running", 10, "good is not up")
-        await house.say("bad", "hang")
-        await asyncio.sleep(1)
-        before = house.unit("good").instance_id
-        new = [{"match": "(.*)", "steps": [{"say": "good new $1"}]}]
-        await house.edit([agent("main"), agent("bad", new), agent("good", new)])
-        await claim.comes(
-            lambda: house.unit("good").instance_id != before,
-            1.0,
-            "the rebuild of one agent waited for the drain of another",
-        )
-        claim.holds(house.state("bad") == "stopping", "the stuck one did not drain")
-        await house.say("good", "1")
-        await claim.comes(lambda: house.heard("good new 1"), 1.0, "the neighbour was held up")
-
-
 class Fuse:
     """An engine factory that fails until it is mended, and notes when it was asked."""
 
@@ -214,17 +195,6 @@ def _one_fate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fleet, "add", add)
 
 
-def _one_lock(patch: pytest.MonkeyPatch) -> None:
-    original, lock = Fleet.add, asyncio.Lock()
-
-    def add(self: Fleet, agent_id: AgentId, spec: AgentSpec) -> FleetUnit:
-        unit = original(self, agent_id, spec)
-        unit.lock = lock
-        return unit
-
-    patch.setattr(Fleet, "add", add)
-
-
 def _decided(patch: pytest.MonkeyPatch, change: Callable[[Decision], Decision]) -> None:
     original = decide
     patch.setattr(child, "decide", lambda *args, **rest: change(original(*args, **rest)))
@@ -296,12 +266,6 @@ PROOFS = (
         "P3",
         a_crash_loop_delays_no_other,
         Removal("one fate for all stacks", _one_fate),
-    ),
-    Proof(
-        "a slow drain delays no other",
-        "P3",
-        a_slow_drain_delays_no_other,
-        Removal("agents supervised one after the other", _one_lock),
     ),
     Proof(
         "a broken agent is given up and revived",

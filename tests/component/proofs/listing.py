@@ -10,15 +10,12 @@ from pathlib import Path
 from tests.component.proofs import (
     accepted,
     approvals,
-    background,
     browsers,
     budgets,
     calls,
     edits,
     gate,
-    handing,
     health,
-    held,
     homes,
     isolation,
     mail,
@@ -28,8 +25,6 @@ from tests.component.proofs import (
     providers,
     questions,
     roles,
-    rooms,
-    servers,
     stops,
     storms,
     times,
@@ -41,11 +36,8 @@ PROOFS: tuple[Proof, ...] = (
     *accepted.PROOFS,
     *once.PROOFS,
     *mail.PROOFS,
-    *handing.PROOFS,
-    *rooms.PROOFS,
     *isolation.PROOFS,
     *providers.PROOFS,
-    *servers.PROOFS,
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,
@@ -59,11 +51,9 @@ PROOFS: tuple[Proof, ...] = (
     *questions.PROOFS,
     *calls.PROOFS,
     *waiting.PROOFS,
-    *held.PROOFS,
     *approvals.PROOFS,
     *health.PROOFS,
     *order.PROOFS,
-    *background.PROOFS,
 )
 
 TARGET = Path(__file__).parents[3] / "docs" / "proofs.md"
@@ -79,7 +69,7 @@ assertion, in no other error.
 
 `tests/component/proofs` runs a whole daemon, wired by its own composition root, in virtual time
 (inline store, no listener) or, where sockets, threads or child processes matter, in real time.
-`make unit` runs every proof once as it is and once without its mechanism. To see one pair:
+`make nightly` runs every proof once as it is and once without its mechanism. To see one pair:
 
 ```
 .venv/bin/python -m pytest tests/component/proofs -k "stops_whole or late" -v

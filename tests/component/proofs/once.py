@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.attempt import DeliveryAttempts, Marking
-from agentsup.mailbox.delivery.outbox import Settlement
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.mailbox.messages.rows import need_message
 from agentsup.mailbox.messages.values import Completion, MailboxContext
 from agentsup.mailbox.queue import draft
-from agentsup.model.channel import Channel, OutboxPart
 from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, Message, MessageOutcome
 from agentsup.model.principal import OPERATOR
@@ -108,22 +105,6 @@ async def an_unknown_send_is_not_repeated(home: Path) -> None:
         claim.holds(times == 1, f"the answer was sent {times} times")
 
 
-async def what_never_left_is_in_no_doubt(home: Path) -> None:
-    """The process dies while a send waits for its turn; nobody is told of a doubt."""
-    channel = RecordingChannel("console")
-    async with ProofDaemon(home, [agent("main", ANSWER)], channel=channel) as house:
-        channel.waits = asyncio.Event()
-        await house.say("main", "one")
-        await claim.comes(lambda: channel.attempts, 10, "nothing was delivered")
-        await house.crash()
-        channel.waits = None
-        await house.open()
-        await claim.comes(lambda: channel.sent, 60, "the answer never came")
-        await asyncio.sleep(60)
-        kinds = [part.kind for part in channel.sent]
-        claim.holds(kinds == ["answer"], f"people were told {kinds}")
-
-
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -157,18 +138,6 @@ def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outbox, "step_tx", blindly)
 
 
-def _marked_when_handed_over(patch: pytest.MonkeyPatch) -> None:
-    deliver = DeliveryAttempts.deliver
-
-    async def early(
-        self: DeliveryAttempts, channel: Channel, part: OutboxPart, on_slow: Any, mark: Marking
-    ) -> Settlement:
-        await mark(True)
-        return await deliver(self, channel, part, on_slow, mark)
-
-    patch.setattr(DeliveryAttempts, "deliver", early)
-
-
 PROOFS = (
     Proof(
         "a platform repeats itself",
@@ -193,11 +162,5 @@ PROOFS = (
         "P2",
         an_unknown_send_is_not_repeated,
         Removal("resend after a crash", _resend_after_a_crash),
-    ),
-    Proof(
-        "what never left is in no doubt",
-        "P2",
-        what_never_left_is_in_no_doubt,
-        Removal("marked when handed over", _marked_when_handed_over),
     ),
 )

@@ -12,7 +12,6 @@ import pytest
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.rows import find_question
-from agentsup.mailbox.questions import plain_answer
 from agentsup.model.errors import Conflict, Refused
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.transaction import Reader
@@ -104,18 +103,6 @@ async def of_two_presses_one_wins(home: Path) -> None:
         await claim.comes(lambda: house.heard(f"you said <{won}>"), 10, f"{won} was not heeded")
 
 
-async def a_plain_text_answers_once(home: Path) -> None:
-    """The next text of a chat is the answer; the same text, heard again, is none to the next
-    question."""
-    async with ProofDaemon(home, [agent("main", NAMES)]) as house:
-        await house.say("main", "begin")
-        await claim.comes(lambda: house.heard("Your name?"), 10, "no question was shown")
-        for heard in range(2):  # as a platform gives it again after a crash
-            await said(house, "Ann")
-            await claim.comes(lambda: house.heard("And your age?"), 10, "the text was no answer")
-            claim.holds(not house.heard("known"), f"heard {heard + 1} times, it answered both")
-
-
 async def said(house: ProofDaemon, text: str) -> None:
     """One text of a person, each time the same to its platform."""
     await house.daemon.inbox.say(
@@ -172,10 +159,6 @@ def _in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mailbox, "load", load)
 
 
-def _texts_are_messages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plain_answer, "meant_by", lambda asked, text: None)
-
-
 PROOFS = (
     Proof(
         "an old button works once",
@@ -194,11 +177,5 @@ PROOFS = (
         "P8",
         of_two_presses_one_wins,
         Removal("the state looked at outside the transaction", _checked_outside),
-    ),
-    Proof(
-        "a plain text answers once",
-        "P8",
-        a_plain_text_answers_once,
-        Removal("texts that are messages only", _texts_are_messages),
     ),
 )

@@ -6,38 +6,22 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agentsup.engines.guard import guard
-from agentsup.engines.guard.guard import open_guarded
-from agentsup.engines.guard.rules import RunLimits
 from agentsup.kit import orphan_sweep, procgroup, proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.process_tracker import ProcessTracker
-from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import StopCounts
-from agentsup.model.engine import (
-    EngineCaps,
-    EngineDone,
-    EngineEvent,
-    EngineHost,
-    EngineSession,
-    EngineSpec,
-    Segment,
-    TextDelta,
-)
 from agentsup.model.principal import Principal
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
-from tests.support.engine_host import MemoryHost, segment
 
 claim = Claim("P5")
 TREE = [
@@ -92,46 +76,6 @@ async def what_was_stopped_stays_stopped(home: Path) -> None:
         await claim.comes(lambda: house.heard("answer to next"), 30, "the agent does not answer")
 
 
-class Deaf:
-    """An engine that hears no request to end for a while, and then works on. Both parts in one."""
-
-    name = "deaf"
-    caps = EngineCaps()
-
-    def __init__(self) -> None:
-        self.works_on = False
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
-        return self
-
-    async def close(self) -> None:
-        return None
-
-    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
-        yield TextDelta("begun")
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 1.2
-        while (left_s := until - loop.time()) > 0:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(left_s)
-        await asyncio.sleep(60)
-        self.works_on = True
-        yield EngineDone("ok", text="too late")
-
-
-async def who_was_left_behind_does_nothing_more(home: Path) -> None:
-    """It ignores both requests, and hears again once its turn has been given up."""
-    engine = Deaf()
-    session = await open_guarded(
-        engine, EngineSpec("deaf"), MemoryHost(), limits=RunLimits(cancel_s=0.5)
-    )
-    async with contextlib.aclosing(session.run(segment())) as running:
-        await anext(running)
-    await session.close()
-    await asyncio.sleep(100)
-    claim.holds(not engine.works_on, "it worked on beside the turn that got its slot")
-
-
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -149,17 +93,6 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProcessTracker, "orphans_of", lambda self, detached, goes_on: [])
     patch.setattr(proctable, "descendants", lambda roots: [])
     patch.setattr(orphan_sweep, "sweep", sweep)
-
-
-def _left_to_itself(patch: pytest.MonkeyPatch) -> None:
-    class Owner(TaskOwner):
-        """Tells of nothing that is left."""
-
-        @property
-        def tasks(self) -> frozenset[asyncio.Task[Any]]:
-            return frozenset()
-
-    patch.setattr(guard, "TaskOwner", Owner)
 
 
 def _unwritten_stop(patch: pytest.MonkeyPatch) -> None:
@@ -184,11 +117,5 @@ PROOFS = (
         "P5",
         what_was_stopped_stays_stopped,
         Removal("a stop that is not written", _unwritten_stop),
-    ),
-    Proof(
-        "who was left behind does nothing more",
-        "P5",
-        who_was_left_behind_does_nothing_more,
-        Removal("an engine left to itself", _left_to_itself),
     ),
 )

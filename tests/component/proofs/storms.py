@@ -49,22 +49,6 @@ async def a_storm_ends(home: Path) -> None:
         claim.holds(open_now == (0,), f"after a minute {open_now[0]} messages still go round")
 
 
-async def a_request_never_comes_back_to_its_asker(home: Path) -> None:
-    """ann asks bob and waits, bob asks ann: refused at once, and bob hears why."""
-    agents = [
-        agent("main"),
-        agent("ann", asks("ask_agent", "bob")),
-        agent("bob", asks("ask_agent", "ann")),
-    ]
-    async with ProofDaemon(home, agents) as house:
-        await house.say("ann", "go")
-        await claim.comes(
-            lambda: house.heard("already waiting on this request (ann → bob)"),
-            10,
-            "a request came back to its asker and was not refused",
-        )
-
-
 async def a_wait_that_closes_a_cycle_is_refused(home: Path) -> None:
     """ann's turn waits for bob's, bob's for cat's, and cat's would wait for ann's."""
     rig = await MailboxFixture.open(home)
@@ -99,12 +83,6 @@ def _no_wait_graph(patch: pytest.MonkeyPatch) -> None:
 PROOFS = (
     Proof(
         "a storm ends", "P6", a_storm_ends, Removal("no path, depth and root bounds", _no_bounds)
-    ),
-    Proof(
-        "a request never comes back to its asker",
-        "P6",
-        a_request_never_comes_back_to_its_asker,
-        Removal("no path, depth and root bounds", _no_bounds),
     ),
     Proof(
         "a wait that closes a cycle is refused",

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from agentsup.model.principal import OPERATOR
-from agentsup.model.task import NewSchedule, NewTask, Run, RunKind, TaskAction
+from agentsup.model.task import NewSchedule, NewTask
 from agentsup.store.database import Database
 from agentsup.store.transaction import Tx
-from agentsup.tasks import rows, scheduler, schedules, slot_times
-from agentsup.tasks.starting import Starter
+from agentsup.tasks import scheduler, schedules, slot_times
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -70,44 +69,8 @@ async def no_time_is_lost(home: Path) -> None:
         )
 
 
-async def no_time_comes_twice(home: Path) -> None:
-    """Killed in its time, three times."""
-    async with ProofDaemon(home, [agent("main", DONE)]) as house:
-        await plan(house)
-        for times in (1, 2, 3):
-            await killed_in_time(house)
-            ((done,),) = await house.sql("SELECT count(*) FROM messages WHERE kind = 'task'")
-            twice.holds(done == times, f"{done} runs for {times} times")
-
-
-async def no_reminder_is_lost_or_told_twice(home: Path) -> None:
-    """Killed in its time, three times."""
-    async with ProofDaemon(home, [agent("main", DONE)]) as house:
-        hub = house.daemon.api._deps.tasks
-        assert hub is not None
-        times = NewSchedule(every_s=PERIOD_S)
-        await hub.create(
-            NewTask("water the garden", schedule=times, does=TaskAction.TELL), caller=OPERATOR
-        )
-        for count in (1, 2, 3):
-            await killed_in_time(house)
-            ((told,),) = await house.sql("SELECT count(*) FROM outbox WHERE kind = 'notice'")
-            (lost if told < count else twice).holds(
-                told == count, f"told {told} times for {count} times"
-            )
-
-
 def _moved_on_first(patch: pytest.MonkeyPatch) -> None:
     _settled_in_two(patch, is_moved_first=True)
-
-
-def _moved_on_later(patch: pytest.MonkeyPatch) -> None:
-    def start_slot_tx(self: Starter, tx: Tx, task_id: str, slot_at: int) -> Run:
-        task = rows.need_task(tx, task_id)
-        return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None)
-
-    patch.setattr(Starter, "start_slot_tx", start_slot_tx)
-    _settled_in_two(patch, is_moved_first=False)
 
 
 def _settled_in_two(patch: pytest.MonkeyPatch, *, is_moved_first: bool) -> None:
@@ -140,21 +103,9 @@ def _settled_in_two(patch: pytest.MonkeyPatch, *, is_moved_first: bool) -> None:
 
 PROOFS = (
     Proof(
-        "no reminder is lost or told twice",
-        "P1",
-        no_reminder_is_lost_or_told_twice,
-        Removal("the next time written before the text", _moved_on_first),
-    ),
-    Proof(
         "no time of a schedule is lost",
         "P1",
         no_time_is_lost,
         Removal("the next time written before the run", _moved_on_first),
-    ),
-    Proof(
-        "no time of a schedule comes twice",
-        "P2",
-        no_time_comes_twice,
-        Removal("runs without their time, the next one written later", _moved_on_later),
     ),
 )

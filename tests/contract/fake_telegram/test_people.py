@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.fakes.telegram import ControlRefused
 from tests.contract.fake_telegram.conftest import Place
 
 
@@ -37,13 +36,6 @@ async def upload(place: Place, method: str, files: dict[str, Any], **fields: Any
         return {"status": response.status, **await response.json()}
 
 
-async def fetch(place: Place, file_id: str) -> tuple[int, bytes]:
-    found = (await place.call("getFile", file_id=file_id))["result"]
-    url = f"{place.fake.url}/file/bot{place.bot.token}/{found['file_path']}"
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
-        return response.status, await response.read()
-
-
 async def button(place: Place) -> int:
     markup = {"inline_keyboard": [[{"text": "Yes", "callback_data": "y:1"}]]}
     return int((await place.send("sure?", reply_markup=markup))["result"]["message_id"])
@@ -64,21 +56,6 @@ async def test_a_press_reaches_the_bot_and_its_answer_the_person(place: Place) -
     again = await place.refusal("answerCallbackQuery", callback_query_id=query_id)
     assert again == (400, old)
     assert await place.refusal("answerCallbackQuery", callback_query_id="5") == (400, old)
-
-
-async def test_a_press_can_be_answered_for_a_minute(place: Place) -> None:
-    query_id = await place.people.press(place.chat, await button(place), data="y:1")
-    await place.people.advance(61)
-    assert (await place.refusal("answerCallbackQuery", callback_query_id=query_id))[0] == 400
-
-
-async def test_a_button_that_is_gone(place: Place) -> None:
-    message_id = await button(place)
-    await place.call("editMessageReplyMarkup", chat_id=place.ann, message_id=message_id)
-    with pytest.raises(ControlRefused, match="no such button"):
-        await place.people.press(place.chat, message_id, data="y:1")
-    await place.people.press(place.chat, message_id, data="y:1", force=True)
-    assert (await place.updates())[-1]["callback_query"]["data"] == "y:1"
 
 
 async def test_blocked_by_the_person(place: Place) -> None:
@@ -131,115 +108,6 @@ async def test_privacy_mode_in_a_group(place: Place) -> None:
     assert (await place.updates())[-1]["message"]["text"] == "to the administrator"
 
 
-async def test_entities_of_what_people_write(place: Place) -> None:
-    await place.people.say(place.chat, "🚀 /start@helper_bot see https://x.org @ann_lee")
-    (update,) = await place.updates()
-    assert update["message"]["entities"] == [
-        {"type": "bot_command", "offset": 3, "length": 17},
-        {"type": "url", "offset": 25, "length": 13},
-        {"type": "mention", "offset": 39, "length": 8},
-    ]
-
-
-async def test_a_kicked_bot(place: Place) -> None:
-    group = await place.people.group("G", [place.ann, place.bot.bot_id], supergroup=True)
-    await place.people.member(group, place.bot.bot_id, "kicked", by=place.ann)
-    assert await place.refusal("sendMessage", chat_id=int(group), text="x") == (
-        403,
-        "Forbidden: bot was kicked from the supergroup chat",
-    )
-    await place.people.member(group, place.bot.bot_id, "left", by=place.ann)
-    code, why = await place.refusal("sendMessage", chat_id=int(group), text="x")
-    assert (code, why) == (403, "Forbidden: bot is not a member of the supergroup chat")
-
-
-async def test_a_migrated_group(place: Place) -> None:
-    group = await place.people.group("G", [place.ann, place.bot.bot_id])
-    new = await place.people.migrate(group)
-    answer = await place.call("sendMessage", chat_id=int(group), text="x")
-    assert answer["description"] == "Bad Request: group chat was upgraded to a supergroup chat"
-    assert answer["parameters"] == {"migrate_to_chat_id": int(new)}
-    to, come = [update["message"] for update in await place.updates()]
-    assert to["migrate_to_chat_id"] == int(new)
-    assert come["migrate_from_chat_id"] == int(group)
-    assert (await place.call("sendMessage", chat_id=int(new), text="x"))["ok"]
-
-
-async def test_topics(place: Place) -> None:
-    forum = await place.people.group(
-        "F", [place.ann], administrators=[place.bot.bot_id], forum=True
-    )
-    chat_id = int(forum)
-    made = (await place.call("createForumTopic", chat_id=chat_id, name="Plans"))["result"]
-    thread = made["message_thread_id"]
-    sent = await place.call("sendMessage", chat_id=chat_id, text="x", message_thread_id=thread)
-    assert sent["result"]["is_topic_message"] is True
-    assert await place.refusal("sendMessage", chat_id=chat_id, text="x", message_thread_id=999) == (
-        400,
-        "Bad Request: message thread not found",
-    )
-    await place.people.say(forum, "in it", user=place.ann, thread=thread)
-    message = (await place.updates())[-1]["message"]
-    assert message["message_thread_id"] == thread
-    opened = message["reply_to_message"]
-    assert opened["forum_topic_created"]["name"] == "Plans", "not a real reply, as in Telegram"
-    theirs = await place.people.topic(forum, "Ideas", user=place.ann)
-    assert (await place.updates())[-1]["message"]["forum_topic_created"]["name"] == "Ideas"
-    target = {"chat_id": chat_id, "message_thread_id": theirs}
-    assert (await place.call("editForumTopic", **target, name="Better"))["result"] is True
-    assert (await place.refusal("editForumTopic", **target, name="Better"))[0] == 400
-    assert (await place.call("closeForumTopic", **target))["result"] is True
-    assert (await place.call("deleteForumTopic", **target))["result"] is True
-    assert (await place.refusal("closeForumTopic", **target))[0] == 400
-    plain = await place.people.group("P", [place.ann, place.bot.bot_id], supergroup=True)
-    assert await place.refusal("createForumTopic", chat_id=int(plain), name="x") == (
-        400,
-        "Bad Request: the chat is not a forum",
-    )
-
-
-async def test_a_closed_topic_and_missing_rights(place: Place) -> None:
-    forum = await place.people.group("F", [place.ann, place.bot.bot_id], forum=True)
-    thread = await place.people.topic(forum, "Ideas", user=place.ann)
-    target = {"chat_id": int(forum), "message_thread_id": thread}
-    assert (await place.refusal("closeForumTopic", **target))[0] == 400
-    await place.people.member(forum, place.bot.bot_id, "administrator")
-    assert (await place.call("closeForumTopic", **target))["ok"]
-    await place.people.member(forum, place.bot.bot_id, "member")
-    assert await place.refusal("sendMessage", **target, text="x") == (
-        400,
-        "Bad Request: TOPIC_CLOSED",
-    )
-
-
-async def test_files_from_people(place: Place) -> None:
-    await place.people.send_file(place.chat, b"data", name="notes.md", caption="see /this")
-    await place.people.send_file(place.chat, png(), name="p.png", kind="photo")
-    await place.people.send_file(place.chat, b"OggS", name="v.ogg", kind="voice", mime="audio/ogg")
-    notes, photo, voice = [update["message"] for update in await place.updates()]
-    assert notes["document"]["file_name"] == "notes.md"
-    assert notes["caption_entities"][0]["type"] == "bot_command"
-    assert await fetch(place, notes["document"]["file_id"]) == (200, b"data")
-    assert (photo["photo"][0]["width"], photo["photo"][0]["height"]) == (3, 2)
-    assert await fetch(place, photo["photo"][0]["file_id"]) == (200, png())
-    assert voice["voice"]["mime_type"] == "audio/ogg"
-
-
-async def test_file_ids_belong_to_a_bot_and_links_expire(place: Place) -> None:
-    await place.people.send_file(place.chat, b"data")
-    (update,) = await place.updates()
-    file_id = update["message"]["document"]["file_id"]
-    other = place.fake.bot()
-    answer = await place.people.call(other.token, "getFile", file_id=file_id)
-    assert answer["error_code"] == 400
-    assert "wrong file_id" in answer["description"]
-    path = (await place.call("getFile", file_id=file_id))["result"]["file_path"]
-    await place.people.advance(3601)
-    url = f"{place.fake.url}/file/bot{place.bot.token}/{path}"
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
-        assert response.status == 404
-
-
 async def test_too_big_to_download(place: Place) -> None:
     await place.people.send_file(place.chat, b"x" * (20 * 1024 * 1024 + 1))
     (update,) = await place.updates()
@@ -248,32 +116,6 @@ async def test_too_big_to_download(place: Place) -> None:
         400,
         "Bad Request: file is too big",
     )
-
-
-async def test_files_to_people(place: Place) -> None:
-    answer = await upload(
-        place,
-        "sendDocument",
-        {"document": ("a.txt", b"abc")},
-        chat_id=place.ann,
-        caption="*c*",
-        parse_mode="MarkdownV2",
-    )
-    document = answer["result"]["document"]
-    assert answer["result"]["caption"] == "c"
-    assert await place.people.download(document["file_unique_id"]) == b"abc"
-    again = await place.call("sendDocument", chat_id=place.ann, document=document["file_id"])
-    assert again["result"]["document"]["file_unique_id"] == document["file_unique_id"]
-    photo = await upload(place, "sendPhoto", {"x": ("p.png", png())}, chat_id=place.ann,
-                         photo="attach://x")  # fmt: skip
-    assert photo["result"]["photo"][0]["width"] == 3
-    target = {"chat_id": place.ann, "message_id": photo["result"]["message_id"]}
-    assert (await place.call("editMessageCaption", **target, caption="new"))["ok"]
-    assert await place.refusal("editMessageText", **target, text="x") == (
-        400,
-        "Bad Request: there is no text in the message to edit",
-    )
-    assert await place.people.violations() == []
 
 
 @pytest.mark.parametrize(
@@ -293,39 +135,6 @@ async def test_wrong_files(
     answer = await upload(place, method, files, chat_id=place.ann, **fields)
     assert answer["error_code"] == 400
     assert why in answer["description"]
-
-
-async def test_albums(place: Place) -> None:
-    media = '[{"type":"photo","media":"attach://a","caption":"two"},'
-    media += '{"type":"photo","media":"attach://b"}]'
-    files = {"a": ("a.png", png()), "b": ("b.png", png())}
-    answer = await upload(place, "sendMediaGroup", files, chat_id=place.ann, media=media)
-    first, second = answer["result"]
-    assert first["media_group_id"] == second["media_group_id"]
-    assert first["caption"] == "two"
-    one = '[{"type":"photo","media":"attach://a"}]'
-    answer = await upload(place, "sendMediaGroup", files, chat_id=place.ann, media=one)
-    assert answer["error_code"] == 400
-
-
-async def test_profile_and_commands(place: Place) -> None:
-    me = (await place.call("getMe"))["result"]
-    assert (me["is_bot"], me["username"]) == (True, "helper_bot")
-    commands = [{"command": "help", "description": "What I can do"}]
-    german = {"scope": {"type": "all_private_chats"}, "language_code": "de"}
-    assert (await place.call("setMyCommands", commands=commands, **german))["result"] is True
-    assert (await place.call("getMyCommands", **german))["result"] == commands
-    assert (await place.call("getMyCommands"))["result"] == []
-    assert (await place.call("deleteMyCommands", **german))["result"] is True
-    assert (await place.call("getMyCommands", **german))["result"] == []
-    assert (await place.call("setMyName", name="Helfer", language_code="de"))["ok"]
-    assert (await place.call("getMyName", language_code="de"))["result"] == {"name": "Helfer"}
-    assert (await place.call("getMyName"))["result"] == {"name": "Helper"}
-    assert (await place.call("setMyDescription", description="d" * 512))["ok"]
-    assert (await place.refusal("setMyDescription", description="d" * 513))[0] == 400
-    assert (await place.refusal("setMyShortDescription", short_description="d" * 121))[0] == 400
-    assert (await place.call("setChatMenuButton", menu_button={"type": "commands"}))["ok"]
-    assert (await place.refusal("setChatMenuButton", menu_button={"type": "x"}))[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -349,14 +158,3 @@ async def test_scopes_and_languages_are_checked(place: Place) -> None:
     assert (await place.refusal("getMyCommands", scope={"type": "moon"}))[0] == 400
     assert (await place.refusal("getMyCommands", scope={"type": "chat"}))[0] == 400
     assert (await place.refusal("getMyCommands", language_code="deu"))[0] == 400
-
-
-async def test_chats_and_members(place: Place) -> None:
-    full = (await place.call("getChat", chat_id=place.ann))["result"]
-    assert (full["type"], full["first_name"]) == ("private", "Ann")
-    group = int(await place.people.group("G", [place.ann, place.bot.bot_id]))
-    found = await place.call("getChatMember", chat_id=group, user_id=place.bot.bot_id)
-    assert found["result"]["status"] == "member"
-    assert (await place.refusal("getChatMember", chat_id=group, user_id=99))[0] == 400
-    assert (await place.call("leaveChat", chat_id=group))["result"] is True
-    assert (await place.refusal("sendMessage", chat_id=group, text="x"))[0] == 403

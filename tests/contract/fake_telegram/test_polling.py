@@ -23,12 +23,6 @@ async def test_a_poll_waits_and_wakes_at_once(place: Place) -> None:
     assert [update["message"]["text"] for update in polled] == ["hello"]
 
 
-async def test_a_poll_ends_empty_at_its_timeout(place: Place) -> None:
-    began = asyncio.get_running_loop().time()
-    assert await place.updates(timeout=1) == []
-    assert 0.9 <= asyncio.get_running_loop().time() - began < 5
-
-
 async def test_updates_come_again_until_confirmed(place: Place) -> None:
     for text in ("one", "two", "three"):
         await place.people.say(place.chat, text)
@@ -63,20 +57,6 @@ async def test_of_two_pollers_the_older_is_refused(place: Place) -> None:
     assert newer[0]["message"]["text"] == "for the newer"
 
 
-async def test_tokens_are_isolated(place: Place) -> None:
-    other = place.fake.bot(username="other_bot")
-    await place.people.say(place.chat, "for the first")
-    answer = await place.people.call(other.token, "getUpdates")
-    assert answer["result"] == []
-    assert await place.people.call(other.token, "sendMessage", chat_id=place.ann, text="x") == {
-        "status": 400,
-        "ok": False,
-        "error_code": 400,
-        "description": "Bad Request: chat not found",
-    }
-    assert len(await place.updates()) == 1
-
-
 async def test_unknown_and_revoked_tokens(place: Place) -> None:
     answer = await place.people.call("123:nonsense", "getMe")
     assert (answer["status"], answer["description"]) == (401, "Unauthorized")
@@ -84,12 +64,6 @@ async def test_unknown_and_revoked_tokens(place: Place) -> None:
     assert (await place.refusal("getUpdates", timeout=30))[0] == 401
     await place.people.revoke(place.bot.bot_id, revoked=False)
     assert await place.updates() == []
-
-
-async def test_unknown_method(place: Place) -> None:
-    code, why = await place.refusal("sendTelepathy")
-    assert code == 404
-    assert why.startswith("Not Found")
 
 
 async def test_allowed_updates_are_remembered(place: Place) -> None:
@@ -142,29 +116,3 @@ async def test_an_offset_of_the_old_numbering(place: Place, start: int, arrives:
     await place.people.say(place.chat, "two")
     found = await place.updates(offset=offset)
     assert [u["update_id"] for u in found] == ([value] if arrives else [])
-
-
-async def test_an_injected_update_comes_as_it_is(place: Place) -> None:
-    poison = {"callback_query": {"id": "1", "from": {"id": 5}}}
-    await place.people.inject(place.bot.bot_id, poison)
-    await place.people.say(place.chat, "after it")
-    bad, good = await place.updates()
-    assert bad["callback_query"] == poison["callback_query"]
-    assert good["update_id"] == bad["update_id"] + 1
-
-
-async def test_webhook_calls_do_nothing_but_drop(place: Place) -> None:
-    await place.people.say(place.chat, "x")
-    info = (await place.call("getWebhookInfo"))["result"]
-    assert (info["url"], info["pending_update_count"]) == ("", 1)
-    assert (await place.call("deleteWebhook", drop_pending_updates=True))["result"] is True
-    assert await place.updates() == []
-
-
-async def test_a_queued_update_does_not_change_with_its_message(place: Place) -> None:
-    said = await place.people.say(place.chat, "before")
-    await place.people.edit(place.chat, said, "after")
-    new, edited = await place.updates()
-    assert new["message"]["text"] == "before"
-    assert edited["edited_message"]["text"] == "after"
-    assert edited["edited_message"]["edit_date"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.contract.fake_telegram.conftest import Place
@@ -53,13 +52,6 @@ async def test_entities_lie_inside_the_text(place: Place, entity: dict[str, Any]
     )
     assert code == 400
     assert why in told
-
-
-async def test_white_space_at_the_edges_goes_and_entities_follow(place: Place) -> None:
-    entity = {"type": "bold", "offset": 2, "length": 5}
-    result = (await place.send("  hi\tyou \n", entities=[entity]))["result"]
-    assert result["text"] == "hi you"
-    assert result["entities"] == [{"type": "bold", "offset": 0, "length": 5}]
 
 
 @pytest.mark.parametrize(
@@ -177,42 +169,6 @@ async def test_what_is_asked_of_a_persons_input_is_for_people_alone(
     assert (await place.call("editMessageText", **target, text="so?"))["ok"]
 
 
-async def test_replies(place: Place) -> None:
-    first = await place.people.say(place.chat, "question")
-    answer = await place.send("answer", reply_parameters={"message_id": first})
-    assert answer["result"]["reply_to_message"]["text"] == "question"
-    gone = {"message_id": 99}
-    assert await place.refusal(
-        "sendMessage", chat_id=place.ann, text="x", reply_parameters=gone
-    ) == (400, "Bad Request: message to be replied not found")
-    lenient = gone | {"allow_sending_without_reply": True}
-    assert "reply_to_message" not in (await place.send("x", reply_parameters=lenient))["result"]
-
-
-async def test_edit_changes_text_and_keeps_history(place: Place) -> None:
-    markup = _keyboard([{"text": "a", "callback_data": "a"}])
-    sent = (await place.send("one", reply_markup=markup))["result"]
-    target = {"chat_id": place.ann, "message_id": sent["message_id"]}
-    edited = await place.call("editMessageText", **target, text="*two*", parse_mode="MarkdownV2")
-    assert edited["result"]["text"] == "two"
-    assert edited["result"]["edit_date"] >= sent["date"]
-    assert "reply_markup" not in edited["result"], "an edit without a markup removes the keyboard"
-    (record,) = await place.people.messages(place.chat)
-    assert [step["text"] for step in record["history"]] == ["one"]
-    same = {"text": "two", "entities": [{"type": "bold", "offset": 0, "length": 3}]}
-    assert await place.refusal("editMessageText", **target, **same) == (
-        400,
-        (
-            "Bad Request: message is not modified: specified new message content and reply markup are "
-            "exactly the same as a current content and reply markup of the message"
-        ),
-    )
-    assert (await place.call("editMessageText", **target, text="two"))["ok"], "entities differ"
-    assert (await place.call("editMessageReplyMarkup", **target, reply_markup=markup))["ok"]
-    _code, why = await place.refusal("editMessageReplyMarkup", **target, reply_markup=markup)
-    assert "message is not modified" in why
-
-
 async def test_edit_needs_an_own_message_of_the_kind(place: Place) -> None:
     theirs = await place.people.say(place.chat, "mine")
     edit = {"chat_id": place.ann, "text": "x"}
@@ -232,63 +188,6 @@ async def test_edit_needs_an_own_message_of_the_kind(place: Place) -> None:
     assert await place.refusal(
         "editMessageCaption", chat_id=place.ann, message_id=text, caption="c"
     ) == (400, "Bad Request: there is no caption in the message to edit")
-
-
-async def test_delete(place: Place) -> None:
-    sent = (await place.send("x"))["result"]["message_id"]
-    target = {"chat_id": place.ann, "message_id": sent}
-    assert (await place.call("deleteMessage", **target))["result"] is True
-    assert await place.refusal("deleteMessage", **target) == (
-        400,
-        "Bad Request: message to delete not found",
-    )
-    assert await place.people.messages(place.chat) == []
-    assert len(await place.people.messages(place.chat, deleted=True)) == 1
-    old = (await place.send("old"))["result"]["message_id"]
-    await place.people.advance(48 * 3600 + 5)
-    assert await place.refusal("deleteMessage", chat_id=place.ann, message_id=old) == (
-        400,
-        "Bad Request: message can't be deleted for everyone",
-    )
-
-
-async def test_drafts_show_until_a_message_or_half_a_minute(place: Place) -> None:
-    draft = {"chat_id": place.ann, "draft_id": 7}
-    assert (await place.call("sendMessageDraft", **draft))["result"] is True
-    assert (await place.call("sendMessageDraft", **draft, text="Hel"))["ok"]
-    assert (await place.call("sendMessageDraft", **draft, text="Hello"))["ok"]
-    view = await place.people.view(place.chat)
-    assert [one["texts"] for one in view["drafts"]] == [["", "Hel", "Hello"]]
-    await place.people.advance(31)
-    assert (await place.people.view(place.chat))["drafts"] == []
-    assert (await place.call("sendMessageDraft", **draft, text="Hello!"))["ok"]
-    assert (await place.people.view(place.chat))["drafts"] != []
-    await place.send("Hello!")
-    view = await place.people.view(place.chat)
-    assert view["drafts"] == []
-    assert view["all_drafts"][0]["text"] == "Hello!"
-    assert (await place.refusal("sendMessageDraft", chat_id=place.ann, draft_id=0, text="x"))[
-        0
-    ] == 400
-    group = await place.people.group("G", [place.ann, place.bot.bot_id])
-    assert await place.refusal("sendMessageDraft", chat_id=int(group), draft_id=1, text="x") == (
-        400,
-        "Bad Request: TEXTDRAFT_PEER_INVALID",
-    )
-    assert await place.refusal(
-        "sendMessageDraft", chat_id=place.ann, draft_id=1, text="x" * 4097
-    ) == (400, "Bad Request: message is too long")
-
-
-async def test_typing_shows_for_five_seconds(place: Place) -> None:
-    assert (await place.call("sendChatAction", chat_id=place.ann, action="typing"))["ok"]
-    assert (await place.people.view(place.chat))["action"]["action"] == "typing"
-    await place.people.advance(6)
-    assert (await place.people.view(place.chat))["action"] is None
-    assert await place.refusal("sendChatAction", chat_id=place.ann, action="dancing") == (
-        400,
-        "Bad Request: wrong parameter action in request",
-    )
 
 
 async def test_reactions_of_the_bot(place: Place) -> None:
@@ -315,33 +214,6 @@ async def test_reactions_of_the_bot(place: Place) -> None:
     assert await place.refusal(
         "setMessageReaction", chat_id=place.ann, message_id=99, reaction=eyes
     ) == (400, "Bad Request: message to react not found")
-
-
-@pytest.mark.parametrize("style", ["query", "form", "json", "multipart"])
-async def test_every_kind_of_body_is_taken(place: Place, style: str) -> None:
-    url = f"{place.fake.url}/bot{place.bot.token}/SendMessage"
-    fields = {
-        "chat_id": str(place.ann),
-        "text": "hi",
-        "entities": '[{"type":"bold","offset":0,"length":2}]',
-    }
-    async with aiohttp.ClientSession() as http:
-        if style == "query":
-            response = await http.get(url, params=fields)
-        elif style == "form":
-            response = await http.post(url, data=fields)
-        elif style == "json":
-            response = await http.post(url, json=fields)
-        else:
-            with aiohttp.MultipartWriter("form-data") as body:
-                for name, value in fields.items():
-                    part = body.append(value)
-                    part.set_content_disposition("form-data", name=name)
-            response = await http.post(url, data=body)
-        answer = await response.json()
-    assert answer["ok"], answer
-    assert answer["result"]["entities"][0]["type"] == "bold"
-    assert await place.people.violations() == []
 
 
 async def test_what_a_correct_client_never_sends_is_noted(place: Place) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -16,8 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.fakes.telegram import FakeTelegram, TelegramDriver, server
-from agentsup.kit.files import HomeLocked
+from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from tests.contract.fake_telegram.conftest import Place
 
 
@@ -76,15 +74,6 @@ async def test_a_flood_is_about_its_kind_of_call_and_what_matters_less(place: Pl
     assert await hammered(group, edit, message, edit) == 2
 
 
-async def test_a_server_error_has_an_html_body(place: Place) -> None:
-    await place.people.fault("server_error", method="sendMessage", count=1)
-    response = await raw(place, "sendMessage", chat_id=place.ann, text="x")
-    assert response.status == 502
-    assert response.content_type == "text/html"
-    assert "<html>" in await response.text()
-    assert await texts(place) == []
-
-
 async def test_a_cut_before_and_after(place: Place) -> None:
     await place.people.fault("cut_before", method="sendMessage", count=1)
     with pytest.raises(aiohttp.ClientConnectionError):
@@ -94,54 +83,6 @@ async def test_a_cut_before_and_after(place: Place) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         await raw(place, "sendMessage", chat_id=place.ann, text="arrived")
     assert await texts(place) == ["arrived"]
-
-
-async def test_a_late_answer_comes_after_the_delivery(place: Place) -> None:
-    await place.people.fault("late", method="sendMessage", count=1, seconds=0.5)
-    began = asyncio.get_running_loop().time()
-    calling = asyncio.gather(place.send("late"))
-    await place.people.wait_text(place.chat, "late")
-    assert not calling.done(), "the person sees it before the bot has its answer"
-    assert (await calling)[0]["ok"]
-    assert asyncio.get_running_loop().time() - began >= 0.5
-
-
-async def test_a_hang_ends_in_a_cut(place: Place) -> None:
-    await place.people.fault("hang", method="sendMessage", count=1, seconds=0.2)
-    with pytest.raises(aiohttp.ClientConnectionError):
-        await raw(place, "sendMessage", chat_id=place.ann, text="x")
-    assert await texts(place) == []
-
-
-async def test_a_client_that_gives_up_on_a_hang(place: Place) -> None:
-    await place.people.fault("hang", method="sendMessage", count=1, seconds=60)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await place.send("x")
-    assert (await place.send("next"))["ok"]
-
-
-async def test_a_slow_socket_drips(place: Place) -> None:
-    await place.people.fault("slow", method="getMe", count=1, seconds=0.02, bytes=40)
-    began = asyncio.get_running_loop().time()
-    assert (await place.call("getMe"))["result"]["username"] == "helper_bot"
-    assert asyncio.get_running_loop().time() - began >= 0.08
-
-
-async def test_malformed_json(place: Place) -> None:
-    await place.people.fault("malformed", method="sendMessage", count=1)
-    response = await raw(place, "sendMessage", chat_id=place.ann, text="x")
-    with pytest.raises(ValueError):
-        await response.json()
-    assert await texts(place) == ["x"]
-
-
-async def test_an_error_of_choice(place: Place) -> None:
-    why = "Bad Request: have no rights to send a message"
-    await place.people.fault("error", method="sendMessage", status=400, description=why)
-    assert await place.refusal("sendMessage", chat_id=place.ann, text="x") == (400, why)
-    await place.people.clear_faults()
-    assert (await place.send("x"))["ok"]
 
 
 async def test_edits_too_early_are_punished_ever_longer(place: Place) -> None:
@@ -160,45 +101,6 @@ async def test_edits_too_early_are_punished_ever_longer(place: Place) -> None:
     await place.people.advance(21)
     assert (await edit("5"))["ok"]
     assert (await place.send("a message is no edit"))["ok"]
-
-
-async def test_chance_is_seeded(place: Place) -> None:
-    async def outcomes(seed: int) -> list[bool]:
-        fault = await place.people.fault(
-            "error", method="getMe", probability=0.5, seed=seed, status=500
-        )
-        found = [(await place.call("getMe"))["ok"] for _ in range(20)]
-        await place.people.clear_faults(fault)
-        return found
-
-    first = await outcomes(7)
-    assert first == await outcomes(7)
-    assert first != await outcomes(8)
-    assert 3 < sum(first) < 17
-
-
-async def test_a_fault_for_another_token_does_not_hit(place: Place) -> None:
-    other = place.fake.bot()
-    await place.people.fault("server_error", token=other.token)
-    assert (await place.call("getMe"))["ok"]
-    url = f"{place.fake.url}/bot{other.token}/getMe"
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
-        assert response.status == 502
-
-
-async def test_a_folder_has_one_fake(place: Place, tmp_path: Path) -> None:
-    with pytest.raises(HomeLocked):
-        await FakeTelegram(tmp_path / "fake").start()
-
-
-async def test_limits_are_counted(place: Place) -> None:
-    for _ in range(3):
-        assert (await place.send("x"))["ok"]
-    assert (await place.people.report())["exceeded"] == []
-    assert (await place.send("one too many"))["ok"], "counting refuses nothing"
-    (over,) = (await place.people.report())["exceeded"]
-    assert (over["rate"], over["place"]) == ("private", f"{place.bot.bot_id} {place.ann}")
-    assert over["exceeded"] == 1
 
 
 async def test_a_group_takes_twenty_a_minute(place: Place) -> None:
@@ -243,17 +145,6 @@ async def test_the_control_plane_is_for_this_machine_only(place: Place) -> None:
         url = f"{place.fake.url}/bot{place.bot.token}/_fake/say"
         async with http.post(url, json={}) as response:
             assert response.status in {404, 405}
-
-
-async def test_waiting_names_the_changes(place: Place) -> None:
-    cursor = (await place.people.get("clock"))["cursor"]
-    waiting = asyncio.gather(place.people.get("wait", after=cursor, chat=place.chat))
-    await place.people.user("Nobody of this chat")
-    await place.send("x")
-    (found,) = await waiting
-    assert {change["chat"] for change in found["changes"]} == {place.chat}
-    nothing = await place.people.get("wait", after=found["cursor"] + 9, timeout_s=0.05)
-    assert nothing["changes"] == []
 
 
 async def test_the_state_outlives_a_restart(tmp_path: Path) -> None:
@@ -335,40 +226,3 @@ async def test_a_poll_that_was_cut_confirms_nothing(place: Place) -> None:
             await place.people.get("clock")
     await place.people.say(place.chat, "after the death")
     assert len(await place.updates()) == 1
-
-
-async def test_a_page_is_served_if_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "page"
-    page.mkdir()
-    (page / "index.html").write_text("<title>chat</title>")
-    (page / "page.js").write_text("1;")
-    monkeypatch.setattr(server, "PAGE", page)
-    async with FakeTelegram(tmp_path / "fake") as fake, aiohttp.ClientSession() as http:
-        for path, part in (("/", "chat"), ("/page/page.js", "1;")):
-            async with http.get(fake.url + path) as response:
-                assert response.status == 200
-                assert part in await response.text()
-
-
-async def test_many_people_at_once_under_random_faults(place: Place) -> None:
-    """What was answered ok is there exactly once, in the order of each chat's calls."""
-    people = [await place.people.user(f"P{n}") for n in range(5)]
-    chats = [await place.people.private(person, place.bot.bot_id) for person in people]
-    for kind in ("cut_before", "server_error", "flood"):
-        await place.people.fault(kind, method="sendMessage", probability=0.1, seed=3)
-
-    async def talk(person: int) -> list[str]:
-        told = []
-        for number in range(40):
-            try:
-                response = await raw(place, "sendMessage", chat_id=person, text=str(number))
-            except aiohttp.ClientConnectionError:
-                continue
-            told += [str(number)] if response.status == 200 else []
-        return told
-
-    told = await asyncio.gather(*(talk(person) for person in people))
-    assert [await place.people.texts(chat) for chat in chats] == told
-    assert 80 < sum(len(one) for one in told) < 200

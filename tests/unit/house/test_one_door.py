@@ -75,7 +75,6 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "in the home, where only its owner writes": {
         "agents/roles/registry.py": ("_files",),
-        "cli/commands/agents_edit.py": ("change_file", "_read"),
         "cli/archives/home.py": (
             "_add_store",
             "_swap",
@@ -99,12 +98,13 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "cli/connect/keeping.py": ("by_settings",),
         "config/home.py": ("Home.create",),
+        "config/json_edit.py": ("replace_agents", "agents_bytes"),
         "config/toml_edit.py": ("replace_settings", "settings_bytes"),
         "config/snapshot.py": ("_roles_in",),
         "daemon/main.py": ("_boot",),
         "daemon/runtime/reconcile.py": ("keep_applied",),
         "daemon/runtime/recorder.py": ("LifeRecorder.announce_address",),
-        "daemon/runtime/setup.py": ("_keep",),
+        "daemon/runtime/setup.py": ("keep_secrets",),
         "daemon/runtime/tokens.py": ("operator_token", "_renewed_token"),
     },
     "a log of the daemon": {
@@ -142,7 +142,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "cli/commands/demo.py": ("_Demo._say",),
         "cli/doctor/checks.py": ("file_system_of",),
-        "cli/doctor/programs.py": ("open_sockets",),
+        "cli/doctor/fence.py": ("open_sockets",),
         "cli/main.py": ("main",),
     },
     "a bot's session, beside what its agent can write": {
@@ -165,7 +165,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "no file: a connection, a child of a supervisor": {
         "agents/mcp/server.py": ("ToolServer._in_session",),
-        "daemon/runtime/channels.py": ("Channels._match_one",),
+        "daemon/runtime/channels.py": ("Channels._match_one", "Channels.renew"),
     },
 }
 """By the reason: functions that open what lies where no agent writes."""

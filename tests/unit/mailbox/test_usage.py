@@ -14,7 +14,6 @@ from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner
 from tests.support.loop_clock import LoopClock
 
-HOUR_MS = 3_600_000
 MIDNIGHT = 1_800_057_600_000  # 2027-01-16 00:00 UTC
 
 

@@ -206,7 +206,7 @@ def test_a_race_is_found_and_the_failure_says_how_to_replay_it(
             failed[seed] = error
     assert 0 < len(failed) < 20
     seed, failure = next(iter(failed.items()))
-    command = f"PYTHONHASHSEED=0 AGENTSUP_SIM_SEED={seed} .venv/bin/pytest -p no:randomly "
+    command = f"PYTHONHASHSEED=0 TEST_SIM_SEED={seed} .venv/bin/pytest -p no:randomly "
     assert command in failure.__notes__[0]
     assert "test_simloop.py::test_a_race_is_found" in failure.__notes__[0]
     assert command in capsys.readouterr().err
@@ -290,12 +290,12 @@ def test_a_crash_inside_a_step_lets_nothing_after_its_next_wait_run() -> None:
 
 
 def test_seeds_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AGENTSUP_SIM_SEED", raising=False)
-    monkeypatch.delenv("AGENTSUP_SIM_SEEDS", raising=False)
+    monkeypatch.delenv("TEST_SIM_SEED", raising=False)
+    monkeypatch.delenv("TEST_SIM_SEEDS", raising=False)
     assert list(seeds(3, corpus=[9, 1, 9])) == [9, 1, 0, 2]
-    monkeypatch.setenv("AGENTSUP_SIM_SEEDS", "5")
+    monkeypatch.setenv("TEST_SIM_SEEDS", "5")
     assert list(seeds(3)) == [0, 1, 2, 3, 4]
-    monkeypatch.setenv("AGENTSUP_SIM_SEED", "77")
+    monkeypatch.setenv("TEST_SIM_SEED", "77")
     assert list(seeds(3, corpus=[9])) == [77]
 
 

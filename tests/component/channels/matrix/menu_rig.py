@@ -42,6 +42,9 @@ ROOM = "!room:localhost"
 ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
 VERA = Principal(PrincipalKind.PERSON, "vera", "Vera", PersonRole.VIEWER)
 
+NO_BOTS: Any = None
+"""Nobody adds agents here."""
+
 
 class MatrixMenuFixture:
     """One bot, its rooms, and what people do there."""
@@ -70,7 +73,7 @@ class MatrixMenuFixture:
             Path,
         )
         self.commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services, self.house.reassign)),
+            (*chat_commands(services), *main_commands(services, self.house.reassign, NO_BOTS)),
             lambda: MAIN_ID,
         )
         self.sender = Sender(self.rooms, self.mail.clock)  # type: ignore[arg-type]  # a twin of what is used

@@ -57,6 +57,9 @@ from tests.support.press_deps import press_deps
 MAIN_ID = "agt_main"
 UPDATES = ["message", "callback_query", "message_reaction"]
 
+NO_BOTS: Any = None
+"""Nobody adds agents here."""
+
 
 class TwinChatModels:
     """No chat has a model of its own."""
@@ -180,7 +183,7 @@ class TelegramMenuFixture:
             Path,
         )
         commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services, self.house.reassign)),
+            (*chat_commands(services), *main_commands(services, self.house.reassign, NO_BOTS)),
             lambda: MAIN_ID,
         )
         http = SharedHttp()
