@@ -1,6 +1,5 @@
 from .answers import approval_commands as approval_commands
 from .conversation import chat_commands as chat_commands
-from .cost import cost_commands as cost_commands
 from .dispatch import ChatCommands as ChatCommands
 from .dispatch import CommandServices as CommandServices
 from .main_agent import main_commands as main_commands
@@ -12,4 +11,5 @@ from .system import hook_commands as hook_commands
 from .system import mcp_commands as mcp_commands
 from .system import restart_command as restart_command
 from .tasks import task_commands as task_commands
+from .trace import cost_commands as cost_commands
 from .trace import trace_commands as trace_commands

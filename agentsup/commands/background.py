@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands.dispatch import CommandServices
-from agentsup.commands.texts import RESULT_CHARS, one_line, short_id
+from agentsup.commands.texts import RESULT_CHARS, short_id
 from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.mail import name_in
 from agentsup.mailbox.queue import background
@@ -103,7 +103,7 @@ def lines(works: Sequence[BackgroundWork], say: LocalizedTexts) -> list[str]:
         "   "
         + say(
             "background.line",
-            name=one_line(work.name, 60),
+            name=preview(work.name, 60),
             agent=work.agent,
             state=say(f"task_state.{_STATES[work.state]}"),
             id=short_id(work.work_id),
@@ -122,10 +122,10 @@ def buttons(works: Sequence[BackgroundWork], say: LocalizedTexts) -> CommandButt
 
 def _cancel(work_id: str, name: str, say: LocalizedTexts) -> CommandButton:
     return CommandButton(
-        f"✖ {one_line(name, _LABEL)}",
+        f"✖ {preview(name, _LABEL)}",
         f"/task cancel {work_id}",
         once=True,
-        confirm=say("confirm.cancel_work", name=one_line(name, 60)),
+        confirm=say("confirm.cancel_work", name=preview(name, 60)),
     )
 
 

@@ -11,11 +11,10 @@ from agentsup.commands import background, texts
 from agentsup.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.commands.background import BackgroundList
 from agentsup.commands.dispatch import Command, CommandServices, is_operator, key_of
-from agentsup.commands.models import model_command
-from agentsup.commands.overrides import override_commands
+from agentsup.commands.models import model_command, override_commands
 from agentsup.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.commands.texts import short_id
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import outbox, preview
 from agentsup.mailbox.messages import sessions, speaker_of
 from agentsup.model.agent import OFFLINE
 from agentsup.model.control import (
@@ -142,7 +141,7 @@ class _ChatCommandSet:
         )
         for session in page.items:
             mark = "▸" if session.session_id == current else " "
-            title = session.title or texts.one_line(began.get(session.session_id, ""), _TITLE)
+            title = session.title or preview(began.get(session.session_id, ""), _TITLE)
             other = "" if title and session.key == key_of(context) else f" ({session.key})"
             at = texts.date(session.updated_at)
             lines.append(f"{mark} {short_id(session.session_id)}  {at}  {title}{other}".rstrip())
@@ -243,7 +242,7 @@ def _which(
     """The sessions that a short id may mean, each with its whole id."""
     lines = [say("session.several", id=given)]
     for one in named:
-        title = one.title or texts.one_line(began.get(one.session_id, one.key), _TITLE)
+        title = one.title or preview(began.get(one.session_id, one.key), _TITLE)
         lines.append(f"   {one.session_id}  {title}")
     return "\n".join(lines)
 

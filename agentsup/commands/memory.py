@@ -16,10 +16,10 @@ from agentsup.agents.memory import (
     one_line,
 )
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands import texts
 from agentsup.commands.dispatch import Command, CommandServices, is_operator
 from agentsup.commands.pages import columns
 from agentsup.kit.terminal import clean
+from agentsup.mailbox.delivery import preview
 from agentsup.model.control import CommandButton, CommandButtons, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen
 from agentsup.model.principal import name_of_person
@@ -94,7 +94,7 @@ class _MemoryCommand:
         found = await self._memory.search(owner, text, limit=SHOWN, own_only=person is None)
         found = [each for each in found if each.agent_id == context.agent_id]
         if not found:
-            return CommandReply(say("memory.not_found", text=texts.one_line(text, 80)))
+            return CommandReply(say("memory.not_found", text=preview(text, 80)))
         return CommandReply(
             "\n".join(_line(each, say) for each in found), buttons=(*_each(found), _back(say))
         )
@@ -196,7 +196,7 @@ def _may_change(context: CommandContext, entry: MemoryEntry) -> bool:
 
 
 def _no_key(key: str, say: LocalizedTexts) -> NotFound:
-    return NotFound(say("memory.no_key", name=texts.one_line(key, 80)), key=key)
+    return NotFound(say("memory.no_key", name=preview(key, 80)), key=key)
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _scope(entry: MemoryEntry, say: LocalizedTexts) -> str:
 
 
 def _line(entry: MemoryEntry, say: LocalizedTexts, *, whole: bool = False) -> str:
-    content = clean(entry.content) if whole else texts.one_line(entry.content, 120)
+    content = clean(entry.content) if whole else preview(entry.content, 120)
     waits = f" ({say('memory.to_share')})" if entry.waits else ""
     return f"{'★' if entry.pinned else '•'} {one_line(entry.key)}: {content}{waits}"
 
@@ -248,7 +248,7 @@ def _acts(found: Sequence[MemoryEntry], say: LocalizedTexts) -> CommandButtons:
     """Buttons to pin and to forget each entry as it is shown."""
     rows = []
     for entry in found:
-        which = f": {texts.one_line(entry.content, 30)}" if len(found) > 1 else ""
+        which = f": {preview(entry.content, 30)}" if len(found) > 1 else ""
         verb = "unpin" if entry.pinned else "pin"
         asked = say("confirm.forget", name=entry.key)
         rows.append(
@@ -276,14 +276,14 @@ def _sharing(found: Sequence[MemoryEntry], say: LocalizedTexts) -> CommandButton
         label, scope = ("share", entry.scope) if entry.waits else ("unshare", MemoryScope.INSTANCE)
         named = say(f"button.{label}")
         if len(found) > 1:
-            named = f"{named}: {texts.one_line(entry.content, 30)}"
+            named = f"{named}: {preview(entry.content, 30)}"
         command = f"/memory share {entry.seen} {scope.value}"
         rows.append((CommandButton(named, command, once=True, operator=True),))
     return tuple(rows)
 
 
 def _each(found: Sequence[MemoryEntry]) -> CommandButtons:
-    labels = {entry.key: texts.one_line(entry.key, 40) for entry in found}
+    labels = {entry.key: preview(entry.key, 40) for entry in found}
     return columns(
         [CommandButton(label, f"/memory show {key}") for key, label in labels.items()], 1
     )

@@ -9,10 +9,11 @@ from datetime import datetime, time
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands.dispatch import Command, CommandServices, chat_of
 from agentsup.commands.pages import page_of, turning, wanted_page
-from agentsup.commands.texts import moment, one_line, schedule_text
+from agentsup.commands.texts import moment, schedule_text
+from agentsup.mailbox.delivery import preview
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
-from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.principal import PersonRole
 from agentsup.model.task import NewTask, Schedule, Task, TaskAction, TaskState
 from agentsup.tasks import MORNING, SHOWN_ID_CHARS, SpokenTime, TaskHub, local_time, spoken_time
 
@@ -63,7 +64,7 @@ class _Reminders:
         rows = tuple(
             (
                 CommandButton(
-                    f"✖ {one_line(task.name, _BUTTON_CHARS)}",
+                    f"✖ {preview(task.name, _BUTTON_CHARS)}",
                     f"/remind cancel {task.task_id}",
                     once=True,
                 ),
@@ -75,7 +76,7 @@ class _Reminders:
     def _line(self, task: Task, schedule: Schedule, now: int, say: LocalizedTexts) -> str:
         when = moment(schedule.next_at or now, schedule.zone, now, say)
         again = f" ({schedule_text(schedule, say)})" if schedule.kind != "at" else ""
-        return f"{one_line(task.name, 80)}\n   {task.task_id[-SHOWN_ID_CHARS:]}, {when}{again}"
+        return f"{preview(task.name, 80)}\n   {task.task_id[-SHOWN_ID_CHARS:]}, {when}{again}"
 
     async def _new(self, context: CommandContext, hub: TaskHub, rest: str) -> CommandReply:
         say = words(context.language)
@@ -84,15 +85,7 @@ class _Reminders:
         spoken = self._spoken(context, hub, rest)
         if not spoken.text:
             raise BadRequest(say("remind.say_what"), field="text")
-        new = NewTask(
-            spoken.text,
-            agent=context.agent_name,
-            schedule=spoken.schedule,
-            deliver_to=chat_of(context),
-            idempotency_key=context.key,
-            does=TaskAction.TELL,
-        )
-        task = await hub.create(new, caller=self._caller(context))
+        task = await self._created(context, hub, spoken.text, spoken)
         return await self._set(context, hub, task)
 
     async def _later(
@@ -105,15 +98,7 @@ class _Reminders:
         if schedule.kind == "at":
             task = await hub.reschedule(task.task_id, spoken.schedule, caller=context.principal)
         else:  # a repeating reminder keeps its times; this adds an extra one
-            new = NewTask(
-                task.prompt,
-                agent=context.agent_name,
-                schedule=spoken.schedule,
-                deliver_to=chat_of(context),
-                idempotency_key=context.key,
-                does=TaskAction.TELL,
-            )
-            task = await hub.create(new, caller=self._caller(context))
+            task = await self._created(context, hub, task.prompt, spoken)
         return await self._set(context, hub, task)
 
     async def _done(
@@ -160,8 +145,19 @@ class _Reminders:
             raise BadRequest(say("remind.past"), field="when")
         return spoken
 
-    def _caller(self, context: CommandContext) -> Principal:
-        return replace(context.principal, language=context.language or context.principal.language)
+    async def _created(
+        self, context: CommandContext, hub: TaskHub, text: str, spoken: SpokenTime
+    ) -> Task:
+        new = NewTask(
+            text,
+            agent=context.agent_name,
+            schedule=spoken.schedule,
+            deliver_to=chat_of(context),
+            idempotency_key=context.key,
+            does=TaskAction.TELL,
+        )
+        who = context.principal
+        return await hub.create(new, caller=replace(who, language=context.language or who.language))
 
     async def _set(self, context: CommandContext, hub: TaskHub, task: Task) -> CommandReply:
         say, now = words(context.language), self._services.clock.now_ms()

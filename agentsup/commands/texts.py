@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.catalogue import LocalizedTexts
+from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.messages import answer_options
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.message import Message
@@ -110,7 +111,7 @@ def _remaining_schedules(report: StopReport, say: LocalizedTexts, now_ms: int) -
     shown = report.schedules[:_SCHEDULES_SHOWN]
     parts = [say.count("stopped.remaining", len(report.schedules))]
     parts += [
-        "   " + say("stopped.schedule", name=one_line(each.name, 60), when=when)
+        "   " + say("stopped.schedule", name=preview(each.name, 60), when=when)
         for each in shown
         for when in (moment(each.next_at, each.zone, now_ms, say),)
     ]
@@ -154,13 +155,7 @@ def failed_message(message: Message) -> str:
 
 def excerpt(message: Message, limit: int = 80) -> str:
     """The beginning of a message's text on one line."""
-    return one_line(message.text, limit)
-
-
-def one_line(text: str, limit: int) -> str:
-    """The beginning of a text on one line, at most ``limit`` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return preview(message.text, limit)
 
 
 def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
@@ -179,7 +174,7 @@ def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
 
 def piece(span: SpanNode, say: LocalizedTexts) -> str:
     """One span of a turn: its kind and name, state and duration."""
-    name = say(f"trace.{span.kind}", name=one_line(span.name, 60))
+    name = say(f"trace.{span.kind}", name=preview(span.name, 60))
     line = f"• {name}: {say(f'trace.state_{span.state}')}"
     if span.duration_us is not None:
         line += f", {_ms(span.duration_us // 1000)}"
@@ -223,7 +218,7 @@ def short_id(task_id: str) -> str:
 
 def task_label(task: Task) -> str:
     """One task on a button."""
-    return f"{_TASK_MARK[task.state]} {one_line(task.name, _LABEL)}"
+    return f"{_TASK_MARK[task.state]} {preview(task.name, _LABEL)}"
 
 
 def task_line(
@@ -234,7 +229,7 @@ def task_line(
     if task.percent is not None and task.state not in ENDED:
         text += f", {task.percent} %"
     if task.progress and task.state not in ENDED:
-        text += f", {one_line(task.progress, 60)}"
+        text += f", {preview(task.progress, 60)}"
     if schedule is not None and schedule.next_at is not None and not schedule.is_paused:
         text += f"; {say('tasks.again', when=moment(schedule.next_at, schedule.zone, now, say))}"
     return f"{task_label(task)}\n   {short_id(task.task_id)}, {agent}: {text}"
@@ -259,7 +254,7 @@ def task_card(
 ) -> str:
     """The details of one task, in few lines."""
     lines = [
-        f"{_TASK_MARK[task.state]} {one_line(task.name, 120)}",
+        f"{_TASK_MARK[task.state]} {preview(task.name, 120)}",
         _state(task, now, say, asked_at=question.asked_at if question is not None else None),
         say("tasks.by_in", agent=agent, target=target) if target else say("tasks.by", agent=agent),
     ]
@@ -269,9 +264,9 @@ def task_card(
     if question is not None:
         shown = answer_options.labels(question.kind, question.options, say.language)
         options = f" [{' | '.join(shown)}]" if shown else ""
-        lines.append(say("tasks.asks", text=one_line(question.text, 500) + options))
+        lines.append(say("tasks.asks", text=preview(question.text, 500) + options))
     if task.error_text or task.error_code:
-        lines.append(say("tasks.error", why=one_line(task.error_text or task.error_code, 300)))
+        lines.append(say("tasks.error", why=preview(task.error_text or task.error_code, 300)))
     if task.result:
         lines.append(say("tasks.result", text=_beginning(task.result, RESULT_CHARS)))
     else:
@@ -288,7 +283,7 @@ def _progress(task: Task, now: int, say: LocalizedTexts) -> list[str]:
         return []
     parts = [] if task.percent is None else [f"{bar(task.percent)} {task.percent} %"]
     if task.progress:
-        parts.append(one_line(task.progress, 200))
+        parts.append(preview(task.progress, 200))
     if task.progress_at is not None:
         parts.append(f"({say('tasks.ago', time=_age(task.progress_at, now))})")
     return [" ".join(parts)]
@@ -326,7 +321,7 @@ def _run(run: Run, now: int, say: LocalizedTexts) -> str:
     text = f"{number} {say(f'run_state.{state}')}"
     text += f", {say('tasks.ago', time=_age(ended, now))}"
     why = skip_text(run.skipped, say) if run.skipped else run.error_text
-    return f"{text}: {one_line(why, 80)}" if why else text
+    return f"{text}: {preview(why, 80)}" if why else text
 
 
 def _state(task: Task, now: int, say: LocalizedTexts, *, asked_at: int | None = None) -> str:

@@ -373,7 +373,7 @@ def missing(sent: str, answer: str) -> str:
 async def models(call: Call) -> ModelList:
     """The agents as models."""
     data = [_model(name) for name in call.deps.directory.names()]
-    return ModelList.model_construct(object="list", data=data)
+    return ModelList(object="list", data=data)
 
 
 @get("/v1/models/{name}", refusals=(404,))
@@ -383,4 +383,4 @@ async def model(call: Call) -> Model:
 
 
 def _model(name: str) -> Model:
-    return Model.model_construct(id=name, object="model", created=0, owned_by="agentsup")
+    return Model(id=name, object="model", created=0, owned_by="agentsup")

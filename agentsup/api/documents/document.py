@@ -34,9 +34,8 @@ class Document:
     """A JSON object that the API answers; later versions may add members.
 
     Its annotations are the members. pydantic's ``Field`` gives one a default and a description;
-    one without a default is required. Documents are made by ``from_value`` or ``model_construct``:
-    what the daemon knows is not checked again. An optional member that is not given is left out of
-    the answer.
+    one without a default is required. What the daemon knows is not checked again. An optional
+    member that is not given is left out of the answer.
 
     A document is no model of pydantic, of which each takes ten times the memory. ``as_model``
     makes one for OpenAPI.
@@ -67,6 +66,10 @@ class Document:
                 delattr(cls, name)
         cls._members, cls._required = descriptions, tuple(required)
 
+    def __init__(self, /, **members: Any) -> None:
+        """The document with ``members``; names that it does not have are ignored."""
+        vars(self).update((name, members[name]) for name in self._members if name in members)
+
     @classmethod
     def from_value(cls, value: object, /, **members: Any) -> Self:
         """The document with ``members``; the other required ones are the attributes of ``value``
@@ -74,18 +77,11 @@ class Document:
         for name in cls._required:
             if name not in members:
                 members[name] = getattr(value, name)
-        return cls.model_construct(**members)
-
-    @classmethod
-    def model_construct(cls, **members: Any) -> Self:
-        """The document with ``members``; names that it does not have are ignored."""
-        made = cls()
-        vars(made).update((name, members[name]) for name in cls._members if name in members)
-        return made
+        return cls(**members)
 
     def with_members(self, **members: Any) -> Self:
         """A copy in which ``members`` take the place of others."""
-        return self.model_construct(**{**vars(self), **members})
+        return type(self)(**{**vars(self), **members})
 
     def members(self) -> dict[str, Any]:
         """The members that are answered."""

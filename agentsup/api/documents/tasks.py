@@ -27,6 +27,7 @@ from agentsup.api.documents.bodies import (
 )
 from agentsup.api.documents.document import Document, DoneDocument
 from agentsup.api.documents.messages import EventDocument, QuestionDocument, ResultDocument
+from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.mail import AgentDirectory, name_in
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PrincipalKind
@@ -169,9 +170,6 @@ class TaskLogQuery(Query):
 
     from_: From = None
     tail: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 20
-
-
-PREVIEW = 200
 
 
 class TaskShort(Document):
@@ -389,12 +387,6 @@ class TaskLog(Document):
 
 class TaskOrResult(RootModel[TaskShown | ResultDocument]):
     """A task; for a message's id, what became of the message."""
-
-
-def preview(text: str) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
 
 
 def _elapsed_s(task: Task, now: int) -> float | None:

@@ -35,7 +35,7 @@ from agentsup.model.errors import NotFound
 async def listing(call: Call) -> AgentList:
     """Every agent with its state."""
     views = await call.deps.control.agents()
-    return AgentList.model_construct(agents=[Agent.of(view.seen_by(call.by)) for view in views])
+    return AgentList(agents=[Agent.of(view.seen_by(call.by)) for view in views])
 
 
 @get("/agents/{name}", access=Access.LOOK, refusals=(404, 410))
@@ -50,7 +50,7 @@ async def explain(call: Call) -> ExplainedDocument:
     """Every value of an agent with where it came from."""
     name = call.named("name")
     values = await call.deps.control.explain(name)
-    return ExplainedDocument.model_construct(agent=name, values=values)
+    return ExplainedDocument(agent=name, values=values)
 
 
 @get("/agents/{name}/overrides", access=Access.STEER, refusals=(404, 410))
@@ -59,7 +59,7 @@ async def overrides(call: Call) -> OverridableList:
     found = await call.deps.control.overridable(call.named("name"))
     name = found[0].agent if found else call.named("name")
     fields = [Overridable.from_value(each) for each in found]
-    return OverridableList.model_construct(agent=name, fields=fields)
+    return OverridableList(agent=name, fields=fields)
 
 
 @post("/agents/{name}/overrides", access=Access.STEER, refusals=(404, 409, 410))
@@ -76,7 +76,7 @@ async def chat_models(call: Call) -> ChatModelList:
     """The models that were chosen for single chats and topics."""
     found = await call.deps.control.chat_models.of(call.named("name"))
     chats = [ChatModelDocument.from_value(each) for each in found]
-    return ChatModelList.model_construct(chats=chats)
+    return ChatModelList(chats=chats)
 
 
 @post("/agents/{name}/chat_models", access=Access.STEER, refusals=(404, 409, 410))
@@ -88,7 +88,7 @@ async def choose_chat_model(call: Call, body: bodies.ChatModelBody) -> ChatModel
         known = await call.deps.database.read(chats_of, entry.agent_id, name="api.chat_models")
         keys.check_known_chat(entry.name, body.chat, known)
     here = await control.chat_models.set(name, body.chat, body.model, call.by)
-    return ChatModelChosen.model_construct(
+    return ChatModelChosen(
         success=True, holds=ChatModelDocument.from_value(here) if here is not None else None
     )
 
@@ -159,4 +159,4 @@ class McpServerList(Document):
 @get("/agents/{name}/mcp", access=Access.OPERATOR, refusals=(404, 410))
 async def servers(call: Call) -> McpServerList:
     """The tool servers of an agent, and how they are."""
-    return McpServerList.model_construct(**call.deps.mcp(call.named("name")))
+    return McpServerList(**call.deps.mcp(call.named("name")))

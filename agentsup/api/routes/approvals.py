@@ -61,11 +61,11 @@ async def listing(call: Call, query: ApprovalsQuery) -> GrantList:
     name = query.agent
     agent_id = call.deps.directory.lookup(name).agent_id if name is not None else None
     found = await call.deps.grants.all(agent_id)
-    return GrantList.model_construct(approvals=[_document(call, grant) for grant in found])
+    return GrantList(approvals=[_document(call, grant) for grant in found])
 
 
 @post("/approvals/revoke", refusals=(404, 409))
 async def revoke(call: Call, body: RevokeBody) -> GrantRevoked:
     """Revoke a grant."""
     taken = await call.deps.grants.revoke(body.id, call.by)
-    return GrantRevoked.model_construct(success=True, approval=_document(call, taken))
+    return GrantRevoked(success=True, approval=_document(call, taken))

@@ -79,4 +79,4 @@ async def cost(call: Call, query: CostQuery) -> CostDocument:
         if name is not None and name.casefold() != own.casefold():
             raise Forbidden("an agent sees what it has used itself, not what others have")
         name = own
-    return CostDocument.model_construct(**await call.deps.cost.document(name))
+    return CostDocument(**await call.deps.cost.document(name))

@@ -141,7 +141,7 @@ async def _may_read(call: Call, message: Message) -> None:
 @get("/interagent/agents", access=Access.ANY)
 async def names(call: Call) -> AgentNames:
     """Names of the agents."""
-    return AgentNames.model_construct(agents=list(call.deps.directory.names()))
+    return AgentNames(agents=list(call.deps.directory.names()))
 
 
 @get("/interagent/health", access=Access.ANY)
@@ -150,4 +150,4 @@ async def health(call: Call) -> HealthByName:
     views = await call.deps.control.agents()
     if is_agent(call.who):
         views = tuple(view.for_agent(call.who.agent_id) for view in views)
-    return HealthByName.model_construct(agents={view.name: AgentHealth.of(view) for view in views})
+    return HealthByName(agents={view.name: AgentHealth.of(view) for view in views})

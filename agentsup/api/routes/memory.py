@@ -187,7 +187,7 @@ async def listing(call: Call, query: MemoryQuery) -> MemoryList:
             MemoryOwner(agent.agent_id), query.q, kind=query.kind, limit=query.limit, own_only=True
         )
     memories = [MemoryDocument.of(entry) for entry in found]
-    return MemoryList.model_construct(agent=agent.name, total=total, memories=memories)
+    return MemoryList(agent=agent.name, total=total, memories=memories)
 
 
 @post("/agents/{name}/memory/forget", refusals=(404, 409, 410))
@@ -216,7 +216,7 @@ async def share(call: Call, body: ShareBody) -> MemoryShared:
     agent = call.deps.directory.lookup(call.named("name"))
     seen = ShownEntry(body.id, body.updated_at)
     entry, is_replacing = await call.deps.memory.share(agent.agent_id, seen, body.scope, call.by)
-    return MemoryShared.model_construct(
+    return MemoryShared(
         success=True, agent=agent.name, memory=MemoryDocument.of(entry), replaced=is_replacing
     )
 
@@ -237,4 +237,4 @@ async def prune(call: Call, body: PruneBody) -> MemoryChanged:
 
 
 def _changed(name: str, count: int) -> MemoryChanged:
-    return MemoryChanged.model_construct(success=True, agent=name, count=count)
+    return MemoryChanged(success=True, agent=name, count=count)

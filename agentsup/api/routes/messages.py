@@ -99,7 +99,7 @@ async def listing(call: Call, query: bodies.MessagesQuery) -> MessageList:
         limit=query.limit + 1,
     )
     documents, cursor = await _page(call, found, query.limit)
-    return MessageList.model_construct(messages=documents, next_cursor=cursor)
+    return MessageList(messages=documents, next_cursor=cursor)
 
 
 @get("/dead", access=Access.LOOK, refusals=(404, 410))
@@ -112,7 +112,7 @@ async def failed(call: Call, query: bodies.FailedMessagesQuery) -> FailedMessage
         limit=query.limit + 1,
     )
     documents, cursor = await _page(call, found, query.limit)
-    return FailedMessageList.model_construct(dead=documents, next_cursor=cursor)
+    return FailedMessageList(dead=documents, next_cursor=cursor)
 
 
 @get("/messages/{id}", access=Access.LOOK, refusals=(404,))
@@ -129,7 +129,7 @@ async def thread(call: Call) -> Thread:
     if not found:
         raise NotFound(f"there is no thread {thread_id}", thread_id=thread_id)
     messages = [_document(call, message) for message in found]
-    return Thread.model_construct(thread_id=thread_id, messages=messages)
+    return Thread(thread_id=thread_id, messages=messages)
 
 
 @post("/messages/{id}/cancel", access=Access.TALK, refusals=(404, 409))
@@ -219,7 +219,7 @@ async def questions(call: Call, query: bodies.QuestionsQuery) -> QuestionList:
             name="api.questions",
         )
     documents = await asked(found, call.deps.directory, call.language, _blocks(call))
-    return QuestionList.model_construct(questions=documents, next_cursor=None)
+    return QuestionList(questions=documents, next_cursor=None)
 
 
 @get("/questions/{id}", access=Access.LOOK, refusals=(404,))
@@ -313,7 +313,7 @@ async def mail_listing(call: Call, query: MailQuery) -> MailList:
     page, cursor = page_of(found, query.limit, lambda last: last.message.seq)
     mail = [MailDocument.of(each.message, directory, read_at=each.read_at) for each in page]
     unread = (await agent_mail.unread_counts((agent_id,))).get(agent_id, 0)
-    return MailList.model_construct(mail=mail, unread=unread, next_cursor=cursor)
+    return MailList(mail=mail, unread=unread, next_cursor=cursor)
 
 
 @post("/mail/read", access=Access.STEER, refusals=(404, 410))
@@ -326,4 +326,4 @@ async def read(call: Call, body: ReadBody) -> Marked:
     else:
         marked = await agent_mail.mark_read(agent_id, body.message_ids)
     unread = (await agent_mail.unread_counts((agent_id,))).get(agent_id, 0)
-    return Marked.model_construct(success=True, marked=marked, unread=unread)
+    return Marked(success=True, marked=marked, unread=unread)

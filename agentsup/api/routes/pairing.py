@@ -85,7 +85,7 @@ def _pairing(call: Call) -> Pairing:
 async def listing(call: Call) -> PairingList:
     """Strangers who ask to be let in now."""
     found = await _pairing(call).requests()
-    return PairingList.model_construct(pairings=[_document(*each) for each in found])
+    return PairingList(pairings=[_document(*each) for each in found])
 
 
 @post("/pairings/let_in", access=Access.STEER, offered=_offered, refusals=(404, 409))
@@ -93,7 +93,7 @@ async def let_in(call: Call, body: LetInBody) -> LetInDocument:
     """Let a stranger in, by the code."""
     role = None if body.role is None else PersonRole[body.role.upper()]
     done = await _pairing(call).let_in(body.code, call.by, role=role, name=body.name or "")
-    return LetInDocument.model_construct(
+    return LetInDocument(
         success=True,
         pairing=_document(done.agent, done.request),
         person=done.person,
@@ -108,4 +108,4 @@ async def refuse(call: Call, body: RefuseBody) -> RefusedDocument:
     refused = await _pairing(call).refuse(body.code, call.by)
     name = call.deps.directory.by_id(refused.agent_id)
     shown = _document(name.name if name is not None else refused.agent_id, refused)
-    return RefusedDocument.model_construct(success=True, pairing=shown)
+    return RefusedDocument(success=True, pairing=shown)

@@ -46,7 +46,7 @@ async def listing(call: Call, query: bodies.QuarantineQuery) -> QuarantinedList:
     found = await call.deps.database.read(
         partial(quarantine.latest, limit=query.limit), name="api.poison"
     )
-    return QuarantinedList.model_construct(poison=[QuarantinedDocument.of(each) for each in found])
+    return QuarantinedList(poison=[QuarantinedDocument.of(each) for each in found])
 
 
 @get("/poison/{id}", refusals=(404,))

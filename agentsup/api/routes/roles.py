@@ -57,10 +57,10 @@ class RouteBody(Body):
 @get("/roles")
 async def roles(call: Call) -> RoleList:
     """Every role with its tools."""
-    return RoleList.model_construct(**await call.deps.roles.document())
+    return RoleList(**await call.deps.roles.document())
 
 
 @post("/route", access=Access.OPERATOR)
 async def route(call: Call, body: RouteBody) -> RouteDocument:
     """Which role a text is for, and why."""
-    return RouteDocument.model_construct(**(await call.deps.roles.route(body.text)).to_json())
+    return RouteDocument(**(await call.deps.roles.route(body.text)).to_json())

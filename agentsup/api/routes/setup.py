@@ -87,7 +87,7 @@ def _setup(call: Call) -> Setup:
 async def providers(call: Call) -> ProviderList:
     """The providers that agents can think with."""
     found = _setup(call).providers(call.by)
-    return ProviderList.model_construct(providers=[ProviderDocument.from_value(p) for p in found])
+    return ProviderList(providers=[ProviderDocument.from_value(p) for p in found])
 
 
 @post("/setup/models", access=Access.STEER, offered=_offered, refusals=(404, 502))
@@ -107,7 +107,7 @@ async def test(call: Call, body: WantedModelBody) -> TriedModelDocument:
 async def use_model(call: Call, body: WantedModelBody) -> DoneDocument:
     """Keep the key, and let agents think with the model that name none of their own."""
     await _setup(call).use_model(body.wanted, call.by)
-    return DoneDocument.model_construct(success=True)
+    return DoneDocument(success=True)
 
 
 @post("/setup/bot", access=Access.STEER, offered=_offered, refusals=(404, 409))
@@ -115,4 +115,4 @@ async def use_bot(call: Call, body: WantedBotBody) -> BotDocument:
     """Check the token of a Telegram bot, and let main use it."""
     wanted = BotDraft(body.token, body.person, body.telegram_id)
     username = await _setup(call).use_bot(wanted, call.by)
-    return BotDocument.model_construct(success=True, username=username)
+    return BotDocument(success=True, username=username)

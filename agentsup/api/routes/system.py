@@ -76,7 +76,7 @@ _DRAIN_BEGINS_S = 1.0
 @get("/healthz", access=Access.OPEN)
 async def healthz(call: Call) -> Alive:
     """The event loop turns."""
-    return Alive.model_construct(status="ok", version=call.deps.version)
+    return Alive(status="ok", version=call.deps.version)
 
 
 @get("/readyz", {200: Ready, 503: Ready}, access=Access.OPEN)
@@ -93,7 +93,7 @@ async def readyz(call: Call) -> web.Response:
         Probe.from_value(each, **({"detail": each.detail} if shows_detail else {}))
         for each in report.probes
     ]
-    document = Ready.model_construct(ready=ready, draining=control.draining, probes=probes)
+    document = Ready(ready=ready, draining=control.draining, probes=probes)
     return reply(document, 200 if ready else 503)
 
 
@@ -112,14 +112,14 @@ async def drain(call: Call) -> Draining:
     await asyncio.wait({task}, timeout=_DRAIN_BEGINS_S)
     if task.done():
         task.result()
-    return Draining.model_construct(success=True, state="draining")
+    return Draining(success=True, state="draining")
 
 
 @post("/restart", 202)
 async def restart(call: Call) -> Restarting:
     """Take no new work, let turns end, then begin anew (exit code 42)."""
     await call.deps.control.exit(REBUILD_CODE, call.by)
-    return Restarting.model_construct(success=True, state="restarting")
+    return Restarting(success=True, state="restarting")
 
 
 @get("/metrics", "text/plain")
@@ -131,8 +131,8 @@ async def metrics(call: Call) -> web.Response:
 @get("/hooks")
 async def hooks(call: Call) -> HookList:
     """The stages that every call passes, in their order."""
-    rows = [HookDocument.model_construct(**row) for row in call.deps.hooks()]
-    return HookList.model_construct(hooks=rows)
+    rows = [HookDocument(**row) for row in call.deps.hooks()]
+    return HookList(hooks=rows)
 
 
 @get("/openapi.json", "application/json", access=Access.ANY)

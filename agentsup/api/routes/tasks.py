@@ -218,7 +218,7 @@ async def listing(call: Call, query: tasks.TasksQuery) -> tasks.TaskList:
     page, cursor = page_of(found, query.limit, lambda last: last.task_id)
     now = call.deps.clock.now_ms()
     shown = [tasks.TaskShort.of(task, directory, now=now) for task in page]
-    return tasks.TaskList.model_construct(tasks=shown, next_cursor=cursor)
+    return tasks.TaskList(tasks=shown, next_cursor=cursor)
 
 
 @_get("/tasks/{id}", {200: tasks.TaskOrResult}, refusals=(404, 410, 429))
@@ -274,7 +274,7 @@ async def log(call: Call, query: tasks.TaskLogQuery) -> tasks.TaskLog:
     task = await hub.get(call.named("id"), caller=caller)
     found = await hub.log(task.task_id, caller=caller, tail=query.tail)
     events = [EventDocument.from_value(each) for each in found]
-    return tasks.TaskLog.model_construct(task_id=task.task_id, events=events)
+    return tasks.TaskLog(task_id=task.task_id, events=events)
 
 
 # -- the fields of a new task besides its prompt ---------------------------------------------------

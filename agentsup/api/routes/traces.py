@@ -155,7 +155,7 @@ async def listing(call: Call, query: TracesQuery) -> TraceList:
     listed = [
         _row(call, one, owners.get(one.message_id), texts.get(one.message_id, "")) for one in page
     ]
-    return TraceList.model_construct(traces=listed, next_cursor=cursor)
+    return TraceList(traces=listed, next_cursor=cursor)
 
 
 @get("/traces/{id}", access=Access.LOOK, refusals=(404,))
@@ -188,13 +188,13 @@ async def statistics(call: Call, query: TraceStatisticsQuery) -> TraceStatistics
         lambda reader: counting.statistics(reader, since, agent_id=agent_id), name="traces.figures"
     )
     errors = sorted(found.errors.items(), key=lambda pair: -pair[1])
-    return TraceStatisticsDocument.model_construct(
+    return TraceStatisticsDocument(
         hours=query.hours,
         spans=found.counted,
         truncated=found.is_cut,
         agents=_by_agent(call, found.tallies),
         errors=[
-            ErrorCount.model_construct(agent=_name(call, agent), kind=kind, code=code, count=count)
+            ErrorCount(agent=_name(call, agent), kind=kind, code=code, count=count)
             for (agent, kind, code), count in errors[:200]
         ],
         recorder=dict(call.deps.traces.counts()),
@@ -226,7 +226,7 @@ def _tree(call: Call, found: TraceTree, owners: dict[str, dict[str, Any]]) -> Tr
     ends = [span.ended_at for span in spans if span.ended_at is not None]
     top = next((span for span in spans if span.kind == SpanKind.TURN), spans[0])
     is_over = top.ended_at is not None
-    return TraceShown.model_construct(
+    return TraceShown(
         trace_id=found.trace_id,
         state=top.state,
         started_at=began,
@@ -294,4 +294,4 @@ def _by_agent(
             agent[single[kind]] = times
         elif kind in many:
             agent[many[kind]].append(times)
-    return [AgentStatistics.model_construct(agent=name, **found) for name, found in made.items()]
+    return [AgentStatistics(agent=name, **found) for name, found in made.items()]

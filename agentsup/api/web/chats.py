@@ -40,7 +40,7 @@ async def history(call: Call, query: bodies.HistoryQuery) -> HistoryDocument:
     )
     page = found[-query.limit :]
     events = await shown(page, call.deps.web.blocks, call.language)
-    return HistoryDocument.model_construct(events=events, more=len(found) > query.limit)
+    return HistoryDocument(events=events, more=len(found) > query.limit)
 
 
 @get("/web/sessions", access=Access.LOOK, refusals=(404, 410))
@@ -59,7 +59,7 @@ async def session_list(call: Call, query: bodies.ConversationQuery) -> SessionLi
         name="web.sessions",
     )
     listed = [SessionShown.of(one, current) for one in found]
-    return SessionList.model_construct(current=current, sessions=listed)
+    return SessionList(current=current, sessions=listed)
 
 
 @get("/web/export", "application/octet-stream", access=Access.LOOK, refusals=(404, 410, 413))
@@ -169,4 +169,4 @@ async def _find(call: Call, entry: DirectoryEntry, session_id: str) -> Conversat
 async def _changed(call: Call, entry: DirectoryEntry, session_id: str) -> SessionChanged:
     found = await _find(call, entry, session_id)
     shown_now = SessionShown.of(found, session_id)
-    return SessionChanged.model_construct(success=True, session=shown_now)
+    return SessionChanged(success=True, session=shown_now)

@@ -21,9 +21,9 @@ from agentsup.api.documents import bodies
 from agentsup.api.documents.web import Uploaded
 from agentsup.api.http import privacy
 from agentsup.api.http.access import Access
+from agentsup.api.http.connections import OWNER
 from agentsup.api.http.dependencies import MIB
 from agentsup.api.http.route import Call, get, post
-from agentsup.api.http.upload_sweeps import OWNER
 from agentsup.channels.core.files import FOLDER, InboxFolder, UploadFile, inside, open_upload
 from agentsup.kit.pool import PoolTimeout
 from agentsup.kit.safe_files import GuardedFolder, PathEscapes
@@ -92,7 +92,7 @@ async def upload(call: Call, query: bodies.UploadQuery) -> Uploaded:
             raise StoreUnavailable(f"the file can't be kept in the workspace: {why}") from error
     path = f"{FOLDER}/{to.name}"
     await _note(call, entry.agent_id, path)
-    return Uploaded.model_construct(path=path, name=query.name, size=size)
+    return Uploaded(path=path, name=query.name, size=size)
 
 
 async def _room(call: Call, entry: DirectoryEntry, run: Callable[..., Awaitable[Any]]) -> int:

@@ -71,14 +71,14 @@ async def logout(call: Call) -> SignedOut:
     if call.session is not None:
         await call.api.web.end(call.session)
         ended = 1
-    return SignedOut.model_construct(success=True, ended=ended)
+    return SignedOut(success=True, ended=ended)
 
 
 @post("/web/logout_everywhere", access=Access.LOOK)
 async def logout_everywhere(call: Call) -> SignedOut:
     """Sign this person out in every browser; unused links end too."""
     subject = call.session.subject if call.session is not None else ""
-    return SignedOut.model_construct(success=True, ended=await call.api.web.end_all(subject))
+    return SignedOut(success=True, ended=await call.api.web.end_all(subject))
 
 
 @post("/web/links", access=Access.LOOK, body_optional=True)
@@ -143,8 +143,8 @@ def _elsewhere(call: Call, host: str) -> str:
 async def people(call: Call) -> PeopleList:
     """The persons of [people], for whom a link can be made."""
     known = sorted(call.deps.web.people().items())
-    shown = [PersonShown.model_construct(name=name, role=role.name.lower()) for name, role in known]
-    return PeopleList.model_construct(people=shown)
+    shown = [PersonShown(name=name, role=role.name.lower()) for name, role in known]
+    return PeopleList(people=shown)
 
 
 def _signed_in(call: Call, session: WebSession | None, by: Principal) -> SignedInDocument:

@@ -84,7 +84,7 @@ async def asset(call: Call) -> web.Response:
 async def spoken(call: Call) -> PageWords:
     """The page's words in a language, such as `de-AT`, by the English ones."""
     code, found = await asyncio.to_thread(page_words, call.named("language")[:20])
-    return PageWords.model_construct(language=code, words=dict(found))
+    return PageWords(language=code, words=dict(found))
 
 
 async def _serve(call: Call, name: str) -> web.Response:

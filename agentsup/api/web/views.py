@@ -80,9 +80,7 @@ async def statistics(call: Call, query: bodies.PageStatisticsQuery) -> PageStati
                 by_hour=of.by_hour,
             )
         )
-    return PageStatisticsDocument.model_construct(
-        since=since, until=until, hours=hours, agents=agents
-    )
+    return PageStatisticsDocument(since=since, until=until, hours=hours, agents=agents)
 
 
 def _ended(reader: Reader, since: int, until: int, spans: int) -> dict[str, _Sums]:
@@ -128,7 +126,7 @@ async def log(call: Call, query: bodies.LogQuery) -> Log:
     events = await call.deps.events.latest(entry.agent_id, types=_SHOWN_EVENTS, limit=limit)
     lines += [_event_line(event) for event in events]
     lines.sort(key=lambda line: line.at)
-    return Log.model_construct(lines=lines[-limit:])
+    return Log(lines=lines[-limit:])
 
 
 def tail(path: Path, agent: str, limit: int) -> list[LogLine]:
@@ -163,7 +161,7 @@ def _log_line(raw: str, agent: str) -> LogLine | None:
     if agent not in about:
         return None
     facts = {key: value for key, value in line.items() if key not in ("at", "level", "event")}
-    return LogLine.model_construct(
+    return LogLine(
         at=round(at.timestamp() * 1000),
         source="log",
         level=str(line.get("level", "info")),
@@ -177,7 +175,7 @@ def _event_line(event: Event) -> LogLine:
     state = str(data.pop("state", "") or data.pop("reason", ""))
     is_bad = event.type == EventType.MESSAGE_DEAD or state in ("failed", "backoff", "degraded")
     facts = {**data, **({"message": event.message_id} if event.message_id else {})}
-    return LogLine.model_construct(
+    return LogLine(
         at=event.at,
         source="event",
         level="warning" if is_bad else "info",

@@ -159,7 +159,9 @@ class MarkdownStream:
         """The row as lines that fit, each painted."""
         start, indent = 0, ""
         while True:
-            end, following = self._fits(row, start, self._room() - width_of(indent))
+            end = following = len(row.text)
+            if row.breaks:
+                end, following = fitting(row.text, start, self._room() - width_of(indent))
             yield indent + self._painted(row, start, end)
             if following >= len(row.text):
                 return
@@ -167,17 +169,6 @@ class MarkdownStream:
 
     def _room(self) -> int:
         return max(_LEAST, self._width() - 1)
-
-    def _fits(self, row: _Row, start: int, room: int) -> tuple[int, int]:
-        """The end of the line that begins at ``start``, and the beginning of the next."""
-        columns, space = 0, -1
-        for at in range(start, len(row.text)):
-            columns += width_of(row.text[at])
-            if columns > room and row.breaks and at > start:
-                return (space, space + 1) if space > start else (at, at)
-            if row.text[at] == " ":
-                space = at
-        return len(row.text), len(row.text)
 
     def _painted(self, row: _Row, start: int, end: int) -> str:
         if not row.colours:
@@ -189,6 +180,19 @@ class MarkdownStream:
             colour = own or self._colour
             parts.append(painted("".join(sign for sign, _ in run), colour, plain=not colour))
         return "".join(parts)
+
+
+def fitting(text: str, start: int, room: int) -> tuple[int, int]:
+    """The end of the line that begins at ``start`` and fits into ``room`` columns, and the beginning
+    of the next. It is broken at a space, or within a word if it has none."""
+    columns, space = 0, -1
+    for at in range(start, len(text)):
+        columns += width_of(text[at])
+        if columns > room and at > start:
+            return (space, space + 1) if space > start else (at, at)
+        if text[at] == " ":
+            space = at
+    return len(text), len(text)
 
 
 def _code_row(line: str) -> _Row:

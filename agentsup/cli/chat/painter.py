@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agentsup.cli.chat.conversation import FORMS, ShownItem, ShownKind
-from agentsup.cli.chat.markdown import MarkdownStream
+from agentsup.cli.chat.markdown import MarkdownStream, fitting
 from agentsup.cli.output.show import painted, width_of
 from agentsup.kit.terminal import clean
 from agentsup.model.health import AgentState
@@ -147,8 +147,9 @@ class Painter:
         found = []
         # A line may be a megabyte long: only its beginning is measured each time.
         while len(line) * 2 > limit and width_of(line[: limit * 8]) > limit:
-            head, line = _broken(line, limit)
-            found.append(head)
+            end, following = fitting(line, 0, limit)
+            found.append(line[:end])
+            line = line[following:]
         return [*found, line]
 
     def _print(self, one: ShownItem) -> None:
@@ -236,17 +237,3 @@ class Painter:
             hint = "type its number" if options else without
             return [*((option, "") for option in options), (f"  ({hint})", "dim")]
         return []
-
-
-def _broken(line: str, limit: int) -> tuple[str, str]:
-    """``line`` broken at a space before ``limit`` columns, or within a word if it has none."""
-    columns, at, space = 0, 0, -1
-    for at, c in enumerate(line):
-        columns += width_of(c)
-        if columns > limit:
-            break
-        if c == " ":
-            space = at
-    if space > 0:
-        return line[:space], line[space + 1 :]
-    return line[:at], line[at:]

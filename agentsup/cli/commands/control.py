@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of
-from agentsup.cli.output.show import CommandOutput, when
+from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of, read
+from agentsup.cli.output.show import Column, CommandOutput, when
 from agentsup.kit.terminal import clean
 
 SEND_S = 300.0
@@ -17,16 +17,14 @@ SEND_S = 300.0
 
 def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
     """The stages that every call of a tool passes, as they are in the running daemon."""
-    document = client_of(ctx).get("/hooks")
-    screen = CommandOutput.unless_json(document, as_json)
-    rows = [
-        (one["phase"], one["name"], _switch(one), clean(one["about"])) for one in document["hooks"]
-    ]
-    screen.table(("phase", "stage", "on", "what it does"), rows, empty="There are no stages.")
-
-
-def _switch(one: dict[str, Any]) -> str:
-    return "always" if one["fixed"] else "on" if one["on"] else "off"
+    document, screen = read(ctx, "/hooks", as_json)
+    columns: dict[str, Column] = {
+        "phase": "phase",
+        "stage": "name",
+        "on": lambda one: "always" if one["fixed"] else "on" if one["on"] else "off",
+        "what it does": "about",
+    }
+    screen.listing(document["hooks"], columns, empty="There are no stages.")
 
 
 def chat(

@@ -226,7 +226,7 @@ def restart(ctx: typer.Context, timeout_s: StopTimeout = STOP_S, port: Port = No
         stop_daemon,
     )
     from agentsup.cli.connect.client import listed_now
-    from agentsup.cli.connect.ports import port_for_restart
+    from agentsup.cli.connect.keeping import port_for_restart
 
     location = location_of(ctx)
     if location.url:

@@ -9,7 +9,7 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AgentName, AsJson, Limit, agree, client_of, group
+from agentsup.cli.output.options import AgentName, AsJson, Limit, agree, client_of, group, read
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Column, CommandOutput, shortened, when
 from agentsup.kit.terminal import clean
@@ -42,8 +42,7 @@ def list_(
 ) -> None:
     """List an agent's memories: pinned first, then the latest; or those that fit a search."""
     asked = {"limit": limit, "q": search, "kind": kind}
-    document = client_of(ctx).get(f"/agents/{segment(agent)}/memory", asked)
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, f"/agents/{segment(agent)}/memory", as_json, asked)
     columns: dict[str, Column] = {
         "key": lambda one: ("★ " if one["pinned"] else "") + one["key"],
         "kind": "kind",
@@ -63,8 +62,7 @@ def list_(
 @memory.command()
 def show(ctx: typer.Context, agent: AgentName, key: Key, as_json: AsJson = False) -> None:
     """One of them, whole."""
-    document = client_of(ctx).get(f"/agents/{segment(agent)}/memory", {"key": key})
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, f"/agents/{segment(agent)}/memory", as_json, {"key": key})
     screen.say("\n\n".join(_whole(one) for one in document["memories"]))
 
 

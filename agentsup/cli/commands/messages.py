@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.options import AsJson, Limit, client_of, group
+from agentsup.cli.output.options import AsJson, Limit, client_of, group, read
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Column, CommandOutput, duration, shortened, when
 from agentsup.kit.terminal import clean
@@ -22,8 +22,7 @@ Cursor = Annotated[int | None, typer.Option(help="next_cursor of the page before
 OfAgent = Annotated[str | None, typer.Option("--agent", help="Of this agent only.")]
 
 
-def _listing(document: dict[str, Any], key: str, *, as_json: bool, empty: str) -> None:
-    screen = CommandOutput.unless_json(document, as_json)
+def _listing(document: dict[str, Any], screen: CommandOutput, key: str, empty: str) -> None:
     columns: dict[str, Column] = {
         "id": "id",
         "agent": "agent",
@@ -63,15 +62,13 @@ def list_(
         "limit": limit,
         "cursor": cursor,
     }
-    document = client_of(ctx).get("/messages", query)
-    _listing(document, "messages", as_json=as_json, empty="There are no such messages.")
+    _listing(*read(ctx, "/messages", as_json, query), "messages", "There are no such messages.")
 
 
 @messages.command()
 def show(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -> None:
     """One message; while it waits, with its position."""
-    one = client_of(ctx).get(f"/messages/{segment(message_id)}")
-    screen = CommandOutput.unless_json(one, as_json)
+    one, screen = read(ctx, f"/messages/{segment(message_id)}", as_json)
     position = one.get("position")
     eta = duration(one["eta_s"]) if one.get("eta_s") is not None else ""
     screen.facts(
@@ -106,8 +103,7 @@ def thread(
     as_json: AsJson = False,
 ) -> None:
     """All messages of a thread, oldest first."""
-    document = client_of(ctx).get(f"/threads/{segment(thread_id)}")
-    _listing(document, "messages", as_json=as_json, empty="Empty.")
+    _listing(*read(ctx, f"/threads/{segment(thread_id)}", as_json), "messages", "Empty.")
 
 
 def _add_change(group: typer.Typer, path: str, text: str, about: str) -> None:
@@ -164,8 +160,8 @@ def list_failed(
     as_json: AsJson = False,
 ) -> None:
     """Messages that could not be finished, newest first."""
-    document = client_of(ctx).get("/dead", {"agent": agent, "limit": limit, "cursor": cursor})
-    _listing(document, "dead", as_json=as_json, empty="There are no failed messages.")
+    query = {"agent": agent, "limit": limit, "cursor": cursor}
+    _listing(*read(ctx, "/dead", as_json, query), "dead", "There are no failed messages.")
 
 
 failed.command("show", help="One failed message, with its last error.")(show)
@@ -182,8 +178,7 @@ UpdateId = Annotated[str, typer.Argument(metavar="ID", help="Its id, such as tel
 @quarantine.command("list")
 def list_quarantined(ctx: typer.Context, limit: Limit = PAGE, as_json: AsJson = False) -> None:
     """List quarantined updates, newest first."""
-    document = client_of(ctx).get("/poison", {"limit": limit})
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, "/poison", as_json, {"limit": limit})
     rows = [
         (one["id"], one["account"], when(one["at"]), shortened(one["error"], 200))
         for one in document["poison"]
@@ -194,8 +189,7 @@ def list_quarantined(ctx: typer.Context, limit: Limit = PAGE, as_json: AsJson = 
 @quarantine.command("show")
 def show_quarantined(ctx: typer.Context, update_id: UpdateId, as_json: AsJson = False) -> None:
     """One of them: why, and as it came."""
-    one = client_of(ctx).get(f"/poison/{segment(update_id)}")
-    screen = CommandOutput.unless_json(one, as_json)
+    one, screen = read(ctx, f"/poison/{segment(update_id)}", as_json)
     screen.say(f"{one['id']} of {clean(one['account'])}, {when(one['at'])}: {one['state']}")
     screen.say(clean(one["error"]))
     screen.say(clean(json.dumps(one["raw"], ensure_ascii=False, indent=2)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, client_of, group, location_of
+from agentsup.cli.output.options import AsJson, client_of, group, location_of, read
 from agentsup.cli.output.show import Column, CommandOutput
 from agentsup.kit.terminal import clean
 
@@ -140,8 +140,7 @@ def chats(ctx: typer.Context, agent: OfAgent = None, as_json: AsJson = False) ->
     from agentsup.cli.connect.client import segment
 
     name = agent or "main"
-    document = client_of(ctx).get(f"/agents/{segment(name)}/chat_models")
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, f"/agents/{segment(name)}/chat_models", as_json)
     columns: dict[str, Column] = {
         "chat": "chat",
         "model": "model",

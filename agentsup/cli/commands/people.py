@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, client_of
+from agentsup.cli.output.options import AsJson, client_of, read
 from agentsup.cli.output.show import CommandOutput
 from agentsup.kit.terminal import clean
 
@@ -47,14 +47,13 @@ def pair(
     if code is None:
         if refuse or role or name:
             raise CommandFailed("say the code, too; `agentsup pair` lists them", exit_code=2)
-        found = client.get("/pairings")
-        screen = CommandOutput.unless_json(found, as_json)
+        found, screen = read(ctx, "/pairings", as_json)
         screen.listing(
             found["pairings"],
             {
                 "code": "code",
                 "agent": "agent",
-                "account": lambda one: f"{one['channel']} {one['user_id']}",
+                "account": "{channel} {user_id}".format_map,
                 "calls itself": "name",
             },
             empty="Nobody asks to be let in.",

@@ -11,7 +11,7 @@ import typer
 
 from agentsup.cli.connect.client import DaemonClient, segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group
+from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group, read
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Column, CommandOutput, when
 from agentsup.kit.terminal import clean
@@ -39,23 +39,16 @@ def list_questions(
     as_json: AsJson = False,
 ) -> None:
     """Questions in one state, oldest first; calls that wait for approval with all of their words."""
-    document = client_of(ctx).get("/questions", {"state": state, "limit": limit})
-    screen = CommandOutput.unless_json(document, as_json)
-    rows = [
-        (
-            one["id"],
-            one["agent"],
-            one["state"],
-            when(one["deadline_at"]),
-            _first_line(one)
-            + (f" [{' | '.join(one['options'])}]" if one["options"] else "")
-            + (f" → {one['answer']}" if one["answer"] else ""),
-        )
-        for one in document["questions"]
-    ]
-    screen.table(
-        ("id", "agent", "state", "deadline", "question"), rows, empty=f"No question is {state}."
-    )
+    query = {"state": state, "limit": limit}
+    document, screen = read(ctx, "/questions", as_json, query)
+    columns: dict[str, Column] = {
+        "id": "id",
+        "agent": "agent",
+        "state": "state",
+        "deadline": lambda one: when(one["deadline_at"]),
+        "question": _line,
+    }
+    screen.listing(document["questions"], columns, empty=f"No question is {state}.")
     for one in document["questions"]:
         if one["call"]:
             screen.say(f"\n{one['id']} is about\n{_call(one)}")
@@ -145,8 +138,11 @@ def _asked(one: dict[str, Any], text: str, body: dict[str, Any]) -> dict[str, An
     return added
 
 
-def _first_line(one: dict[str, Any]) -> str:
-    return clean(one["text"]).partition("\n")[0] if one["call"] else clean(one["text"])
+def _line(one: dict[str, Any]) -> str:
+    """A question with its options and its answer, of a call the first line."""
+    text = clean(one["text"]).partition("\n")[0] if one["call"] else clean(one["text"])
+    options = f" [{' | '.join(one['options'])}]" if one["options"] else ""
+    return text + options + (f" → {one['answer']}" if one["answer"] else "")
 
 
 def _whole(one: dict[str, Any]) -> str:
@@ -173,8 +169,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """The grants in force, newest first."""
-    document = client_of(ctx).get("/approvals", {"agent": agent})
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, "/approvals", as_json, {"agent": agent})
     columns: dict[str, Column] = {
         "agent": "agent",
         "tool": lambda one: ": ".join(filter(None, (one["tool"], one["pattern"]))),

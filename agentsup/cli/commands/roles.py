@@ -65,16 +65,16 @@ def route(
     """Show the role that fits a text, and why."""
     document = client_of(ctx).post("/route", {"text": text})
     screen = CommandOutput.unless_json(document, as_json)
-    rows = [
-        (
-            score["role"],
-            str(score["points"]),
-            ", ".join(f"{s['kind']} {s['text']} {s['points']:+d}" for s in score["signs"]),
-        )
-        for score in document["scores"]
-    ]
+    columns: dict[str, Column] = {
+        "role": "role",
+        "points": "points",
+        "because": lambda score: ", ".join(map(_SIGN.format_map, score["signs"])),
+    }
     screen.say(f"{document['role'] or 'nobody'} ({document['complexity']})")
-    screen.table(("role", "points", "because"), rows, empty="No role fits.")
+    screen.listing(document["scores"], columns, empty="No role fits.")
+
+
+_SIGN = "{kind} {text} {points:+d}"
 
 
 def mcp(
@@ -94,23 +94,19 @@ def mcp(
     screen = CommandOutput.unless_json(
         found[0] if agent is not None else {"agents": found}, as_json
     )
-    rows = [_row(each["agent"], one) for each in found for one in each["servers"]]
-    head = ("agent", "server", "type", "state", "since", "tools", "errors")
-    screen.table(head, rows, empty="No agent has tool servers: `mcp` of an entry names them.")
+    columns: dict[str, Column] = {
+        "agent": "agent",
+        "server": "name",
+        "type": "type",
+        "state": lambda one: one["state"].replace("_", " "),
+        "since": lambda one: when(one["since"]),
+        "tools": lambda one: len(one["tools"]),
+        "errors": lambda one: "; ".join(filter(None, (one["error"], *one["notes"]))) or "-",
+    }
+    servers = [{"agent": each["agent"], **one} for each in found for one in each["servers"]]
+    empty = "No agent has tool servers: `mcp` of an entry names them."
+    screen.listing(servers, columns, empty=empty)
     if agent is not None:
         for one in found[0]["servers"]:
             for tool in one["tools"]:
                 screen.say(clean(tool))
-
-
-def _row(agent: str, one: dict[str, Any]) -> tuple[str, ...]:
-    amiss = "; ".join([*([one["error"]] if one["error"] else []), *one["notes"]])
-    return (
-        agent,
-        one["name"],
-        one["type"],
-        one["state"].replace("_", " "),
-        when(one["since"]) if one["since"] is not None else "-",
-        str(len(one["tools"])),
-        clean(amiss) or "-",
-    )

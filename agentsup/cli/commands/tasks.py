@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -18,9 +17,10 @@ from agentsup.cli.output.options import (
     complete_agent,
     complete_task,
     group,
+    read,
 )
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import CommandOutput, duration, shortened, when
+from agentsup.cli.output.show import Column, CommandOutput, duration, shortened, when
 from agentsup.kit.terminal import clean
 
 tasks = group("Background work: create, list, show, resume, answer, cancel, delete.")
@@ -78,20 +78,18 @@ def list_(
 ) -> None:
     """Tasks, newest first."""
     query = {"agent": agent, "state": state, "from": owner, "limit": limit, "cursor": cursor}
-    document = client_of(ctx).get("/tasks/list", query)
-    screen = CommandOutput.unless_json(document, as_json)
-    rows = [
-        (one["id"], one["agent"], one["state"], _percent(one), when(one["created_at"]), _gist(one))
-        for one in document["tasks"]
-    ]
-    head = ("id", "agent", "state", "%", "created", "what")
-    screen.table(head, rows, empty="There are no such tasks.")
+    document, screen = read(ctx, "/tasks/list", as_json, query)
+    columns: dict[str, Column] = {
+        "id": "id",
+        "agent": "agent",
+        "state": "state",
+        "%": lambda one: "" if one["percent"] is None else one["percent"],
+        "created": lambda one: when(one["created_at"]),
+        "what": _gist,
+    }
+    screen.listing(document["tasks"], columns, empty="There are no such tasks.")
     if document.get("next_cursor") and screen.is_terminal:
         screen.say(f"More: --cursor {document['next_cursor']}")
-
-
-def _percent(one: dict[str, Any]) -> str:
-    return "" if one["percent"] is None else str(one["percent"])
 
 
 def _gist(one: dict[str, Any]) -> str:
@@ -378,20 +376,19 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Show the events of a task, oldest first."""
-    document = client_of(ctx).get(f"/tasks/{segment(task_id)}/log", {"tail": lines})
-    screen = CommandOutput.unless_json(document, as_json)
-    rows = [
-        (when(event["at"]), event["type"], _facts_text(event["data"].items()))
-        for event in document["events"]
-    ]
-    screen.table(("when", "what", "facts"), rows, empty="Nothing is on record any more.")
+    path = f"/tasks/{segment(task_id)}/log"
+    document, screen = read(ctx, path, as_json, {"tail": lines})
+    columns: dict[str, Column] = {
+        "when": lambda event: when(event["at"]),
+        "what": "type",
+        "facts": _facts_text,
+    }
+    screen.listing(document["events"], columns, empty="Nothing is on record any more.")
 
 
-def _facts_text(facts: Iterable[tuple[str, Any]]) -> str:
-    shown = (
-        f"{name}={value}" for name, value in facts if name != "task_id" and value not in ("", None)
-    )
-    return shortened(clean(" ".join(shown)), 300)
+def _facts_text(event: dict[str, Any]) -> str:
+    facts = ((k, v) for k, v in event["data"].items() if k != "task_id" and v not in ("", None))
+    return shortened(clean(" ".join(f"{name}={value}" for name, value in facts)), 300)
 
 
 def _done(document: dict[str, Any], text: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.options import AsJson, client_of, complete_agent, group
+from agentsup.cli.output.options import AsJson, complete_agent, group, read
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Column, CommandOutput, shortened, when, width_of
 from agentsup.kit.terminal import clean
@@ -52,8 +52,7 @@ def list_(
 ) -> None:
     """Requests by their first turn, newest first."""
     asked = {"limit": limit, "agent": agent, "session": session, "state": state}
-    document = client_of(ctx).get("/traces", asked)
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, "/traces", as_json, asked)
     columns: dict[str, Column] = {
         "trace": lambda one: one["trace_id"][:_SHORT_ID],
         "agent": "agent",
@@ -75,8 +74,7 @@ def _what(one: dict[str, Any]) -> str:
 @trace.command()
 def show(ctx: typer.Context, which: Which = "last", as_json: AsJson = False) -> None:
     """One request as a tree: turns, engines, calls, waits and deliveries."""
-    document = client_of(ctx).get(f"/traces/{segment(which)}")
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, f"/traces/{segment(which)}", as_json)
     screen.say(
         f"trace {document['trace_id']}: {document['state']}, {length(document['duration_ms'])}, "
         f"{len(document['spans'])} spans, began {when(document['started_at'])}"
@@ -127,15 +125,15 @@ def metrics(
     as_json: AsJson = False,
 ) -> None:
     """Show counts and durations: turns, segments, engines, tools and waits; errors by class."""
-    document = client_of(ctx).get("/traces/metrics", {"hours": hours, "agent": agent})
-    screen = CommandOutput.unless_json(document, as_json)
+    query = {"hours": hours, "agent": agent}
+    document, screen = read(ctx, "/traces/metrics", as_json, query)
     rows = [row for one in document["agents"] for row in _statistics_rows(one)]
     head = ("what", "count", "p50", "p95", "p99", "ended")
     screen.table(head, rows, empty=f"Nothing has ended in the last {hours} hours.")
     if document["errors"]:
         screen.say("")
-        errors = [(e["agent"], e["kind"], str(e["count"]), e["code"]) for e in document["errors"]]
-        screen.table(("agent", "of a", "count", "error"), errors, empty="")
+        columns = {"agent": "agent", "of a": "kind", "count": "count", "error": "code"}
+        screen.listing(document["errors"], columns, empty="")
     if document["truncated"]:
         screen.say("Only the latest turns are counted.")
 
@@ -175,8 +173,7 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Money and tokens that agents have used, and what their budgets leave."""
-    document = client_of(ctx).get("/cost", {"agent": agent} if agent else None)
-    screen = CommandOutput.unless_json(document, as_json)
+    document, screen = read(ctx, "/cost", as_json, {"agent": agent or None})
     spent = [(one["agent"], one) for one in document["agents"]]
     if document.get("all") is not None:
         spent.append(("all", document["all"]))

@@ -92,7 +92,7 @@ def _upgrade(
         healthy,
         ran,
     )
-    from agentsup.cli.connect.ports import port_for_restart
+    from agentsup.cli.connect.keeping import port_for_restart
     from agentsup.kit.clock import SystemClock
     from agentsup.store import stamp
 
@@ -193,10 +193,10 @@ def uninstall(
 
     It says first what it removes. Last it names the command that removes the program itself.
     """
+    from agentsup.cli.archives.home import problem_of, remove_home
     from agentsup.cli.commands.background import STOP_S, stop_daemon
     from agentsup.cli.commands.backups import back_up_home
     from agentsup.cli.commands.installed import installation
-    from agentsup.cli.commands.remove_home import problem_of, remove_home
     from agentsup.cli.commands.service_install import uninstall as remove_service
     from agentsup.cli.connect.failure import DaemonUnreachable
     from agentsup.cli.connect.locate import holder_of

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from agentsup.cli.connect.client import ConnectionLost, DaemonClient
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.keeping import by_settings
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
-from agentsup.cli.connect.ports import by_settings
 from agentsup.cli.doctor.agents import (
     check_engines,
     check_running_servers,

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from agentsup.cli.connect.client import DaemonClient, listed_now
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.output.show import CommandOutput
 
 EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "setup": [
@@ -298,6 +299,15 @@ def client_of(ctx: typer.Context) -> DaemonClient:
     """A client of the daemon that this command line is about. Raises ``CommandFailed`` if none is
     known."""
     return DaemonClient.to(location_of(ctx))
+
+
+def read(
+    ctx: typer.Context, path: str, as_json: bool, query: Mapping[str, Any] | None = None
+) -> tuple[Any, CommandOutput]:
+    """The document at ``path``, and the output for its text. With ``as_json`` it prints the document
+    and ends the command: raises ``typer.Exit``, and ``CommandFailed``."""
+    document = client_of(ctx).get(path, query)
+    return document, CommandOutput.unless_json(document, as_json)
 
 
 class _Commands(typer.Typer):

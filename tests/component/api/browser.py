@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from agentsup.api.http.web_sessions import WebSessions
-from agentsup.api.server.app import API
+from agentsup.api.server.listener import API
 from tests.component.api.conftest import ApiFixture
 
 Answer = tuple[int, Any, Mapping[str, str]]

@@ -280,7 +280,7 @@ async def test_a_stop_is_taken_however_many_texts_wait(
 
 async def test_what_is_remembered_of_commands_is_small(rig: ApiFixture) -> None:
     """The latest ids with their results, and not what was typed."""
-    from agentsup.api.server.app import API
+    from agentsup.api.server.listener import API
 
     rest = "x" * 100_000
     async with chat(rig) as (client, _):

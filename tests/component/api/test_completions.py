@@ -578,7 +578,7 @@ async def test_a_full_house_is_told_before_anything_is_stored(
     def full(kind: str) -> Any:
         raise Overloaded("too many", queue="api.waits", size=1, limit=1)
 
-    from agentsup.api.server.app import API
+    from agentsup.api.server.listener import API
 
     monkeypatch.setattr(rig.server._app[API].connections, "admit", full)
     for stream in (False, True):

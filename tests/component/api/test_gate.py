@@ -17,7 +17,7 @@ from agentsup.api.http.access import Access
 from agentsup.api.http.access_log import Refusals
 from agentsup.api.http.gate import SECURITY_HEADERS
 from agentsup.api.http.route import ApiRoute
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 from tests.support.bound import BOUND_S
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from agentsup.api.http.route import ApiRoute
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.channels.core.receiving.inbox import MAX_TEXT_BYTES
 from agentsup.model.errors import BadRequest
 from agentsup.model.principal import OPERATOR

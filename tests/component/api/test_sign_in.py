@@ -14,8 +14,7 @@ from yarl import URL
 from agentsup.api.http import web_sessions as books
 from agentsup.api.http.access import BROWSER, Access
 from agentsup.api.http.route import ApiRoute
-from agentsup.api.server.app import ROUTES
-from agentsup.api.server.listener import ApiServer
+from agentsup.api.server.listener import ROUTES, ApiServer
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole
 from tests.component.api.browser import Browser, book_of, frame

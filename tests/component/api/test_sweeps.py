@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.api.http import upload_sweeps
-from agentsup.api.http.upload_sweeps import OWNER, UploadSweeps
+from agentsup.api.http import connections
+from agentsup.api.http.connections import OWNER, UploadSweeps
 from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder
 from agentsup.channels.core.files.inbox_files import sweep as real_sweep
 from agentsup.kit.pool import BoundedPool
@@ -32,7 +32,7 @@ async def test_each_agent_is_swept_beside_the_others(
         return real_sweep(workspace, owner=owner)
 
     monkeypatch.setattr("agentsup.channels.core.files.inbox_files.sweep", sweep)
-    monkeypatch.setattr(upload_sweeps, "_LIMIT_S", 0.05)
+    monkeypatch.setattr(connections, "_SWEEP_S", 0.05)
     workspace = tmp_path / "well" / "workspace"
     workspace.mkdir(parents=True)
     half = InboxFolder(workspace, owner=OWNER, token="t")

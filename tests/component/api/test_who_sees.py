@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType
 
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.messages.values import Completion
 from agentsup.mailbox.questions import asking

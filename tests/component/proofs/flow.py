@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import ApiRoute
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -14,7 +14,7 @@ from agentsup.api.http import gate
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.routes import interagent
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.daemon.assembly import agents
 from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.engines.scripted.engine import ScriptedEngine, ScriptedSession

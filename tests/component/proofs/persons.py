@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentsup.api.http.access import Access
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.mailbox.messages import keys
 from agentsup.model.principal import Principal
 from tests.component.proofs.flow import (

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from agentsup import __version__
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.api.server.openapi import document as openapi_document
 from agentsup.cli.app import app
 from agentsup.config.schema import config_schema

@@ -11,7 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from agentsup.api.http.access import BROWSER, Access
 from agentsup.api.http.route import ApiRoute
-from agentsup.api.server.app import ROUTES
+from agentsup.api.server.listener import ROUTES
 from agentsup.api.server.openapi import document
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(document(ROUTES, version="0.test")))

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from agentsup.cli.commands import trace
+from agentsup.cli.output import options
 
 
 def test_what_is_estimated_counts_for_an_agent_of_any_name(
@@ -23,7 +24,7 @@ def test_what_is_estimated_counts_for_an_agent_of_any_name(
     spent = {"day": span, "month": span, "total": span, "budgets": []}
     document = {"agents": [{"agent": name, **spent} for name in ("ann", "all")], "all": spent}
     client = MagicMock(get=lambda path, query=None: document)
-    monkeypatch.setattr(trace, "client_of", lambda ctx: client)
+    monkeypatch.setattr(options, "client_of", lambda ctx: client)
     trace.cost(MagicMock(), None)
     told = capsys.readouterr().out
     assert "14 tokens of this month are estimated" in told
