@@ -23,7 +23,8 @@ HERE = Path(__file__).parent
 # Until all tests are collected nothing is garbage; looking for it would cost each worker seconds.
 gc.disable()
 
-# A daemon of the person who runs the tests must not be found by them.
+# A daemon of the person who runs the tests must not be found by them. What makes runs longer is named
+# `TEST_…`: the product reports variables called `AGENTSUP_…` that are no settings.
 for name in ("HOME", "URL", "TOKEN", "AGENT", "TASK", "FAULT", "FAULT_LOG"):
     os.environ.pop(f"AGENTSUP_{name}", None)
 
@@ -61,7 +62,7 @@ settings.register_profile(
 settings.register_profile(
     "thorough", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile(os.environ.get("AGENTSUP_HYPOTHESIS", "quick"))
+settings.load_profile(os.environ.get("TEST_HYPOTHESIS", "quick"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,19 +9,15 @@ import typer
 from agentsup import __version__
 from agentsup.cli.commands import (
     agents,
-    approvals,
     backups,
     config_file,
     control,
-    cost,
     exporting,
     lifecycle,
-    mcp,
     memory,
     messages,
     models,
-    pairing,
-    quarantine,
+    people,
     questions,
     roles,
     service,
@@ -29,7 +25,6 @@ from agentsup.cli.commands import (
     tasks,
     trace,
     upgrade,
-    web,
 )
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
@@ -95,22 +90,16 @@ for _command in (
     *(lifecycle.status, lifecycle.stop, lifecycle.restart, backups.backup, backups.restore),
     *(upgrade.upgrade, upgrade.uninstall),
     *(control.chat, control.send, control.stop_all, control.logs, control.doctor, control.hooks),
-    *(web.link, pairing.pair, roles.route, cost.cost, mcp.mcp, version),
+    *(people.link, people.pair, roles.route, trace.cost, roles.mcp, version),
 ):
     app.command()(_command)
-app.add_typer(agents.app, name="agents")
-app.add_typer(config_file.config, name="config")
-app.add_typer(service.service, name="service")
-app.add_typer(models.models, name="models")
-app.add_typer(exporting.export, name="export")
-app.add_typer(memory.memory, name="memory")
-app.add_typer(approvals.approvals, name="approvals")
-app.add_typer(messages.messages, name="messages")
-app.add_typer(messages.failed, name="failed")
-app.add_typer(messages.failed, name="dead", hidden=True)  # its former name
-app.add_typer(quarantine.quarantine, name="quarantine")
-app.add_typer(quarantine.quarantine, name="poison", hidden=True)  # its former name
-app.add_typer(roles.roles, name="roles")
-app.add_typer(questions.questions, name="questions")
-app.add_typer(tasks.tasks, name="tasks")
-app.add_typer(trace.trace, name="trace")
+for _group, _name in (
+    *((agents.app, "agents"), (config_file.config, "config"), (service.service, "service")),
+    *((models.models, "models"), (exporting.export, "export"), (memory.memory, "memory")),
+    *((questions.approvals, "approvals"), (messages.messages, "messages")),
+    *((messages.failed, "failed"), (messages.quarantine, "quarantine"), (roles.roles, "roles")),
+    *((questions.questions, "questions"), (tasks.tasks, "tasks"), (trace.trace, "trace")),
+):
+    app.add_typer(_group, name=_name)
+for _group, _former in ((messages.failed, "dead"), (messages.quarantine, "poison")):
+    app.add_typer(_group, name=_former, hidden=True)

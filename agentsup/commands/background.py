@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.services import CommandServices
-from agentsup.commands.task_texts import RESULT_CHARS, short_id
-from agentsup.commands.texts import one_line
+from agentsup.commands.dispatch import CommandServices
+from agentsup.commands.texts import RESULT_CHARS, one_line, short_id
 from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.mail import name_in
 from agentsup.mailbox.queue import background

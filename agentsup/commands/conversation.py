@@ -10,12 +10,11 @@ from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import background, texts
 from agentsup.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.commands.background import BackgroundList
-from agentsup.commands.dispatch import Command, is_operator, key_of
+from agentsup.commands.dispatch import Command, CommandServices, is_operator, key_of
 from agentsup.commands.models import model_command
 from agentsup.commands.overrides import override_commands
 from agentsup.commands.pages import columns, page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
-from agentsup.commands.task_texts import short_id
+from agentsup.commands.texts import short_id
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.messages import sessions, speaker_of
 from agentsup.model.agent import OFFLINE

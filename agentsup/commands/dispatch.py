@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from agentsup.agents.memory import NotesFiles
 from agentsup.catalogue import load, words
-from agentsup.commands.groups import COMMON, GROUPS
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import AgentDirectory
 from agentsup.mailbox.messages import chat_key
-from agentsup.model.control import CommandContext, CommandInfo, CommandReply
+from agentsup.model.control import CommandContext, CommandInfo, CommandReply, Control
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole
+from agentsup.store import Database
+
+COMMON: Final = ("new", "stop", "status", "task", "agents", "help")
+"""The commands that a beginner needs, explained first."""
+
+GROUPS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+    {
+        "help.talk": ("answer", "skip", "say", "question", "cancel", "again"),
+        "help.chats": ("start", "new", "sessions", "session", "memory", "role", "route"),
+        "help.tasks": ("task", "tasks", "remind", "stop", "interrupt", "stop_all"),
+        "help.agents": (
+            *("agents", "agent_start", "agent_stop", "agent_restart", "agent_diff"),
+            *("model", "effort", "set", "mcp", "approvals", "pair", "hooks"),
+        ),
+        "help.trouble": ("help", "status", "cost", "failed", "trace", "restart"),
+    }
+)
+"""Every command by what people want. A group is named by its heading's key in the catalogue."""
+
 
 ALL: Final = "all"
 """The word with which ``/help`` explains every command."""
@@ -162,3 +187,19 @@ def chat_of(context: CommandContext) -> DeliverTo:
 def is_operator(context: CommandContext) -> bool:
     """Whether the person who gave the command has the operator's rights."""
     return context.principal.is_operator or context.principal.role >= PersonRole.OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class CommandServices:
+    """The services that chat commands use."""
+
+    control: Control
+    mailbox: Mailbox
+    database: Database
+    directory: AgentDirectory
+    clock: Clock
+    entropy: Entropy
+    memory_of: Callable[[str], Path]
+    """The path of an agent's MEMORY.md, by the agent's name."""
+    notes: NotesFiles = field(default_factory=NotesFiles)
+    """Reads that file."""

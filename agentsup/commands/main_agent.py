@@ -1,4 +1,4 @@
-"""Commands of the main agent's chat: the agents, stop_all, failed messages."""
+"""Commands of the main agent's chat: the agents, stop_all, failed messages, strangers with a code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import texts
-from agentsup.commands.dispatch import Command, is_operator
+from agentsup.commands.dispatch import Command, CommandServices, is_operator
 from agentsup.commands.pages import columns, page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
+from agentsup.kit.clock import Clock
 from agentsup.mailbox.mail import SentMail, name_in
 from agentsup.mailbox.queue import removed_counts
 from agentsup.model.control import (
@@ -19,8 +19,11 @@ from agentsup.model.control import (
     CommandReply,
 )
 from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.managed_bots import OFFER_MS, BotMaker
 from agentsup.model.message import Message, MessageState
-from agentsup.model.principal import Principal
+from agentsup.model.pairing import Pairing, PairingRequest, shown_code
+from agentsup.model.platforms import TELEGRAM
+from agentsup.model.principal import PersonRole, Principal
 from agentsup.store import agents
 
 SHOWN = 10
@@ -33,11 +36,17 @@ Reassign = Callable[[str, str, Principal], Awaitable[SentMail]]
 
 
 class _MainCommandSet:
-    def __init__(self, services: CommandServices, reassign: Reassign) -> None:
+    def __init__(self, services: CommandServices, reassign: Reassign, bots: BotMaker) -> None:
         self._s = services
         self._reassign = reassign
+        self._bots = bots
 
     async def agents(self, context: CommandContext, rest: str) -> CommandReply:
+        verb, *more = rest.split()[:3] or [""]
+        if verb == "add" and len(more) == 1:
+            return await self._add(context, more[0])
+        if verb == "bot" and len(more) == 2:
+            return await self._give_bot(context, *more)
         number = wanted_page(rest)
         if number is None:
             return await self._one_agent(context, rest.split(maxsplit=1)[0])
@@ -63,6 +72,26 @@ class _MainCommandSet:
             rows.append(_acts(view, say))
         rows.append((_to_agents(say), CommandButton("↻", f"/agents {view.name}")))
         return CommandReply(texts.agent(view, self._s.clock.now_ms(), say), buttons=tuple(rows))
+
+    async def _add(self, context: CommandContext, name: str) -> CommandReply:
+        """Add an agent that is not there, and offer to create its bot."""
+        say = words(context.language)
+        is_own = context.channel == TELEGRAM.name and not context.is_shared
+        # The id of a private chat on Telegram is that of its person.
+        maker = int(context.conversation.partition("/")[0]) if is_own else 0
+        offer = await self._bots.offer(name, context.principal, maker=maker)
+        key = say("bot.tap", agent=offer.agent) if is_own else ""
+        minutes = OFFER_MS // 60_000
+        link = say("bot.link", agent=offer.agent, link=offer.link, minutes=minutes)
+        text = "\n".join(filter(None, (key, link)))
+        return CommandReply(text, bot_offer=offer if is_own else None)
+
+    async def _give_bot(self, context: CommandContext, bot_id: str, name: str) -> CommandReply:
+        """Give a bot that somebody created to an agent."""
+        say = words(context.language)
+        if not bot_id.isdecimal():
+            raise BadRequest(say("bot.unknown", id=bot_id), field="bot")
+        return CommandReply(await self._bots.give(int(bot_id), name, context.principal))
 
     async def agent_start(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_start")
@@ -217,11 +246,15 @@ def _acts(view: AgentView, say: LocalizedTexts) -> tuple[CommandButton, ...]:
     return (restart,) if view.is_main else (act("stop", asks=True), restart)
 
 
-def main_commands(services: CommandServices, reassign: Reassign) -> tuple[Command, ...]:
+def main_commands(
+    services: CommandServices, reassign: Reassign, bots: BotMaker
+) -> tuple[Command, ...]:
     """The commands of main's chat, and ``/stop_all`` for every agent's chat."""
-    run = _MainCommandSet(services, reassign)
+    run = _MainCommandSet(services, reassign, bots)
     return (
-        Command("agents", "[NAME]", "every agent and its state", run.agents, main_only=True),
+        Command(
+            "agents", "[NAME | add NAME]", "every agent and its state", run.agents, main_only=True
+        ),
         Command(
             "agent_start", "NAME", "start an agent, also a failed one", run.agent_start, True, True
         ),
@@ -256,3 +289,70 @@ def _diff_text(diff: dict[str, object], say: LocalizedTexts) -> str:
             lines.append(say(f"diff.{key}"))
             lines.extend(f"   {row}" for row in rows)
     return "\n".join(lines) or say("diff.none")
+
+
+_ROLES = {role.name.lower(): role for role in PersonRole}
+
+
+def pairing_command(pairing: Pairing, clock: Clock) -> Command:
+    """The command: without a code it lists who asks."""
+
+    async def run(context: CommandContext, rest: str) -> CommandReply:
+        say, given = words(context.language), rest.split()
+        if not given:
+            return _listed(await pairing.requests(), say, clock.now_ms())
+        if given[0].casefold() == "refuse" and len(given) == 2:
+            refused = await pairing.refuse(given[1], context.principal)
+            return CommandReply(say("pairing.refused", who=refused.stranger.shown))
+        code, *more = given
+        role = next((_ROLES[each.casefold()] for each in more if each.casefold() in _ROLES), None)
+        names = [each for each in more if each.casefold() not in _ROLES]
+        if len(more) > 2 or len(names) > 1:
+            raise BadRequest(say("pairing.say"), field="pair")
+        name = names[0] if names else ""
+        done = await pairing.let_in(code, context.principal, role=role, name=name)
+        where = say(
+            "pairing.everywhere" if done.is_everywhere else "pairing.here", agent=done.agent
+        )
+        text = say(
+            "pairing.done",
+            who=done.request.stranger.shown,
+            person=done.person,
+            role=done.role.name.lower(),
+            where=where,
+        )
+        return CommandReply(text)
+
+    about = "who asks to be let in; let in or refuse"
+    usage = "[CODE [ROLE] [NAME] | refuse CODE]"
+    return Command("pair", usage, about, run, main_only=True, operator=True)
+
+
+def _listed(
+    found: tuple[tuple[str, PairingRequest], ...], say: LocalizedTexts, now: int
+) -> CommandReply:
+    if not found:
+        return CommandReply(say("pairing.none"))
+    lines = [
+        say(
+            "pairing.line",
+            who=each.stranger.shown,
+            agent=agent,
+            code=shown_code(each.code),
+            minutes=max(1, (each.expires_at - now + 59_999) // 60_000),
+        )
+        for agent, each in found
+    ]
+    rows = tuple(decision_buttons(each, say) for _, each in found)
+    return CommandReply("\n".join((*lines, say("pairing.how"))), buttons=rows)
+
+
+def decision_buttons(request: PairingRequest, say: LocalizedTexts) -> tuple[CommandButton, ...]:
+    """Buttons that decide one request."""
+    code, name = request.code, request.stranger.name
+
+    def act(key: str, command: str) -> CommandButton:
+        label = f"{say(f'pairing.{key}')}: {name}"
+        return CommandButton(label, command, once=True, operator=True)
+
+    return act("let_in", f"/pair {code}"), act("refuse", f"/pair refuse {code}")

@@ -17,9 +17,8 @@ from agentsup.agents.memory import (
 )
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import texts
-from agentsup.commands.dispatch import Command, is_operator
+from agentsup.commands.dispatch import Command, CommandServices, is_operator
 from agentsup.commands.pages import columns
-from agentsup.commands.services import CommandServices
 from agentsup.kit.terminal import clean
 from agentsup.model.control import CommandButton, CommandButtons, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen

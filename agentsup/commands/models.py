@@ -63,7 +63,9 @@ class _ModelCommand:
         view = await self.control.agent(context.agent_name)
         model = view.model or say("model.default")
         here = await self.control.chat_models.here(view.name, _chat(context))
-        lines = [say("model.uses", name=view.name, model=model, engine=view.engine)]
+        is_offline = view.engine == OFFLINE and not view.model
+        text = "model.offline" if is_offline else "model.uses"
+        lines = [say(text, name=view.name, model=model, engine=view.engine)]
         if here is not None:
             lines.append(_here(here, context, say))
         if view.fallback_model:
@@ -75,7 +77,7 @@ class _ModelCommand:
             names = offered.names
             lines.append(say("model.offered", where=offered.where))
         except (Conflict, EngineFailed) as error:
-            if view.engine != OFFLINE or isinstance(error, EngineFailed):
+            if not is_offline:
                 lines.append(say("model.no_list", reason=error.message))
             names = await self._in_use(view)
         command = f"/model {scope}".strip()

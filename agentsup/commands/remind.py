@@ -7,25 +7,24 @@ from dataclasses import replace
 from datetime import datetime, time
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, chat_of
+from agentsup.commands.dispatch import Command, CommandServices, chat_of
 from agentsup.commands.pages import page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
-from agentsup.commands.texts import moment, one_line
+from agentsup.commands.texts import moment, one_line, schedule_text
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.task import NewTask, Schedule, Task, TaskAction, TaskState
-from agentsup.tasks import MORNING, SHOWN_ID, SpokenTime, TaskHub, local_time, spoken_time
+from agentsup.tasks import MORNING, SHOWN_ID_CHARS, SpokenTime, TaskHub, local_time, spoken_time
 
 PER_PAGE = 8
-_LABEL = 28
+_BUTTON_CHARS = 28
 
 Verb = Callable[[CommandContext, TaskHub, str, str], Awaitable[CommandReply]]
 
 
 class _Reminders:
     def __init__(self, services: CommandServices, hub: TaskHub | None) -> None:
-        self._s = services
+        self._services = services
         self._hub = hub
         self._verbs: dict[str, Verb] = {
             "cancel": self._cancel,
@@ -41,12 +40,12 @@ class _Reminders:
         verb, (task_id, _, text) = first.casefold(), more.strip().partition(" ")
         if verb in self._verbs and task_id:
             return await self._verbs[verb](context, self._hub, task_id, text.strip())
-        if (number := wanted_page("" if verb == "list" and not more else rest)) is not None:
+        if (number := wanted_page(more if verb == "list" else rest)) is not None:
             return await self._list(context, self._hub, number)
         return await self._new(context, self._hub, rest)
 
     async def _list(self, context: CommandContext, hub: TaskHub, number: int) -> CommandReply:
-        say, now = words(context.language), self._s.clock.now_ms()
+        say, now = words(context.language), self._services.clock.now_ms()
         found = await hub.reminders(chat_of(context), caller=context.principal)
         if context.is_shared:
             here = (context.channel, context.conversation)
@@ -64,7 +63,7 @@ class _Reminders:
         rows = tuple(
             (
                 CommandButton(
-                    f"✖ {one_line(task.name, _LABEL)}",
+                    f"✖ {one_line(task.name, _BUTTON_CHARS)}",
                     f"/remind cancel {task.task_id}",
                     once=True,
                 ),
@@ -75,8 +74,8 @@ class _Reminders:
 
     def _line(self, task: Task, schedule: Schedule, now: int, say: LocalizedTexts) -> str:
         when = moment(schedule.next_at or now, schedule.zone, now, say)
-        again = f" ({schedule.kind} {schedule.spec})" if schedule.kind != "at" else ""
-        return f"{one_line(task.name, 80)}\n   {task.task_id[-SHOWN_ID:]}, {when}{again}"
+        again = f" ({schedule_text(schedule, say)})" if schedule.kind != "at" else ""
+        return f"{one_line(task.name, 80)}\n   {task.task_id[-SHOWN_ID_CHARS:]}, {when}{again}"
 
     async def _new(self, context: CommandContext, hub: TaskHub, rest: str) -> CommandReply:
         say = words(context.language)
@@ -105,7 +104,7 @@ class _Reminders:
             raise BadRequest(words(context.language)("remind.say_when"), field="when")
         if schedule.kind == "at":
             task = await hub.reschedule(task.task_id, spoken.schedule, caller=context.principal)
-        else:  # it comes again by itself, and once more in between
+        else:  # a repeating reminder keeps its times; this adds an extra one
             new = NewTask(
                 task.prompt,
                 agent=context.agent_name,
@@ -120,6 +119,7 @@ class _Reminders:
     async def _done(
         self, context: CommandContext, hub: TaskHub, task_id: str, text: str
     ) -> CommandReply:
+        """End a reminder that comes once; a repeating one stays."""
         task, schedule = await self._found(context, hub, task_id)
         if task.state is TaskState.TODO and schedule.kind == "at":
             await hub.cancel(task.task_id, caller=context.principal)
@@ -146,7 +146,7 @@ class _Reminders:
         self, context: CommandContext, hub: TaskHub, text: str, before: Schedule | None = None
     ) -> SpokenTime:
         """The time in ``text``; a day alone means the time of day of ``before``."""
-        say, now = words(context.language), self._s.clock.now_ms()
+        say, now = words(context.language), self._services.clock.now_ms()
         zone = hub.zone_for(context.agent_id, context.principal)
         day_time = MORNING
         if before is not None and before.kind == "at":
@@ -164,7 +164,7 @@ class _Reminders:
         return replace(context.principal, language=context.language or context.principal.language)
 
     async def _set(self, context: CommandContext, hub: TaskHub, task: Task) -> CommandReply:
-        say, now = words(context.language), self._s.clock.now_ms()
+        say, now = words(context.language), self._services.clock.now_ms()
         schedule = (await hub.schedules([task]))[task.task_id]
         cancel = CommandButton(say("button.cancel"), f"/remind cancel {task.task_id}", once=True)
         return CommandReply(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from agentsup.agents.roles import NONE, LiveRoleRegistry, RoleCatalog, Score, usable
 from agentsup.catalogue import words
-from agentsup.commands.dispatch import Command, is_operator, key_of
-from agentsup.commands.services import CommandServices
+from agentsup.commands.dispatch import Command, CommandServices, is_operator, key_of
 from agentsup.mailbox.messages import sessions
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands import background, task_texts
+from agentsup.commands import background, texts
 from agentsup.commands.answers import option_named
 from agentsup.commands.background import BackgroundList
-from agentsup.commands.dispatch import Command, chat_of
+from agentsup.commands.dispatch import Command, CommandServices, chat_of
 from agentsup.commands.pages import page_of, turning, wanted_page
-from agentsup.commands.services import CommandServices
 from agentsup.mailbox.mail import name_in
 from agentsup.mailbox.messages import answer_options
 from agentsup.model.agent import MAIN
@@ -75,7 +74,7 @@ class _TaskCommands:
         schedules = await hub.schedules(page.items)
         for task in page.items:
             name, schedule = self._name(task.agent_id), schedules.get(task.task_id)
-            lines.append(task_texts.line(task, schedule, name, now, say))
+            lines.append(texts.task_line(task, schedule, name, now, say))
         lines.extend(background.lines(works, say))
         lines.append(say("tasks.how"))
         refresh = CommandButton("↻", f"/tasks #{page.number}" if page.count > 1 else "/tasks")
@@ -90,7 +89,7 @@ class _TaskCommands:
         )
 
     def _row(self, task: Task, say: LocalizedTexts) -> tuple[CommandButton, ...]:
-        opened = CommandButton(task_texts.label(task), f"/task {task.task_id}")
+        opened = CommandButton(texts.task_label(task), f"/task {task.task_id}")
         return (opened, _cancel(task, "✖", say)) if task.state in WORKING else (opened,)
 
     # -- one task ----------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ class _TaskCommands:
         say, who = words(context.language), context.principal
         card = await hub.card(task_id, caller=who, runs=SHOWN)
         task, schedule, question = card.task, card.schedule, card.open_question
-        text = task_texts.card(
+        text = texts.task_card(
             task,
             say,
             agent=self._name(task.agent_id),
@@ -134,7 +133,7 @@ class _TaskCommands:
             schedule=schedule,
         )
         if question is not None and not context.has_buttons:
-            text += "\n" + say("tasks.how_answer", id=task_texts.short_id(task.task_id))
+            text += "\n" + say("tasks.how_answer", id=texts.short_id(task.task_id))
         return CommandReply(
             f"{head}\n\n{text}" if head else text,
             buttons=(*_answers(task.task_id, question, say), *_acts(task, schedule, say)),

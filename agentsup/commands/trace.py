@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from agentsup.catalogue import words
 from agentsup.commands import texts
-from agentsup.commands.dispatch import Command
-from agentsup.commands.services import CommandServices
+from agentsup.commands.dispatch import Command, CommandServices
 from agentsup.mailbox.mail import name_in
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import Forbidden, NotFound

@@ -35,6 +35,13 @@ from .home import Home as Home
 from .home_environment import HomeEnvironment as HomeEnvironment
 from .home_environment import environment_of as environment_of
 from .home_environment import read_environment as read_environment
+from .json_edit import agents_bytes as agents_bytes
+from .json_edit import index_of as index_of
+from .json_edit import listed as listed
+from .json_edit import replace_agents as replace_agents
+from .json_edit import with_entry as with_entry
+from .json_edit import with_fields as with_fields
+from .json_edit import without_entry as without_entry
 from .listed import effect_of as effect_of
 from .listed import settings_list as settings_list
 from .mcp import MAX_SERVERS as MAX_SERVERS
@@ -48,7 +55,6 @@ from .overriding import choices as choices
 from .overriding import field_problem as field_problem
 from .overriding import raises_rights as raises_rights
 from .overriding import read_value as read_value
-from .positions import JsonPositions as JsonPositions
 from .reading import NAMED_S as NAMED_S
 from .reading import read_config as read_config
 from .secrets import resolve as resolve

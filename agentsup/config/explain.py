@@ -24,7 +24,7 @@ class ExplainedValue:
     field: str
     value: Any
     origin: str
-    cls: FieldClass
+    change_class: FieldClass
     doc: str
 
 
@@ -67,8 +67,9 @@ def explain_agent(snapshot: ConfigSnapshot, name: str) -> list[ExplainedValue]:
 
 
 def differing(agent: str, values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of explained values (members ``field`` and ``value``) those that are not the default. The name
-    is nobody's setting."""
+    """Of explained values (members ``field`` and ``value``) those that differ from the default.
+
+    ``name`` is left out: it has no default."""
     defaults = _plain(leaves(AgentSpec(agent)))
     return [
         dict(one)

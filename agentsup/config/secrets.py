@@ -62,7 +62,10 @@ def _read(written: str, base: Path) -> str:
         data = timed_reads().run(read, _limit_s(), key=f"{path}")
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
-        raise ConfigError(f"the secret file {path} can't be read: {reason}") from None
+        raise ConfigError(
+            f"the secret file {path} can't be read: {reason}",
+            hint="put it back, or store the secret anew with `agentsup setup`",
+        ) from None
     except (RuntimeError, ValueError):
         raise ConfigError(f"the secret file {written!r} has no usable path") from None
     if len(data) > MAX_FILE_BYTES:

@@ -55,7 +55,6 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "fence": FieldClass.LIVE,
         "log": FieldClass.PROCESS,
         "log.level": FieldClass.LIVE,
-        "traces": FieldClass.LIVE,
         "otel": FieldClass.PROCESS,
         "voice": FieldClass.LIVE,
         "people": FieldClass.LIVE,

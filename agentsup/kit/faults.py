@@ -44,6 +44,11 @@ _OF_A_PLATFORM = ("before_commit", "after_commit", "before_handle", "after_handl
 TELEGRAM_POINTS: frozenset[str] = frozenset(f"telegram.{step}" for step in _OF_A_PLATFORM)
 MATRIX_POINTS: frozenset[str] = frozenset(f"matrix.{step}" for step in _OF_A_PLATFORM)
 
+BOT_POINTS: frozenset[str] = frozenset(
+    {"bot.bound", "bot.token_kept", "bot.in_file", "bot.before_taken", "bot.taken"}
+)
+"""The points of main's bot while a bot that somebody created becomes an agent's."""
+
 RECOVERY_POINTS: frozenset[str] = frozenset({"turn.attempt_failed", "turn.nudged"})
 """The points of turns whose engine failed, or is asked once more."""
 
@@ -59,7 +64,7 @@ TASK_POINTS: frozenset[str] = frozenset(
 )
 """The points of a daemon whose agents delegate work or have tasks."""
 
-POINTS = CORE_POINTS | TASK_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS
+POINTS = CORE_POINTS | TASK_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS | BOT_POINTS
 """Every known point; the kill tests cover all of them."""
 
 

@@ -50,7 +50,8 @@ _LISTED_S = 0.002
 # A mirror of kernel state: the children of this process that lead a watched group.
 _live = ProcessTracker()
 # The parent of these children, as the kernel sees it: they die with its thread.
-_starter = ProgramStarter()
+STARTER = ProgramStarter()
+"""Forks all programs of this process."""
 
 
 class Stdio(Enum):
@@ -197,7 +198,7 @@ class ProcessGroup:
 
         _live.expect(detached)
         try:
-            popen = await _starter.run(fork, undo=undo)
+            popen = await STARTER.run(fork, undo=undo)
         except BaseException as error:
             if not unwanted:
                 _live.discard(detached)

@@ -40,8 +40,7 @@ from agentsup.mailbox.messages.values import (
 from agentsup.mailbox.questions import asking, plain_answer
 from agentsup.mailbox.queue import accept, editing, views
 from agentsup.mailbox.queue.admission import check_room
-from agentsup.mailbox.queue.batch_acceptor import BatchAcceptor
-from agentsup.mailbox.queue.draft import draft
+from agentsup.mailbox.queue.draft import PreparedMessage, draft
 from agentsup.model.errors import AgentsupError, TimedOut
 from agentsup.model.message import (
     TERMINAL,
@@ -97,7 +96,6 @@ class Mailbox:
             question_observers,
             message_observers,
         )
-        self._entrance = BatchAcceptor(db, self.context)
 
     async def load(self) -> None:
         """Load stop epochs and loads of earlier boots. Call it once before work starts."""
@@ -123,17 +121,17 @@ class Mailbox:
 
         ``also`` writes more into the same transaction, for a duplicate too.
         """
-        return await self._entrance.accept(new, waiter=waiter, also=also)
+        return await self._store(draft(self.context, new), waiter, also)
 
     async def accept_expecting(
         self, new: NewMessage, *, waiter: Lease | None = None
     ) -> tuple[Accepted, asyncio.Future[Message] | None]:
         """As ``accept``, for a caller that waits for the end next: ``wait_done`` takes the second
         value, and needs no read then. It is None for a duplicate."""
-        entry = self._entrance.prepare(new, waiter=waiter)
-        end: asyncio.Future[Message] = self._db.expect(f"done:{entry.ready.message_id}")
+        ready = draft(self.context, new)
+        end: asyncio.Future[Message] = self._db.expect(f"done:{ready.message_id}")
         try:
-            accepted = await self._entrance.store(entry)
+            accepted = await self._store(ready, waiter)
         except BaseException:
             end.cancel()
             raise
@@ -141,6 +139,20 @@ class Mailbox:
             return accepted, end
         end.cancel()
         return accepted, None
+
+    async def _store(
+        self,
+        ready: PreparedMessage,
+        waiter: Lease | None,
+        also: Callable[[Tx, Accepted], None] | None = None,
+    ) -> Accepted:
+        def step(tx: Tx) -> Accepted:
+            accepted = accept.accept_tx(self.context, tx, ready, waiter=waiter)
+            if also is not None:
+                also(tx, accepted)
+            return accepted
+
+        return await self._db.write(step, name="mailbox.accept")
 
     def accept_tx(self, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
         """Store ``new`` in this transaction; with ``waiter``, that turn waits for the answer.

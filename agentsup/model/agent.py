@@ -312,6 +312,11 @@ class AgentSpec:
         return self.name == MAIN
 
     @property
+    def named_model(self) -> str:
+        """The model that the files name: among the engine's options, else as the field; or empty."""
+        return str(self.engine_options.get("model") or self.model or "")
+
+    @property
     def called(self) -> str:
         """The name by which people and agents know it: its nickname, else its name."""
         return self.nickname or self.name

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from agentsup.model.agent import OFFLINE
 from agentsup.model.chat_model import ChatModelChoices
 from agentsup.model.health import HealthReport
+from agentsup.model.managed_bots import BotOffer
 from agentsup.model.principal import Principal
 
 _KIND = re.compile(r"[A-Za-z_]\w*(?=:|\Z)")
@@ -315,6 +316,8 @@ class CommandReply:
     buttons: CommandButtons = ()
     live: str = ""
     """The command that shows it again, if what it shows changes by itself; else empty."""
+    bot_offer: BotOffer | None = None
+    """A bot that the person may create; Telegram has a key for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,11 @@ from .events import EventLog as EventLog
 from .events import EventPage as EventPage
 from .events import Subscription as Subscription
 from .events import append as append
-from .events import append_all as append_all
 from .events import append_selected as append_selected
-from .events import as_json as as_json
 from .events import changed_tasks as changed_tasks
 from .events import of_message as of_message
 from .events import of_task as of_task
-from .events import routes_of_calls as routes_of_calls
+from .events import route_of_call as route_of_call
 from .failures import StoreFault as StoreFault
 from .failures import is_over as is_over
 from .foreign import foreign_rows as foreign_rows

@@ -1,10 +1,8 @@
 """One group commit: run the functions of many callers in one transaction, in the writer's thread.
 
 Each function has its own savepoint, so one that raises rolls back alone; a function that is alone in
-its batch needs none. Consecutive functions of
-one kind may be done jointly, by few statements in one savepoint; if that declines, it is undone and
-each function runs alone. If the commit fails, or a condition of the whole store occurs while a
-function runs, no change is stored and every caller gets the error. Serves P1.
+its batch needs none. If the commit fails, or a condition of the whole store occurs while a function
+runs, no change is stored and every caller gets the error. Serves P1.
 """
 
 from __future__ import annotations
@@ -19,35 +17,24 @@ from typing import Any
 
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
-from agentsup.kit.log import get_logger
 from agentsup.model.errors import AgentsupError
 from agentsup.store.failures import StoreFault, condition_of, unavailable
 from agentsup.store.options import StoreOptions
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.transaction import Tx
 
-_JOINT_MOST = 32
-"""Most functions done jointly, since all are undone and repeated if one of them can't be."""
-
-_log = get_logger(__name__)
-
-Joint = Callable[[Tx, Sequence[Any]], Sequence[Any] | None]
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Job:
     """One caller's function in the writer's queue. No ``repr``: it may carry message text.
 
-    ``future`` belongs to the caller; only the loop's thread touches it. ``joint`` does the work of
-    several jobs with the same ``joint``, given their ``item``s.
+    ``future`` belongs to the caller; only the loop's thread touches it.
     """
 
     fn: Callable[[Tx], Any]
     name: str
     future: asyncio.Future[Any]
     may_use_reserve: bool
-    joint: Joint | None = None
-    item: Any = None
     result: Any = None
     error: BaseException | None = None
     callbacks: Sequence[Callable[[], None]] = ()
@@ -131,23 +118,15 @@ class BatchRunner:
         self, jobs: Sequence[Job], connection: sqlite3.Connection, report: BatchReport
     ) -> None:
         batch_began_at = began_at = self._clock.monotonic()
-        apart_until = 0
         while report.ran < len(jobs):
             if report.ran and (began_at - batch_began_at) * 1000 >= self._options.batch_hold_ms:
                 return
             job = jobs[report.ran]
-            if report.ran >= apart_until and job.joint is not None and report.is_reserve_there:
-                group = _group(jobs, report.ran)
-                if len(group) == 1 or not self._run_jointly(group, job.joint, connection):
-                    apart_until = report.ran + len(group)
-                    continue
-                report.ran += len(group)
-            else:
-                report.ran += 1
-                if not (report.is_reserve_there or job.may_use_reserve):
-                    job.error = unavailable(StoreFault.FULL, self._path)
-                    continue
-                self._run_one(job, connection, is_alone=len(jobs) == 1)
+            report.ran += 1
+            if not (report.is_reserve_there or job.may_use_reserve):
+                job.error = unavailable(StoreFault.FULL, self._path)
+                continue
+            self._run_one(job, connection, is_alone=len(jobs) == 1)
             ended_at = self._clock.monotonic()
             elapsed_ms = (ended_at - began_at) * 1000
             if elapsed_ms > self._options.slow_ms:
@@ -190,44 +169,6 @@ class BatchRunner:
         if not is_alone:
             connection.execute("RELEASE fn")
 
-    def _run_jointly(
-        self, jobs: Sequence[Job], joint: Joint, connection: sqlite3.Connection
-    ) -> bool:
-        """Do the work of ``jobs`` in one savepoint; False if nothing was done.
-
-        Raises only what ends the whole batch.
-        """
-        tx = self._begin(connection)
-        results: Sequence[Any] | None = None
-        failure: BaseException | None = None
-        connection.execute("SAVEPOINT fn")
-        try:
-            results = joint(tx, [job.item for job in jobs])
-            if results is not None and len(results) != len(jobs):
-                raise TypeError(f"{len(results)} results for {len(jobs)} functions")
-        except BaseException as error:
-            # supervision boundary: each function runs alone then, and reports its own error
-            condition = condition_of(error, self._path, self._last_good)
-            if condition is not None:
-                raise condition from error
-            if not isinstance(error, AgentsupError | sqlite3.IntegrityError):
-                _log.exception(f"{jobs[0].name} can't be done jointly")
-            failure = error
-        finally:
-            tx.end()
-        self._check_open(connection, jobs[0].name, failure)
-        if failure is not None or results is None:
-            connection.execute("ROLLBACK TO fn")
-            connection.execute("RELEASE fn")
-            tx.undo()
-            return False
-        connection.execute("RELEASE fn")
-        for job, result in zip(jobs, results, strict=True):
-            job.result = result
-        jobs[0].callbacks = tx.callbacks
-        jobs[0].topics = tx.topics
-        return True
-
     def _check_open(
         self, connection: sqlite3.Connection, name: str, error: BaseException | None
     ) -> None:
@@ -235,16 +176,6 @@ class BatchRunner:
         if not connection.in_transaction:
             detail = f"in {name}" + (f": {error}" if error else "")
             raise unavailable(StoreFault.BROKEN_BATCH, self._path, detail) from error
-
-
-def _group(jobs: Sequence[Job], first: int) -> Sequence[Job]:
-    """The jobs from ``first`` on that have the same ``joint``, at most ``_JOINT_MOST``."""
-    joint = jobs[first].joint
-    end = first + 1
-    most = min(len(jobs), first + _JOINT_MOST)
-    while end < most and jobs[end].joint is joint:
-        end += 1
-    return jobs[first:end]
 
 
 def _settable(error: BaseException) -> BaseException:

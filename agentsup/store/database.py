@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
@@ -218,8 +218,6 @@ class Database:
         name: str = "",
         urgent: bool = False,
         closing: bool = False,
-        joint: Callable[[Tx, Sequence[Any]], Sequence[T] | None] | None = None,
-        item: Any = None,
     ) -> T:
         """Run ``fn(tx, *args)`` in the writer and return its result once the commit is durable.
 
@@ -231,10 +229,6 @@ class Database:
         If the caller is cancelled before the batch began, ``fn`` never runs; if later, the commit
         decides, and ``Tx.after_commit`` callbacks still run. Raises ``StoreUnavailable`` (fact
         ``reason``) if nothing could be stored and ``Overloaded`` if the queue is full.
-
-        ``joint`` does the work of several consecutive functions more cheaply: given their ``item``s
-        in order it returns their results in order. It may decline with None or by raising; its
-        writes are then undone, and each ``fn`` runs alone.
         """
         if self._ended is not None:
             raise again(self._ended)
@@ -249,7 +243,7 @@ class Database:
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         step = partial(_called, fn, args) if args else fn
-        job = Job(step, name or _name_of(fn), future, urgent or closing, joint, item)
+        job = Job(step, name or _name_of(fn), future, urgent or closing)
         queue.append(job)
         self._wake.set()
         self._crowd.arrived(len(self._queue), urgent=urgent)

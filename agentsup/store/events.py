@@ -64,22 +64,14 @@ def append(
     return cursor.lastrowid
 
 
-def routes_of_calls(
-    reader: Reader, calls: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], dict[str, Any]]:
-    """The data of the routes that calls, each a message and a call of it, have chosen first.
-
-    One statement for all, which has a row only for a call that is known.
-    """
-    rows = reader.all(
-        "SELECT * FROM (SELECT message_id, call, (SELECT data FROM events"
-        " WHERE message_id = asked.message_id AND type = 'route.chosen'"
-        " AND data ->> '$.call' = asked.call ORDER BY seq LIMIT 1) AS data"
-        " FROM (SELECT value ->> 0 AS message_id, value ->> 1 AS call FROM json_each(?)) AS asked)"
-        " WHERE data IS NOT NULL",
-        (as_json(list(calls)),),
+def route_of_call(reader: Reader, message_id: str, call: str) -> dict[str, Any] | None:
+    """The data of the route that a call of a message has chosen first, or None."""
+    data = reader.scalar(
+        "SELECT data FROM events WHERE message_id = ? AND type = 'route.chosen'"
+        " AND data ->> '$.call' = ? ORDER BY seq LIMIT 1",
+        (message_id, call),
     )
-    return {(row["message_id"], row["call"]): json.loads(row["data"]) for row in rows}
+    return None if data is None else dict(json.loads(data))
 
 
 def changed_tasks(reader: Reader, after: int) -> set[str]:
@@ -92,15 +84,9 @@ def changed_tasks(reader: Reader, after: int) -> set[str]:
     return {str(row[0]) for row in rows}
 
 
-def append_all(tx: Tx, rows: Sequence[tuple[int, str, str, str, str, str, str]]) -> None:
-    """Add several events in order. A row is ``at``, type, agent, session, message, conversation and
-    data, as for ``append``, with data as JSON text."""
-    tx.insert(_INSERT, rows)
-    tx.touch(TOPIC)
-
-
 def append_selected(tx: Tx, select: str, parameters: tuple[Any, ...]) -> None:
-    """Add an event for each row of a SELECT, whose columns are those of ``append_all``."""
+    """Add an event for each row of a SELECT: ``at``, type, agent, session, message, conversation and
+    data, as JSON text."""
     if tx.execute(f"{_INTO} {select}", parameters).rowcount:
         tx.touch(TOPIC)
 

@@ -15,9 +15,6 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Params = Sequence[Any] | Mapping[str, Any]
 
-_ROWS_MOST = 32
-"""The most rows that one statement inserts."""
-
 # These would end or bypass the transaction that other callers share.
 _CONTROL = re.compile(
     r"\s*(?:BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE|ATTACH|DETACH|VACUUM)\b", re.IGNORECASE
@@ -146,25 +143,6 @@ class Tx(Reader):
         if _is_control(sql):
             raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
         return self._live.executemany(sql, rows)
-
-    def insert(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Insert all of ``rows``, several by one statement; returns how many were inserted.
-
-        ``sql`` ends with the values of one row: ``INSERT … VALUES (?, …)``. Rows are inserted in
-        order. Much cheaper than one by one: a statement costs more than a row.
-        """
-        head, word, values = sql.rpartition("VALUES")
-        if not word:
-            raise ValueError(f"no values of one row stand at the end of {sql!r}")
-        inserted = begin = 0
-        while begin < len(rows):
-            # Powers of two, so that there are few texts and each of them stays prepared.
-            count = min(_ROWS_MOST, 1 << (len(rows) - begin).bit_length() - 1)
-            text = f"{head}VALUES{values}{f',{values}' * (count - 1)}"
-            part = rows[begin : begin + count]
-            inserted += self.execute(text, [value for row in part for value in row]).rowcount
-            begin += count
-        return inserted
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` in the loop's thread once this change is durable.

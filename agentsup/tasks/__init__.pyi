@@ -13,7 +13,7 @@ from .composing import one_line as one_line
 from .folders import Folders as Folders
 from .hub import TaskHub as TaskHub
 from .listing import counts as counts
-from .reminders import SHOWN_ID as SHOWN_ID
+from .reminders import SHOWN_ID_CHARS as SHOWN_ID_CHARS
 from .reports import RunReport as RunReport
 from .reports import report_of as report_of
 from .runs import NewRun as NewRun
@@ -26,5 +26,4 @@ from .slot_times import local_time as local_time
 from .spoken_times import MORNING as MORNING
 from .spoken_times import SpokenTime as SpokenTime
 from .spoken_times import spoken_time as spoken_time
-from .starting import SHORT_ID_CHARS as SHORT_ID_CHARS
 from .zones import machine_zone as machine_zone

@@ -54,7 +54,7 @@ class Briefing:
         self._timeout_s = timeout_s
 
     @staticmethod
-    def look(reader: Reader, message: Message) -> StoredRun:
+    def read_stored(reader: Reader, message: Message) -> StoredRun:
         """Read the stored facts for the brief of a turn on ``message``."""
         if message.kind is not MessageKind.TASK:
             return StoredRun()
@@ -69,7 +69,7 @@ class Briefing:
         if message.kind is not MessageKind.TASK:
             return Brief()
         if stored is None:
-            stored = await self._database.read(self.look, message, name="tasks.brief")
+            stored = await self._database.read(self.read_stored, message, name="tasks.brief")
         task = stored.task
         closed = [each for each in stored.asked if each.state is not QuestionState.OPEN]
         ids = frozenset(each.question_id for each in closed)

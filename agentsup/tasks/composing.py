@@ -44,13 +44,14 @@ def task_from(
     Raises ``NotFound`` and ``Gone`` (an agent), ``Forbidden`` and ``BadRequest``.
     """
     permissions.check_may_create(caller)
-    check(new)
+    check_new_task(new)
     worker, target = _worker(new, caller, directory)
     deliver_to = new.deliver_to
     if deliver_to is None and parent is not None:
         deliver_to = to_asker(parent, waited=False)
     elif deliver_to is None and caller.kind in AGENTS:
         deliver_to = DeliverTo("mailbox", agent_id=caller.subject)
+    # A run acts as its agent, and the agent acts for the person of the turn.
     owner = caller
     if caller.kind is PrincipalKind.RUN:
         owner = replace(caller, kind=PrincipalKind.AGENT)
@@ -79,12 +80,13 @@ def task_from(
 
 
 def for_persona(task: Task, agent: str, persona: str, directory: AgentDirectory) -> Task:
-    """The task as it is if a turn with a persona creates it.
+    """The task as a turn with a persona creates it.
 
-    ``persona`` is the id of that agent, ``agent`` the name that the turn gave for the task. Without
-    a name the task stays as it is. If the name is the persona's, it does the task itself. Any other
-    agent must be allowed for the persona, too. Raises ``NotFound`` (the persona was removed since),
-    ``Forbidden`` and ``LoopDetected``.
+    ``persona`` is the id of the persona, ``agent`` the name that the turn gave for the task. No
+    name: the task is unchanged. The persona's own name: it runs in that persona. Another name: the
+    persona must be allowed to delegate to that agent, too.
+
+    Raises ``NotFound`` (the persona was removed since), ``Forbidden`` and ``LoopDetected``.
     """
     if not agent:
         return task
@@ -134,7 +136,7 @@ def _check_hands_on(own: DirectoryEntry, other: DirectoryEntry) -> None:
         )
 
 
-def check(new: NewTask) -> None:
+def check_new_task(new: NewTask) -> None:
     """Raise ``BadRequest`` for what can't be a task."""
     if not new.prompt.strip():
         raise BadRequest("the prompt is empty", field="prompt")

@@ -54,7 +54,7 @@ from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
 from agentsup.tasks.zones import machine_zone
 
-SHORT_ID_CHARS = 4
+LEAST_ID_CHARS = 4
 """The shortest ending of an id that names a task."""
 
 
@@ -177,7 +177,7 @@ class TaskHub:
         return found
 
     def _find(self, reader: Reader, task_id: str) -> Task:
-        if task_id.startswith("task_") or len(task_id) < SHORT_ID_CHARS:
+        if task_id.startswith("task_") or len(task_id) < LEAST_ID_CHARS:
             return rows.need_task(reader, task_id)
         found = rows.ending_with(reader, task_id.casefold())
         if len(found) > 1:

@@ -12,7 +12,7 @@ from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Task, TaskState
 from agentsup.store import Tx
 from agentsup.tasks import changes, rows, schedules, slot_times
-from agentsup.tasks.composing import check, one_line
+from agentsup.tasks.composing import check_new_task, one_line
 from agentsup.tasks.zones import machine_zone
 
 
@@ -26,7 +26,7 @@ def put_tx(
     """
     if rows.find_task(tx, task_id) is not None:
         return False
-    check(new)
+    check_new_task(new)
     task = Task(
         task_id=task_id,
         name=one_line(new.name or new.prompt),
@@ -57,7 +57,7 @@ def problem_of(new: NewTask, *, at: int) -> str:
     """Why that can't be a task with a schedule, as a sentence; empty if it can."""
     assert new.schedule is not None, "work that is moved has times"
     try:
-        check(new)
+        check_new_task(new)
         slot_times.parse(new.schedule, "task", now_ms=at, zone=machine_zone())
     except BadRequest as error:
         return error.message

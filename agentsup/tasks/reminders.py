@@ -24,7 +24,7 @@ Offer = Callable[[Tx, DeliverTo, CommandButtons, int], Mapping[str, Any]]
 """``offer(tx, chat, buttons, at)``: what a notice in that chat must contain to show these buttons;
 empty if the chat has none. ``at`` is wall ms."""
 
-SHOWN_ID = 8
+SHOWN_ID_CHARS = 8
 
 
 def offer_nothing(tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int) -> Mapping[str, Any]:
@@ -82,7 +82,7 @@ def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
     )
     facts = offer(tx, chat, ways, at)
     if not facts:
-        text += "\n" + say("remind.how_later", id=task.task_id[-SHOWN_ID:])
+        text += "\n" + say("remind.how_later", id=task.task_id[-SHOWN_ID_CHARS:])
     notices.notify_tx(
         tx,
         message_id=run.run_id,

@@ -282,7 +282,7 @@ class Runs:
     def _collect_tx(self, tx: Tx, run_id: str, lease: Lease) -> None:
         """End the queued reply with the run's result, because the turn has the result already."""
         context = self._mailbox.context
-        waits.hold(context, tx, lease)
+        waits.need_lease(context, tx, lease)
         replies = closing.queued_for(tx, lease.message, MessageKind.REPLY, run_id)
         closing.collect_tx(context, tx, replies[:1], lease.message, at=context.clock.now_ms())
 

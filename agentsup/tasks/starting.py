@@ -25,11 +25,8 @@ from agentsup.model.task import (
 )
 from agentsup.store import Reader, Tx
 from agentsup.tasks import lineage, reminders, rows, session_targets
-from agentsup.tasks.reminders import Offer, offer_nothing
+from agentsup.tasks.reminders import SHOWN_ID_CHARS, Offer, offer_nothing
 from agentsup.tasks.runs import NewRun, Runs
-
-SHORT_ID_CHARS = 6
-"""Number of last characters of an id that texts show; ``TaskHub.get`` finds the task by them."""
 
 
 class Starter:
@@ -101,7 +98,7 @@ class Starter:
                 task_id=task.task_id,
                 run_no=task.runs + 1,
                 slot_at=slot_at,
-                summary=f"task {task.task_id[-SHORT_ID_CHARS:]} “{task.name}”",
+                summary=f"task {task.task_id[-SHOWN_ID_CHARS:]} “{task.name}”",
             ),
         )
         if task.parent_session_id and not lineage.subject_of(task.target)[0]:

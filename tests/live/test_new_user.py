@@ -64,22 +64,7 @@ class NewUser:
         """``agentsup setup``, step by step; returns the command that it names next."""
         terminal = self.terminal
         await terminal.enter("agentsup setup")
-        await terminal.shows("Which provider should your agents use")
-        await terminal.shows("Number:")
-        await terminal.enter(number_of(terminal.everything, "another OpenAI-compatible server"))
-        await terminal.shows("Address of the server:")
-        await terminal.enter(self.server.base_url)
-        await terminal.shows("it is not shown")
-        await terminal.enter(WRONG)
-        await terminal.shows("does not accept this key")
-        await terminal.shows("it is not shown")
-        await terminal.enter(KEY)
-        await terminal.shows("has 2 models")
-        await terminal.shows(r"Model \(number or name\):")
-        await terminal.enter(number_of(terminal.everything, "good-mini"))
-        await terminal.shows(r"Try good-mini .*\[Y/n\]")
-        await terminal.enter("y")
-        await terminal.shows(r"good-mini answered in [\d.]+ s")
+        await self.choose_model(WRONG, KEY)
         await terminal.shows(r"Connect a Telegram bot.*\[Y/n\]")
         await terminal.enter("y")
         await terminal.shows("BotFather")
@@ -97,10 +82,56 @@ class NewUser:
         await terminal.shows(r"Start the daemon with this machine\? \[Y/n\]")
         await terminal.enter("y")
         # No service manager is here; it says what starts the daemon after a reboot instead.
-        self.at_reboot = (await terminal.shows(r"`@reboot (agentsup [^`]+)`"))[1]
+        self.at_reboot = (await terminal.shows(r"`@reboot (\S*agentsup [^`]+)`"))[1]
         for secret in (KEY, WRONG, TOKEN):
             assert secret not in terminal.everything
         return after[1]
+
+    async def choose_model(self, *keys: str) -> None:
+        """The step of the setup, with one key after the other until one is accepted."""
+        terminal = self.terminal
+        await terminal.shows("Which provider should your agents use")
+        await terminal.shows("Number:")
+        await terminal.enter(number_of(terminal.everything, "another OpenAI-compatible server"))
+        await terminal.shows("Address of the server:")
+        await terminal.enter(self.server.base_url)
+        for number, key in enumerate(keys):
+            if number:
+                await terminal.shows("does not accept this key")
+            await terminal.shows("it is not shown")
+            await terminal.enter(key)
+        await terminal.shows("has 2 models")
+        await terminal.shows(r"Model \(number or name\):")
+        await terminal.enter(number_of(terminal.everything, "good-mini"))
+        await terminal.shows(r"Try good-mini .*\[Y/n\]")
+        await terminal.enter("y")
+        await terminal.shows(r"good-mini answered in [\d.]+ s")
+
+    async def lost_key_is_told(self, page: Page, friend: str) -> str:
+        """Every place says what is missing, and nothing else answers; the command that mends it."""
+        lost = r"he secret file \S+/compatible\.key can't be read"
+        asked = len(self.server.asked)
+        cure = ""
+        for command in ("up --no-chat", "status", "agents list", "restart", "doctor"):
+            shown = await self.terminal.run(f"agentsup {command}")
+            told = re.search(rf"{lost}.*?`(agentsup [^`]+)`", shown)
+            assert told is not None, (command, shown)
+            assert "good-mini." not in shown, "no model answers"
+            assert cure in ("", told[1])
+            cure = told[1]
+        for command in ('send main "hello task"', 'tasks create "hello task" --wait'):
+            shown = await self.terminal.run(f"agentsup {command}; echo code $?")
+            assert re.search(rf"{lost}.*code 1", shown), shown
+        await expect(page.locator("p.trouble", has_text="the secret file")).to_be_visible()
+        await say(page, "hello, is anybody here?")
+        await expect(page.locator("li .words", has_text="The secret file")).to_be_visible()
+        await self.people.say(self.chat, "hello, is anybody here?")
+        told_anna = await self.people.wait_text(self.chat, "can't be read")
+        assert told_anna["message"]["text"].startswith("The secret file")
+        await self.people.say(friend, "hello, is anybody here?")
+        await self.people.wait_text(friend, "an operator has to look at it")
+        assert len(self.server.asked) == asked
+        return cure
 
     async def open_page(self, link: str) -> Page:
         """The link on the screen, opened in a browser."""
@@ -215,6 +246,21 @@ async def test_from_nothing_to_a_model_on_the_phone_and_back_after_a_loss(
                 await user.talks_everywhere(page, "and now")
                 await people.say(friend, "and now Ben")
                 await people.wait_text(friend, "I heard: and now Ben")
+                await page.goto("about:blank")
+                await terminal.run("agentsup stop")
+
+            (home / ".agentsup" / "secrets" / "compatible.key").unlink()
+            async with Terminal(home, env) as terminal:  # the day after, with the key gone
+                user.terminal = terminal
+                await terminal.run("agentsup up --no-chat")
+                await page.goto(address)
+                await terminal.enter(await user.lost_key_is_told(page, friend))
+                await terminal.shows("Number:")
+                await terminal.enter(number_of(terminal.everything, "the model, or its key"))
+                await user.choose_model(KEY)
+                await terminal.shows("READY>")
+                await user.talks_everywhere(page, "and now again")
+                await expect(page.locator("p.trouble")).to_be_hidden()
                 await page.goto("about:blank")
                 await terminal.run("agentsup stop")
             assert server.violations == []

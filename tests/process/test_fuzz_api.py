@@ -3,7 +3,7 @@
 No answer is a defect of ours, none is missing, and the daemon is the same one afterwards, at work all
 the time. Why the requests are made up by ``tests.support.api_fuzz`` and by no library is in
 docs/decisions/0058-odd-requests-are-made-up-by-our-own-generator.md.
-``AGENTSUP_FUZZ`` is the number of requests (``make test``: 600), ``AGENTSUP_FUZZ_SEED`` where they
+``TEST_FUZZ`` is the number of requests (``make test``: 600), ``TEST_FUZZ_SEED`` where they
 begin.
 """
 
@@ -25,8 +25,8 @@ from tests.support.preloaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
-COUNT = int(os.environ.get("AGENTSUP_FUZZ", "600"))
-SEED = int(os.environ.get("AGENTSUP_FUZZ_SEED", "1"))
+COUNT = int(os.environ.get("TEST_FUZZ", "600"))
+SEED = int(os.environ.get("TEST_FUZZ_SEED", "1"))
 ANSWER_S = 8.0
 RENEWED_S = 60.0
 """Until a run has begun, for a new token."""

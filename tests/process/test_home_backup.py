@@ -22,11 +22,11 @@ RULES: list[dict[str, Any]] = [{"match": "(.+)", "steps": [{"say": "did $1"}]}]
 LEFT_OUT = ("logs", "backups", "agentsup.lock", "daemon.json", "store.json")
 KILLED = """
 import os, signal, sys
-from agentsup.cli.archives import replace
+from agentsup.cli.archives import home as archives
 from agentsup.cli.main import main
 from agentsup.kit.archive import packing
 of, nth, *line = sys.argv[1:]
-owner, name = {"move": (replace._Moves, "move"), "add": (packing.Packer, "_add")}[of]
+owner, name = {"move": (archives._Moves, "move"), "add": (packing.Packer, "_add")}[of]
 real, passed = getattr(owner, name), [0]
 def stepping(*args):
     real(*args)
@@ -204,7 +204,7 @@ async def test_a_backup_that_is_killed_or_finds_no_room_leaves_no_file_of_that_n
 async def test_a_move_that_fails_is_taken_back(
     make_daemon: MakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentsup.cli.archives import replace
+    from agentsup.cli.archives import home as archives
     from agentsup.cli.archives.home import back_up
     from agentsup.config import Home
 
@@ -215,7 +215,7 @@ async def test_a_move_that_fails_is_taken_back(
     contents = back_up(home, file, at_ms=1)
     before = {**files(home.root), "store": (home.root / "state.db").read_bytes()}
     record = (home.root / "store.json").read_bytes()
-    real, passed = replace._Moves.move, 0
+    real, passed = archives._Moves.move, 0
 
     def failing(moves: Any, path: Path, to: Path) -> None:
         nonlocal passed
@@ -224,10 +224,10 @@ async def test_a_move_that_fails_is_taken_back(
             raise OSError(18, "Invalid cross-device link")
         real(moves, path, to)
 
-    monkeypatch.setattr(replace._Moves, "move", failing)
+    monkeypatch.setattr(archives._Moves, "move", failing)
     for wanted in (1, 2, 6, 10):
         passed = 0
         with pytest.raises(OSError, match="cross-device"):
-            replace.replace_home(home, file, contents, at_ms=wanted)
+            archives.replace_home(home, file, contents, at_ms=wanted)
         assert {**files(home.root), "store": (home.root / "state.db").read_bytes()} == before
         assert (home.root / "store.json").read_bytes() == record

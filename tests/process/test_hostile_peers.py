@@ -1,7 +1,7 @@
 """Every client of ours against a server that sends what nobody should take.
 
 Each runs in a process of its own with a limit of memory, so that a bomb that goes off ends it.
-``AGENTSUP_HOSTILE=all`` tries all troubles; ``make test`` those that end by different mechanisms.
+``TEST_HOSTILE=all`` tries all troubles; ``make test`` those that end by different mechanisms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEW = (
     "half a header",
     "dripping headers",
 )
-TRIED = tuple(TROUBLES) if os.environ.get("AGENTSUP_HOSTILE") == "all" else FEW
+TRIED = tuple(TROUBLES) if os.environ.get("TEST_HOSTILE") == "all" else FEW
 
 FILES = {"telegram file", "matrix file"}
 TRUSTED = {"openai", "anthropic", "tool server", "traces"}

@@ -1,7 +1,7 @@
 """Edits of agents.json on a running daemon (P4; D1, D2, D6, D20, D26).
 
 Each round saves a damaged file, waits until it is complained of, then saves a valid one and waits
-until it is applied. ``AGENTSUP_EDITS`` says how many damaged files (40); ``AGENTSUP_EDIT_SEED``
+until it is applied. ``TEST_EDITS`` says how many damaged files (40); ``TEST_EDIT_SEED``
 replays.
 """
 
@@ -25,9 +25,9 @@ from tests.support.daemon_process import DaemonProcess
 
 pytestmark = pytest.mark.process
 
-MANY = 1000 if int(os.environ.get("AGENTSUP_KILLS", "0")) >= 500 else 40
-EDITS = int(os.environ.get("AGENTSUP_EDITS", str(MANY)))
-SEED = int(os.environ.get("AGENTSUP_EDIT_SEED") or random.SystemRandom().randrange(1 << 32))
+MANY = 1000 if int(os.environ.get("TEST_KILLS", "0")) >= 500 else 40
+EDITS = int(os.environ.get("TEST_EDITS", str(MANY)))
+SEED = int(os.environ.get("TEST_EDIT_SEED") or random.SystemRandom().randrange(1 << 32))
 SCRIPTED = {"engine": "scripted", "engine_options": {"script": "file:rules.yaml"}}
 CHUNKS = 30
 RULES: list[dict[str, Any]] = [
@@ -209,7 +209,7 @@ class Editor:
 
 @pytest.mark.timeout(90 + EDITS)
 async def test_damaged_files_change_nothing_and_valid_ones_apply(make_daemon: MakeDaemon) -> None:
-    print(f"replay: AGENTSUP_EDIT_SEED={SEED} AGENTSUP_EDITS={EDITS}")
+    print(f"replay: TEST_EDIT_SEED={SEED} TEST_EDITS={EDITS}")
     daemon = make_daemon(["steady", "ann"], RULES)
     await daemon.start()
     before = await daemon.agents()

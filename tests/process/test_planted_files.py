@@ -1,7 +1,7 @@
 """Whatever an agent plants where it can write, and whatever file of the home hangs, hurts nobody else.
 
 The regime: each path an agent can write, with each thing that may stand there, under each deed of
-the daemon. ``AGENTSUP_PLANTED=all`` does all of them; otherwise each thing and each path comes once.
+the daemon. ``TEST_PLANTED=all`` does all of them; otherwise each thing and each path comes once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ would take behind one that hangs."""
 DEED_S: Final = 8.0
 """Less than the limit of a step in the pool: nothing that is planted keeps even its own agent."""
 GROWTH_KIB: Final = 100 * 1024
-IS_WHOLE: Final = os.environ.get("AGENTSUP_PLANTED") == "all"
+IS_WHOLE: Final = os.environ.get("TEST_PLANTED") == "all"
 
 
 # -- what may stand there --------------------------------------------------------------------------
@@ -527,7 +527,7 @@ async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
     dead.mkdir()
     (dead / "workspace").mkdir()
     command = ("-m", "tests.support.stuck_files")
-    daemon = make_daemon(["main", "ada"], RULES, command=command, env={"AGENTSUP_STUCK": str(dead)})
+    daemon = make_daemon(["main", "ada"], RULES, command=command, env={"TEST_STUCK": str(dead)})
     home = daemon.home
     (home / "agents/ben").mkdir(parents=True)
     (home / "agents/ben/workspace").symlink_to(dead / "workspace")

@@ -4,7 +4,7 @@ Real programs of each kind, of two agents, and of one of them for two persons, l
 of the home that any of them has, and at what coding agents keep in the home of the daemon's user. What
 two of them can both write, read or present as a token is compared, kind by kind.
 
-``AGENTSUP_PAIRS=all`` takes every coding agent known by name, and not only those that are tried live.
+``TEST_PAIRS=all`` takes every coding agent known by name, and not only those that are tried live.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ part.rename(report)
 """
 
 ENGINES: tuple[str, ...] = ("command", "claude", "gemini", "codex", "opencode", "acp")
-if os.environ.get("AGENTSUP_PAIRS") == "all":
+if os.environ.get("TEST_PAIRS") == "all":
     ENGINES = (*ENGINES, *(name for name in PRESETS if name not in ENGINES))
 ONE_HOME = {"claude", "claude-acp"}
 """Two ways to one program, which have its sessions in common."""

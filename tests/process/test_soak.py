@@ -1,7 +1,7 @@
 """A long run of ordinary messages: every one answered once, and the daemon's memory stays level (P1).
 
 Ten agents answer what sixteen callers send over HTTP and wait for; every tenth message makes its
-agent ask another one. ``AGENTSUP_SOAK`` says how many messages (500; ``make soak``: 200,000). From
+agent ask another one. ``TEST_SOAK`` says how many messages (500; ``make soak``: 200,000). From
 100,000 on, the growth of the memory that belongs to the daemon alone is bounded, too: it is the slope
 of a line through samples taken after the first half.
 """
@@ -21,7 +21,7 @@ from tests.support.daemon_process import DaemonProcess, write_home
 
 pytestmark = pytest.mark.process
 
-MESSAGES: Final = int(os.environ.get("AGENTSUP_SOAK", "500"))
+MESSAGES: Final = int(os.environ.get("TEST_SOAK", "500"))
 AGENTS: Final = [f"agent{number}" for number in range(10)]
 CALLERS: Final = 16
 GROWTH_MIB: Final = 1.0

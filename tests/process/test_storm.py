@@ -4,8 +4,8 @@ loses and doubles nothing, what nobody says of ends in time, and no process of a
 Programs that repeat their keys, people at the console, in the page and in Telegram, chains of agents,
 tasks, schedules, questions, stops, a model that costs, and a program that calls over MCP for an agent
 that needs approval share one home, which lives through all kills. A kill counts only with at least
-five confirmed pieces of work in flight. ``AGENTSUP_KILLS`` says how many kills count (8, at most 300;
-from 60 on each fault point is among them), ``AGENTSUP_KILL_SEED`` replays a schedule.
+five confirmed pieces of work in flight. ``TEST_KILLS`` says how many kills count (8, at most 300;
+from 60 on each fault point is among them), ``TEST_KILL_SEED`` replays a schedule.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from tests.support.telegram_process import UNHURRIED, FakeTelegramProcess
 
 pytestmark = pytest.mark.process
 
-KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "8")))
-SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+KILLS = min(300, int(os.environ.get("TEST_KILLS", "8")))
+SEED = int(os.environ.get("TEST_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 MANY = 60
 """From so many kills on each point kills, and everything that can happen has happened. Fewer kills are
 half at points drawn by chance, half at any instant."""
@@ -421,7 +421,7 @@ def the_judge_bites(storm: Storm, place: Path, seen: Seen) -> None:
 @pytest.mark.timeout(max(600, KILLS * 12))
 async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
     print(
-        f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS} "
+        f"replay: TEST_KILL_SEED={SEED} TEST_KILLS={KILLS} "
         ".venv/bin/python -m pytest tests/process/test_storm.py"
     )
     async with (

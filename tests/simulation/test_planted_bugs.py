@@ -54,7 +54,7 @@ class Plant:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    hold, check = waits.hold, journal._check_lease
+    hold, check = waits.need_lease, journal._check_lease
 
     def fence_of(reader: Any, message_id: str) -> int:
         return int(reader.scalar("SELECT fence FROM messages WHERE message_id = ?", (message_id,)))
@@ -210,9 +210,9 @@ MECHANISMS = (
 )
 @pytest.mark.parametrize("plant", [*PLANTS, *MECHANISMS], ids=lambda plant: plant.name)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AGENTSUP_SIM_SEED", raising=False)
+    monkeypatch.delenv("TEST_SIM_SEED", raising=False)
     plant.patch(monkeypatch)
-    leaning = PLAIN if "AGENTSUP_SIM_SEEDS" in os.environ else plant.leaning
+    leaning = PLAIN if "TEST_SIM_SEEDS" in os.environ else plant.leaning
     others: dict[str, int] = {}
     for seed in range(MOST_SEEDS):
         try:

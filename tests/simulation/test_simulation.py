@@ -31,11 +31,11 @@ CORPUS = (
 )
 
 
-@pytest.mark.timeout(0 if os.environ.get("AGENTSUP_SIM_SEEDS") else 120)
+@pytest.mark.timeout(0 if os.environ.get("TEST_SIM_SEEDS") else 120)
 @pytest.mark.leaks("tasks", "errors", reason="a history that breaks off leaves its work behind")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_promise_holds_in_every_history(chunk: int) -> None:
-    is_single = "AGENTSUP_SIM_SEED" in os.environ
+    is_single = "TEST_SIM_SEED" in os.environ
     seen: Counter[str] = Counter()
     count = 0
     for position, seed in enumerate(seeds(SEEDS, corpus=CORPUS)):

@@ -354,16 +354,16 @@ def run_lives(seed: int, scenario: Callable[[SimRun], T]) -> T:
 def seeds(default: int, *, corpus: Iterable[int] = ()) -> Iterator[int]:
     """The seeds to run: past failures first, then 0, 1, 2, ….
 
-    ``AGENTSUP_SIM_SEED`` names a single seed to replay; ``AGENTSUP_SIM_SEEDS`` is how many to run in
+    ``TEST_SIM_SEED`` names a single seed to replay; ``TEST_SIM_SEEDS`` is how many to run in
     place of ``default``.
     """
-    single = os.environ.get("AGENTSUP_SIM_SEED")
+    single = os.environ.get("TEST_SIM_SEED")
     if single is not None:
         yield int(single)
         return
     past = tuple(dict.fromkeys(corpus))
     yield from past
-    count = int(os.environ.get("AGENTSUP_SIM_SEEDS") or default)
+    count = int(os.environ.get("TEST_SIM_SEEDS") or default)
     yield from (seed for seed in range(count) if seed not in past)
 
 
@@ -373,7 +373,7 @@ def replay_command(seed: int) -> str:
     # Sets of strings iterate in an order that depends on this, and so may the run.
     hash_seed = os.environ.get("PYTHONHASHSEED", "0")
     return (
-        f"PYTHONHASHSEED={hash_seed} AGENTSUP_SIM_SEED={seed} "
+        f"PYTHONHASHSEED={hash_seed} TEST_SIM_SEED={seed} "
         f".venv/bin/pytest -p no:randomly {shlex.quote(test)}"
     )
 

@@ -1,7 +1,7 @@
 """A daemon under which one directory does not answer, as a network mount whose server is away.
 
 Run as ``python -m tests.support.stuck_files``, with what ``agentsup`` takes. Whoever opens or
-looks at something below ``AGENTSUP_STUCK`` waits for as long as the process lives.
+looks at something below ``TEST_STUCK`` waits for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 def main() -> None:
     """Make the directory hang, then be the command."""
-    stuck = os.environ["AGENTSUP_STUCK"]
+    stuck = os.environ["TEST_STUCK"]
 
     def hangs(real: Any) -> Any:
         def step(path: Any, *args: Any, **options: Any) -> Any:

@@ -241,7 +241,7 @@ class Synapse:
 
 def _installed() -> Path:
     """The interpreter of the environment that ``make synapse`` makes. Raises ``SynapseMissing``."""
-    named = os.environ.get("AGENTSUP_SYNAPSE_PYTHON")
+    named = os.environ.get("TEST_SYNAPSE_PYTHON")
     python = Path(named or Path(__file__).parents[2] / ".venv-synapse/bin/python")
     if not python.exists():
         raise SynapseMissing(f"no Synapse: {python} is missing; run `make synapse`")

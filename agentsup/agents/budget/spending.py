@@ -1,4 +1,4 @@
-"""The budget reservations of turns: reserve, settle, release.
+"""The budget reservations of turns: reserve, charge, release.
 
 Before its first effect a turn reserves what it will probably use. Each report of its engine is
 recorded at once and taken from the reservation. The transaction that ends the turn also releases
@@ -41,7 +41,7 @@ from agentsup.store import Database, Reader, Tx
 
 RESERVED_WAIT_S = 30.0
 """The longest wait of a turn for reservations of others to be released, before it is refused."""
-REPORT_COST = frozenset({"claude"})
+COST_IN_LAST_REPORT = frozenset({"claude"})
 """Engines whose last report has the cost of the whole turn; the earlier ones have only tokens."""
 _LOOK_S = 5.0
 """The pause between the checks of a waiting turn. Not every end of a reservation touches the
@@ -102,7 +102,7 @@ class BudgetReservations:
 
     # -- before a turn -----------------------------------------------------------------------------
 
-    def look(self, reader: Reader, message: Message) -> StoredBudget:
+    def read_stored(self, reader: Reader, message: Message) -> StoredBudget:
         """Read the stored facts about the limits of a turn on ``message``."""
         begun_with: Message | None = None
         if message.root_id != message.message_id and self._settings.has_trees():
@@ -113,20 +113,20 @@ class BudgetReservations:
     async def reserve(
         self,
         work: Work,
-        around: AgentContext,
+        agent: AgentContext,
         model: str = "",
         stored: StoredBudget | None = None,
     ) -> float | None:
         """Reserve what the turn will probably use. Returns the most it may cost, in US dollars
         (None: any). ``model`` is the model that is used, if it is not the agent's primary one;
-        ``stored`` is what ``look`` has read.
+        ``stored`` is what ``read_stored`` has read.
 
-        Waits up to ``HELD_WAIT_S`` with the slot released, while only the reservations of other
+        Waits up to ``RESERVED_WAIT_S`` with the slot released, while only the reservations of other
         turns are in the way. Raises ``BudgetExceeded`` with a sentence for the sender.
         """
-        message, spec = work.lease.message, around.payer
+        message, spec = work.lease.message, agent.payer
         if stored is None:
-            stored = await self._database.read(self.look, message, name="budget.limits")
+            stored = await self._database.read(self.read_stored, message, name="budget.limits")
         root_agent_id = stored.root_agent_id
 
         def limits(at: int) -> list[Limit]:
@@ -137,7 +137,7 @@ class BudgetReservations:
         ids = (message.agent_id, message.root_id)
         owner = HoldOwner(message.message_id, message.fence, self._boot_id, *ids)
         turn = _BudgetedTurn(owner, spec, limits, message.principal.language)
-        rate = _rate(await self._price(around.spec, model))
+        rate = _rate(await self._price(agent.spec, model))
         until_s = self._clock.monotonic() + RESERVED_WAIT_S
         while True:
             freed = asyncio.Event()
@@ -168,13 +168,15 @@ class BudgetReservations:
     # -- during a turn -----------------------------------------------------------------------------
 
     async def priced(
-        self, usage: Usage, around: AgentContext, *, engine: str = "", model: str = ""
+        self, usage: Usage, agent: AgentContext, *, engine: str = "", model: str = ""
     ) -> Usage:
         """A report with the price of its tokens, if that is known and the engine reports none."""
-        is_cost_pending = (engine or around.engine.name) in REPORT_COST and not usage.is_estimated
+        is_cost_pending = (
+            engine or agent.engine.name
+        ) in COST_IN_LAST_REPORT and not usage.is_estimated
         if is_cost_pending or not (usage.input_tokens or usage.output_tokens):
             return usage
-        price = await self._price(around.spec, model)
+        price = await self._price(agent.spec, model)
         if price is None:
             return usage
         usd = price.of(
@@ -197,13 +199,13 @@ class BudgetReservations:
         at = self._clock.now_ms()
         return ledger.charge_tx(tx, turn.owner, self._limits_tx(tx, turn, at), used, at=at)
 
-    def overrun(self, message: Message, over: LimitExceededBy) -> str:
+    def refuse_further_calls(self, message: Message, over: LimitExceededBy) -> str:
         """Refuse the turn's calls from now on. Returns the sentence that says why."""
         turn = self._turns[message.message_id]
         self._over[message.message_id] = sentence = self._sentence(turn, over, has_begun=True)
         return sentence
 
-    def exhausted(self, message_id: str) -> str | None:
+    def refusal_of(self, message_id: str) -> str | None:
         """Why the calls of this turn are refused, or None."""
         return self._over.get(message_id)
 

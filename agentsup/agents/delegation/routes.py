@@ -8,7 +8,7 @@ them has its answer once its own record is durable (P1, P2).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,7 +31,7 @@ from agentsup.mailbox.mail import DirectoryEntry, entries_of
 from agentsup.model.errors import NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
-from agentsup.store import Tx, append_all, as_json, created_at, routes_of_calls
+from agentsup.store import Tx, append, created_at, route_of_call
 
 _ASSUMED_HEARTBEAT_S = {AgentState.RUNNING.value: 0.0, AgentState.DEGRADED.value: 20.0}
 """The age of heartbeat, in seconds, that is assumed for an agent of this process by its state.
@@ -51,10 +51,6 @@ class _Choice:
     query: RouteQuery
     snapshot: RouteSnapshot
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.caller.message.message_id, self.call
-
 
 class Router:
     """Ranks this node's agents for a piece of work."""
@@ -70,7 +66,6 @@ class Router:
         self._entries: tuple[DirectoryEntry, ...] = ()
         self._candidates = Candidates.of(())
         """Those of ``_entries``."""
-        self._jointly = partial(_record_together_tx, clock)
 
     async def choose(
         self,
@@ -92,10 +87,7 @@ class Router:
             self._entries = entries
         choice = self._choose(caller, call, needs, match)
         ranking = await self._s.database.write(
-            partial(_record_tx, self._clock, choice),
-            name="route.choose",
-            joint=self._jointly,
-            item=choice,
+            partial(_record_tx, self._clock, choice), name="route.choose"
         )
         if not ranking.ranked:
             why = "; ".join(f"{candidate.agent} {candidate.reason}" for candidate in ranking.out)
@@ -164,45 +156,29 @@ def _candidate(entry: DirectoryEntry, since: Mapping[str, int]) -> Candidate:
 
 
 def _record_tx(clock: Clock, choice: _Choice, tx: Tx) -> Ranking:
-    return _record_all_tx(clock, tx, (choice,))[0]
-
-
-def _record_together_tx(clock: Clock, tx: Tx, choices: Sequence[_Choice]) -> list[Ranking] | None:
-    """None if a call is among them twice: then they are recorded one after the other."""
-    is_each_once = len({each.key for each in choices}) == len(choices)
-    return _record_all_tx(clock, tx, choices) if is_each_once else None
-
-
-def _record_all_tx(clock: Clock, tx: Tx, choices: Sequence[_Choice]) -> list[Ranking]:
-    """Record the choices with all reasons; a call that is known gets what was recorded first."""
-    at = clock.now_ms()
-    # Each statement lets the loop's thread go on and waits for it: with one statement per choice
-    # the store was held for up to 90 ms.
-    known_routes = routes_of_calls(tx, (each.key for each in choices))
-    found, rows = [], []
-    for each in choices:
-        known = known_routes.get(each.key)
-        if known is not None:
-            found.append(Ranking.from_json(known))
-            continue
-        ranking = rank(each.query, each.snapshot)
-        found.append(ranking)
-        first = ranking.ranked[0] if ranking.ranked else None
-        message = each.caller.message
-        data = as_json(
-            {
-                "deed": "route",
-                "call": each.call,
-                "by": each.caller.owner.name,
-                "needs": list(each.needs),
-                "match": each.query.match.value,
-                "agent": first.agent if first else "",
-                "reason": first.reason if first else "nobody is in question",
-                **ranking.to_json(),
-            }
-        )
-        where = (message.agent_id, message.session_id, message.message_id, "")
-        rows.append((at, EventType.ROUTE_CHOSEN.value, *where, data))
-    if rows:
-        append_all(tx, rows)
-    return found
+    """Record the choice with all reasons; a call that is known gets what was recorded first."""
+    message = choice.caller.message
+    known = route_of_call(tx, message.message_id, choice.call)
+    if known is not None:
+        return Ranking.from_json(known)
+    ranking = rank(choice.query, choice.snapshot)
+    first = ranking.ranked[0] if ranking.ranked else None
+    append(
+        tx,
+        EventType.ROUTE_CHOSEN,
+        at=clock.now_ms(),
+        agent_id=message.agent_id,
+        session_id=message.session_id,
+        message_id=message.message_id,
+        data={
+            "deed": "route",
+            "call": choice.call,
+            "by": choice.caller.owner.name,
+            "needs": list(choice.needs),
+            "match": choice.query.match.value,
+            "agent": first.agent if first else "",
+            "reason": first.reason if first else "nobody is in question",
+            **ranking.to_json(),
+        },
+    )
+    return ranking

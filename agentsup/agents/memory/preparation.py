@@ -132,7 +132,7 @@ class TurnPreparer:
         message = turn.message
         try:
             return await self._database.read(
-                self.look, turn.agent_id, turn.spec, message, name="memory.before_turn"
+                self.read_stored, turn.agent_id, turn.spec, message, name="memory.before_turn"
             )
         except (StoreUnavailable, StoreCorrupt, Overloaded) as error:
             _log.warning("a turn goes without its memory", reason=error.message)
@@ -165,7 +165,9 @@ class TurnPreparer:
         await self._store(turn, wanted, text, "excerpts", drops_state=True)
         return True
 
-    def look(self, reader: Reader, agent_id: str, spec: AgentSpec, message: Message) -> TurnStart:
+    def read_stored(
+        self, reader: Reader, agent_id: str, spec: AgentSpec, message: Message
+    ) -> TurnStart:
         """Read what ``prepare`` needs, for a turn that the agent of ``spec`` does."""
         given, entries = spec.memory, list[MemoryEntry]()
         if given.recall_tokens and given.recall_entries:

@@ -10,7 +10,7 @@ from typing import Any
 from agentsup.agents.memory.compaction import Shortening, conversation
 from agentsup.agents.memory.tokens import clipped
 from agentsup.engines import EngineCrash
-from agentsup.engines.guard import RunLimits, open_guarded
+from agentsup.engines.guard import SegmentLimits, open_guarded
 from agentsup.model.engine import (
     Engine,
     EngineDone,
@@ -56,7 +56,7 @@ async def engine_summary(
         system=f"{INSTRUCTION} At most {wanted.max_tokens * 3 // 4} words.",
     )
     async with asyncio.timeout(timeout_s):
-        end = await _run(engine, spec, segment, RunLimits(hard_s=timeout_s), usage)
+        end = await _run(engine, spec, segment, SegmentLimits(hard_s=timeout_s), usage)
     if not isinstance(end, EngineDone) or end.outcome != "ok" or not end.text.strip():
         reason = end.error if isinstance(end, EngineDone) else "it asked a question"
         raise EngineFailed(f"no summary was made: {reason or 'it was empty'}")
@@ -64,7 +64,7 @@ async def engine_summary(
 
 
 async def _run(
-    engine: Engine, spec: EngineSpec, segment: Segment, limits: RunLimits, usage: list[Usage]
+    engine: Engine, spec: EngineSpec, segment: Segment, limits: SegmentLimits, usage: list[Usage]
 ) -> EngineDone | Suspended:
     try:
         session = await open_guarded(engine, spec, _NoTools(), limits=limits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.agents.recovery.failure_kinds import FailureKind, failure_kind_of
+from agentsup.agents.recovery.failure_kinds import OUT, FailureKind, failure_kind_of
 from agentsup.catalogue import words
 from agentsup.model.engine import EngineDone
 from agentsup.model.message import Message
@@ -23,12 +23,20 @@ _SAID = frozenset(FailureKind) - {FailureKind.OTHER, FailureKind.TRANSIENT}
 
 def sentence(message: Message, end: EngineDone, chat_model: str = "") -> str:
     """The text about a failure for the sender of ``message``, in their language; empty if only the
-    engine's text is known. An operator also reads that text, which may name endpoints and files.
-    ``chat_model`` is the model that was chosen for the chat, if it was to answer."""
+    engine's text is known. An operator also reads that text, which may name endpoints and files: first
+    and alone where it says what is to be mended. ``chat_model`` is the model that was chosen for the
+    chat, if it was to answer."""
     kind = failure_kind_of(end.code, permanent=end.permanent)
     if kind not in _SAID:
         return ""
     say = words(message.principal.language)
+    if message.principal.is_operator and kind in OUT and end.error:
+        missing = end.error[:1].upper() + end.error[1:]
+        if kind is not FailureKind.MODEL:
+            return missing
+        return (
+            f"{missing}. {say('failure.other_chat_model' if chat_model else 'failure.other_model')}"
+        )
     if kind is FailureKind.MODEL and chat_model:
         said = say("failure.chat_model", model=chat_model)
     else:

@@ -179,10 +179,12 @@ class SessionHandler:
             chat = chat_models.keys_of_turn(message)
             identity, memory = identity_of(reader, message.session_id, chat), None
             if not lease.resumed and identity.persona in ("", owner.agent_id):
-                memory = services.before_turn.look(reader, owner.agent_id, owner.spec, message)
+                memory = services.before_turn.read_stored(
+                    reader, owner.agent_id, owner.spec, message
+                )
             run, budget = (
-                services.brief.look(reader, message),
-                services.spending.look(reader, message),
+                services.brief.read_stored(reader, message),
+                services.spending.read_stored(reader, message),
             )
             return identity, StoredTurn(memory, run, budget)
 

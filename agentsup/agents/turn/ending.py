@@ -46,8 +46,10 @@ class TurnEnd:
     async def settle(
         self, work: Work, end: EngineDone, state: SegmentState, segment_no: int
     ) -> str:
-        """End the turn. Returns ok | failed | parked: a run continues later if a question that was
-        asked in its name from outside is open, or its answer was not in the brief of this turn.
+        """End the turn. Returns "ok", "failed" or "parked".
+
+        "parked": a run goes on later, when the question is answered that was asked in its name from
+        outside, or at once if the answer came too late for the brief of this turn.
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it.
         """
@@ -71,21 +73,15 @@ class TurnEnd:
         *,
         is_last: bool,
     ) -> bool:
-        """Commit the end and claim the next message, unless the turn is the stack's last one.
+        """Commit the end and claim the next message, unless the agent restarts after this turn.
 
         False, and nothing is written, if it is a run that has to go on (see ``settle``).
         """
         services, lease = self._services, work.lease
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
-        texts_shown = (services.redactor.text(end.text), services.redactor.text(end.error))
-        if texts_shown != (end.text, end.error):
-            end = replace(end, text=texts_shown[0], error=texts_shown[1])
-        if end.outcome == "cancelled":
-            end = EngineDone(
-                "failed", text=end.text, error="the engine was cancelled", code="cancelled"
-            )
-        text = end.text
+        end = self._shown_end(end)
+        text = end.text  # with our notices; the transcript gets it without them
         if not failed and end.code == TurnLimitReached.code:
             text = texts.wrapped_up(message, text)
         completion = Completion(
@@ -96,7 +92,7 @@ class TurnEnd:
             notice=self.failure_text(message, end, state) if failed else "",
             parts=tuple(state.files),
             engine=state.tier.engine.name,
-            # After an answer, an empty state means: start from the transcript, not an old state.
+            # b"" clears the stored engine state, so that the next turn starts from the transcript.
             engine_state=end.engine_state if failed else end.engine_state or b"",
         )
 
@@ -107,7 +103,7 @@ class TurnEnd:
             if is_run and brief.has_news(tx, message.message_id, state.informed):
                 return False
             answer = completion
-            if not failed and self._must_notify(tx, message, state, now):
+            if not failed and self._note_fallback_tx(tx, message, state, now):
                 answer = replace(answer, text=texts.on_fallback(message, text, state.tier.model))
             lifecycle.complete_tx(services.mailbox.context, tx, lease, answer)
             if failed:
@@ -129,6 +125,17 @@ class TurnEnd:
         else:
             _log.info("turn done", chars=len(end.text))
         return True
+
+    def _shown_end(self, end: EngineDone) -> EngineDone:
+        """The end without secrets. A cancelled engine counts as a failed one."""
+        text, error = (self._services.redactor.text(each) for each in (end.text, end.error))
+        if end.outcome == "cancelled":
+            return EngineDone(
+                "failed", text=text, error="the engine was cancelled", code="cancelled"
+            )
+        if (text, error) != (end.text, end.error):
+            return replace(end, text=text, error=error)
+        return end
 
     def failure_text(self, message: Message, end: EngineDone, state: SegmentState) -> str:
         """The text about a failure for the sender of the message."""
@@ -152,11 +159,11 @@ class TurnEnd:
                 tx, message.message_id, segment_no, now, **_ran_with(state)
             )
 
-        await services.database.write(commit, name="turn.put_down", closing=True)
+        await services.database.write(commit, name="turn.release", closing=True)
 
-    def _must_notify(self, tx: Tx, message: Message, state: SegmentState, at: int) -> bool:
-        """Whether the answer must say that it is the fallback's: in chats, once until the primary
-        model answers again, and not if the fallback was chosen."""
+    def _note_fallback_tx(self, tx: Tx, message: Message, state: SegmentState, at: int) -> bool:
+        """Record which model answered. Returns whether the answer must say that it is the fallback's:
+        in chats, once until the primary model answers again, and not if the fallback was chosen."""
         if message.deliver_to.kind != "chat":
             return False
         is_stopgap = state.tier.name == FALLBACK and self._agent_context.spec.model_tier == PRIMARY
@@ -165,37 +172,40 @@ class TurnEnd:
     async def park(
         self,
         work: Work,
-        end: Suspended,
+        question: Suspended,
         *,
-        segment: tuple[int, SuspendedTurn] | None = None,
+        segment_no: int = 0,
+        saved: SuspendedTurn | None = None,
         call_id: str = "",
         state: SegmentState | None = None,
     ) -> None:
-        """Park the turn with the question ``end``, about ``segment`` (the number and the saved
-        state of the suspended segment) or about the uncertain call ``call_id``."""
+        """Park the turn with a question: of the suspended segment ``segment_no`` with its ``saved``
+        state, or about the uncertain call ``call_id``."""
         services, lease = self._services, work.lease
         now, mask = services.clock.now_ms(), services.redactor.text
-        end = replace(end, text=mask(end.text), options=tuple(map(mask, end.options)))
+        masked = replace(
+            question, text=mask(question.text), options=tuple(map(mask, question.options))
+        )
 
         def commit(tx: Tx) -> None:
-            question = asking.park_tx(services.mailbox.context, tx, lease, end)
-            if segment is not None:
+            asked = asking.park_tx(services.mailbox.context, tx, lease, masked)
+            if saved is not None:
                 services.journal.suspend_segment_tx(
                     tx,
                     lease.message.message_id,
-                    segment[0],
-                    segment[1].pack(),
-                    question.question_id,
+                    segment_no,
+                    saved.pack(),
+                    asked.question_id,
                     now,
                     **(_ran_with(state) if state is not None else {}),
                 )
             if call_id:
-                services.journal.ask_about_tx(tx, call_id, question.question_id)
+                services.journal.ask_about_tx(tx, call_id, asked.question_id)
             if state is not None:
                 self._report_tx(tx, state, now)
 
         await services.database.write(commit, name="turn.park", closing=True)
-        _log.info("turn parked", question=end.text)
+        _log.info("turn parked", question=masked.text)
 
     def _report_tx(self, tx: Tx, state: SegmentState, at: int) -> None:
         """Queue the engine's notices, record the usage and close the notes that were shown."""

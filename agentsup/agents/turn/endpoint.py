@@ -19,17 +19,17 @@ from agentsup.model.tool import Tool, ToolResult
 CLOSE_S = 2.0
 """Seconds in which a call must obey when its turn ends."""
 
-Serve = Callable[[str, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
+ServeCall = Callable[[str, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
 
 
-class ServedTurn:
-    """The open endpoint of one segment. ``served()`` returns the tools that its program is offered,
+class TurnEndpoint:
+    """The open endpoint of one segment. ``tools()`` returns the tools that its program is offered,
     ``serve`` answers a call."""
 
-    def __init__(self, served: Callable[[], tuple[Tool, ...]], serve: Serve) -> None:
-        self.tools = served
+    def __init__(self, tools: Callable[[], tuple[Tool, ...]], serve: ServeCall) -> None:
+        self.tools = tools
         self._serve = serve
-        self._owner = TaskOwner("served", on_error=lambda task, error: None)  # the caller gets it
+        self._owner = TaskOwner("tools", on_error=lambda task, error: None)  # ``call`` raises it
         self._under_way: dict[str, asyncio.Task[ToolResult]] = {}
 
     async def call(self, name: str, args: dict[str, Any], request_id: str) -> ToolResult:
@@ -39,7 +39,7 @@ class ServedTurn:
         has ended or ends meanwhile, or the call is cancelled, and what the pipeline raises.
         """
         try:
-            task = self._owner.spawn(self._serve(name, args), name=f"served:{name[:64]}")
+            task = self._owner.spawn(self._serve(name, args), name=f"tools:{name[:64]}")
         except OwnerClosed:
             raise _ended() from None
         self._under_way[request_id] = task
@@ -64,18 +64,18 @@ class ServedTurn:
         await self._owner.close(CLOSE_S)
 
 
-class ServedTurns:
+class TurnEndpoints:
     """The open endpoints by the digests of their tokens; the tokens are not held."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, ServedTurn] = {}
+        self._open: dict[bytes, TurnEndpoint] = {}
 
     @asynccontextmanager
     async def serving(
-        self, token: str, served: Callable[[], tuple[Tool, ...]], serve: Serve
+        self, token: str, tools: Callable[[], tuple[Tool, ...]], serve: ServeCall
     ) -> AsyncIterator[None]:
         """Calls with ``token`` go to ``serve`` inside the block, and nowhere after it."""
-        key, turn = _digest(token), ServedTurn(served, serve)
+        key, turn = _digest(token), TurnEndpoint(tools, serve)
         self._open[key] = turn
         try:
             yield
@@ -83,7 +83,7 @@ class ServedTurns:
             del self._open[key]
             await turn.close()
 
-    def find(self, token: str) -> ServedTurn | None:
+    def find(self, token: str) -> TurnEndpoint | None:
         """The running turn for which a token was issued, or None."""
         return self._open.get(_digest(token))
 

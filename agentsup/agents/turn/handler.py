@@ -40,7 +40,7 @@ from agentsup.agents.turn.services import StoredTurn, TurnServices
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.turn.usage import SegmentState, TurnUsage
-from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded, rules
+from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded, rules
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.work import Resolution, Uncertain, Work
@@ -99,7 +99,7 @@ class TurnHandler:
         ``start`` is what is stored for it, as far as that has been read already.
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
-        the lease moved, and the other errors of ``engines.guard.guard.ESCAPING``.
+        the lease moved, and the other errors of ``engines.guard.guard.PASSED_ON``.
         """
         message = work.lease.message
         name, outcome = self._agent_context.spec.name, "cancelled"
@@ -150,7 +150,7 @@ class TurnHandler:
 
     async def _may_not_run(self, work: Work) -> bool | EngineDone:
         """Whether an interrupted turn must not run again. True: a person is asked about a call with
-        an unknown outcome. ``Done``: the turn fails, because nobody answered in time."""
+        an unknown outcome. ``EngineDone``: the turn fails, because nobody answered in time."""
         message = work.lease.message
         journal = self._services.journal
         within_s = None if message.is_said_in_chat else UNCERTAIN_WITHIN_S
@@ -273,7 +273,7 @@ class TurnHandler:
                 checkpoint=end.checkpoint,
                 waiting_call=end.call_id,
             )
-            await self._end.park(work, end, segment=(segment_no, carry), state=segment_state)
+            await self._end.park(work, end, segment_no=segment_no, saved=carry, state=segment_state)
             return "parked"
         if end.outcome == "failed":
             return await self._recovery.after(
@@ -352,7 +352,9 @@ class TurnHandler:
     ) -> EngineDone | Suspended:
         """Run the engine, and again if ``TurnRecovery.nudged`` asks for an answer or a summary."""
         tier, agent, brief = attempt.tier, self._agent_context.spec, attempt.brief
-        limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s)
+        limits = SegmentLimits(
+            idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s
+        )
         try:
             spec = tier.engine_spec(token, work.lease.message.person)
             if (state.usd_left, brief.env, brief.folders) != (spec.max_usd, {}, spec.folders):

@@ -13,7 +13,7 @@ from agentsup.agents.recovery.engine_problems import EngineProblems
 from agentsup.agents.roles.limits import Roles
 from agentsup.agents.senses import Senses
 from agentsup.agents.tools.restart_requests import Restarts
-from agentsup.agents.turn.endpoint import ServedTurns
+from agentsup.agents.turn.endpoint import TurnEndpoints
 from agentsup.agents.turn.engine_host import HostServices
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import Mailbox
@@ -56,7 +56,7 @@ class TurnServices:
     """The name of the time zone of a person, as an agent is to see it."""
     senses: Senses = field(default_factory=Senses)
     """Reads the files that come with messages."""
-    served: ServedTurns = field(default_factory=ServedTurns)
+    served: TurnEndpoints = field(default_factory=TurnEndpoints)
     """The turns whose programs call our tools over MCP."""
     restarts: Restarts = field(default_factory=Restarts)
     """Turns after which the agent's stack is rebuilt."""

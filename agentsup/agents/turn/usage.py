@@ -139,7 +139,7 @@ class TurnUsage:
             _log.warning("usage of a turn is not recorded yet", reason=error.message)
             return
         if over is not None and not state.over:
-            state.over = spending.overrun(state.message, over)
+            state.over = spending.refuse_further_calls(state.message, over)
 
     @staticmethod
     def over_budget(state: SegmentState) -> EngineDone:

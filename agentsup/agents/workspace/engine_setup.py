@@ -99,7 +99,7 @@ class EngineSetup:
         if name == FALLBACK:
             spec = fallback_spec(spec)
             engine, options = engines.make(spec)
-        model = spec.model or ""
+        model = spec.named_model
         provider = provider_of(engine.name, spec.provider or "", model, options)
         return ModelTier(
             name, engine, model, provider, partial(self.engine_spec, spec, engine, options)

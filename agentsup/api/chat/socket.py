@@ -15,9 +15,8 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 from pydantic import ValidationError
 
-from agentsup.api.chat.frames import HELLO, LATER, Hello, Ping
-from agentsup.api.chat.texts import TextIntake
-from agentsup.api.documents.events import EventDocument, shown
+from agentsup.api.chat.texts import HELLO, LATER, Hello, Ping, TextIntake
+from agentsup.api.documents.messages import EventDocument, shown
 from agentsup.api.http import privacy
 from agentsup.api.http.access import CHAT_PROTOCOL, Access
 from agentsup.api.http.problems import bad_body, encode, problem

@@ -6,6 +6,7 @@ a new message in the session of the conversation.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,14 +18,16 @@ from agentsup.api.completions.request import (
     remembered,
     request_digest,
 )
+from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.route import Call
 from agentsup.mailbox.lifecycle import answer_tx
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.messages import find_message, find_question, need_message, sessions
 from agentsup.mailbox.questions import open_of
 from agentsup.mailbox.queue import idempotency, open_in
-from agentsup.model.errors import NotFound
+from agentsup.model.errors import NotFound, TimedOut
 from agentsup.model.message import (
+    TERMINAL,
     DeliverTo,
     LaneName,
     Message,
@@ -257,3 +260,45 @@ def _fresh_tx(tx: Tx, call: Call, wanted: CompletionRequest, key: str, at: int) 
             at=at,
         )
     return session_id
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A message that has ended, or that waits for the answer to ``question``."""
+
+    message: Message
+    question: Question | None = None
+
+
+async def settled(deps: ApiDependencies, message_id: str, timeout_s: float | None) -> Settled:
+    """Wait until the message has ended or asks. Raises ``NotFound``, and ``TimedOut`` after
+    ``timeout_s`` seconds (None: no limit).
+
+    The message as it ended comes from the commit that ended it.
+    """
+    database, clock = deps.database, deps.clock
+    changed = asyncio.Event()
+
+    def look(reader: Reader) -> Settled:
+        message = need_message(reader, message_id)
+        return Settled(message, open_question(reader, message, clock.now_ms()))
+
+    topic = f"done:{message_id}"
+    unlisten, end = database.listen(topic, changed.set), database.expect(topic)
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not end.done():
+                changed.clear()
+                now = await database.read(look, name="completions.settled")
+                if now.message.state in TERMINAL or now.question is not None:
+                    return now
+                await changed.wait()
+            return Settled(end.result())
+    except TimeoutError:
+        raise TimedOut(
+            f"message {message_id} has not ended within {timeout_s:g} s; it goes on",
+            message_id=message_id,
+        ) from None
+    finally:
+        unlisten()
+        end.cancel()

@@ -7,19 +7,21 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aiohttp import hdrs, web
+from pydantic import Field
 
-from agentsup.api.completions import asking, files, shapes
+from agentsup.api.completions import asking, files
 from agentsup.api.completions.accept import (
     AcceptedCompletion,
     CompletionRequest,
+    Settled,
     accept,
+    settled,
 )
-from agentsup.api.completions.client_tasks import client_task_answer
-from agentsup.api.completions.request import CompletionBody, asked
-from agentsup.api.completions.settling import Settled, settled
+from agentsup.api.completions.request import CompletionBody, asked, client_task_answer
+from agentsup.api.documents.document import Document
 from agentsup.api.http.connections import closing
 from agentsup.api.http.problems import encode, openai_error
 from agentsup.api.http.route import Call, get, post, reply
@@ -30,6 +32,58 @@ from agentsup.mailbox.usage import reports
 from agentsup.model.errors import AgentsupError, BadRequest, EngineFailed
 from agentsup.model.message import Message, MessageOutcome, MessageState
 from agentsup.observe import LiveTurn
+
+
+class CompletionMessage(Document):
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class CompletionChoice(Document):
+    index: Literal[0]
+    message: CompletionMessage
+    logprobs: None
+    finish_reason: Literal["stop", "length"]
+
+
+class CompletionUsage(Document):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatCompletion(Document):
+    id: str
+    object: Literal["chat.completion"]
+    created: int = Field(description="seconds since 1970-01-01 UTC")
+    model: str = Field(description="the agent that answered")
+    choices: list[CompletionChoice]
+    usage: CompletionUsage
+
+
+class Model(Document):
+    id: str = Field(description="name of the agent")
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Document):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class OpenAIErrorFacts(Document):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIError(Document):
+    error: OpenAIErrorFacts
+
 
 CONVERSATION: Final = "X-Agentsup-Conversation"
 KEY: Final = "Idempotency-Key"
@@ -45,7 +99,7 @@ _MAX_NAME: Final = 200
 
 @post(
     "/v1/chat/completions",
-    {200: shapes.ChatCompletion},
+    {200: ChatCompletion},
     takes_work=True,
     refusals=(404, 409, 429, 502, 504),
     headers={
@@ -316,17 +370,17 @@ def missing(sent: str, answer: str) -> str:
 
 
 @get("/v1/models")
-async def models(call: Call) -> shapes.ModelList:
+async def models(call: Call) -> ModelList:
     """The agents as models."""
     data = [_model(name) for name in call.deps.directory.names()]
-    return shapes.ModelList.model_construct(object="list", data=data)
+    return ModelList.model_construct(object="list", data=data)
 
 
 @get("/v1/models/{name}", refusals=(404,))
-async def model(call: Call) -> shapes.Model:
+async def model(call: Call) -> Model:
     """One agent as a model."""
     return _model(call.deps.directory.lookup(call.named("name")).name)
 
 
-def _model(name: str) -> shapes.Model:
-    return shapes.Model.model_construct(id=name, object="model", created=0, owned_by="agentsup")
+def _model(name: str) -> Model:
+    return Model.model_construct(id=name, object="model", created=0, owned_by="agentsup")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -266,3 +267,39 @@ def _key(said: Sequence[PromptMessage]) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=True).encode()).hexdigest()
+
+
+_TITLE_CHARS: Final = 50
+_QUERY_CHARS: Final = 200
+_TASK = re.compile(
+    r"\s*### Task:\n.*?^### Output:\n[^{]{0,200}\{\s*"
+    r'"(?P<wanted>title|tags|follow_ups|queries)"\s*:'
+    r".*<chat_history>(?P<talk>.*)</chat_history>\s*",
+    re.DOTALL | re.MULTILINE,
+)
+_SAID = re.compile(r"^USER:(.*?)(?=^(?:USER|ASSISTANT):|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def client_task_answer(asked: CompletionPrompt) -> str:
+    """The answer to such a request; empty if it is none. A title is how the talk began, and what to
+    search for is the person's last text. Tags and questions are not made up."""
+    if asked.files or not all(one.is_instruction for one in asked.earlier):
+        return ""
+    found = _TASK.fullmatch(asked.typed)
+    if found is None:
+        return ""
+    said = [" ".join(text.split()) for text in _SAID.findall(found["talk"])] or [""]
+    answers: dict[str, Any] = {
+        "title": _shortened(said[0], _TITLE_CHARS),
+        "tags": [],
+        "follow_ups": [],
+        "queries": [said[-1][:_QUERY_CHARS]] if said[-1] else [],
+    }
+    return json.dumps({found["wanted"]: answers[found["wanted"]]}, ensure_ascii=False)
+
+
+def _shortened(text: str, most: int) -> str:
+    """The first words of a text."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1].rpartition(' ')[0] or text[: most - 1]}…"

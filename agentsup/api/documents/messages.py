@@ -1,15 +1,60 @@
-"""Messages, their results and threads as documents."""
+"""Messages with their results and threads, events and questions as documents; for the page, the
+Markdown texts of agents come as blocks."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from agentsup.api.documents.blocks import Blocks
 from agentsup.api.documents.document import Document, DoneDocument
 from agentsup.mailbox.mail import AgentDirectory, name_in
+from agentsup.mailbox.messages import answer_options, worded
+from agentsup.model.event import Event, EventType
 from agentsup.model.health import AgentState
 from agentsup.model.message import TERMINAL, Message, MessageOutcome, MessageState
+from agentsup.model.question import AnswerableBy, Question, QuestionState
+
+
+class EventDocument(Document):
+    seq: int
+    at: int
+    type: str
+    agent_id: str
+    session_id: str
+    message_id: str
+    conversation: str
+    data: dict[str, Any]
+    agent: str | None = Field(None, description="name of the agent, in `/events`")
+
+
+async def shown(
+    events: Iterable[Event], blocks_of: Blocks, language: str = ""
+) -> list[EventDocument]:
+    """The documents of a conversation's events. Markdown texts of an agent come as blocks, the
+    answer of a closed question in the words of ``language``."""
+    found = [*events]
+    texts = [(event.agent_id or "", _markdown(event)) for event in found]
+    made = []
+    for event, blocks in zip(found, await blocks_of.all(texts), strict=True):
+        data = event.data
+        if blocks:
+            data = {**data, "blocks": blocks}
+        elif event.type == EventType.QUESTION_CLOSED:
+            kind, answer = str(data.get("kind")), str(data.get("answer") or "")
+            data = {**data, "answer": worded(kind, answer, language)}
+        made.append(EventDocument.from_value(event, data=data))
+    return made
+
+
+def _markdown(event: Event) -> str:
+    """The text to parse, or empty: notices hold ids and columns that Markdown would break."""
+    data = event.data
+    is_said = event.type == EventType.CHAT_OUT and data.get("kind") in ("answer", "question")
+    return str(data.get("text") or "") if is_said and not data.get("plain") else ""
 
 
 class SendReply(Document):
@@ -150,3 +195,83 @@ def _why(message: Message) -> str:
     if message.state is MessageState.CANCELLED:
         return "the message was stopped before it was answered"
     return "the message failed; no reason was recorded"
+
+
+class QuestionDocument(Document):
+    id: str
+    agent: str
+    agent_id: str
+    session: str
+    message_id: str
+    kind: str
+    text: str
+    blocks: list[dict[str, Any]] | None = Field(None, description="the text, for the page")
+    options: list[str]
+    labels: list[str] = Field(description="the options in the reader's words, in their order")
+    state: QuestionState
+    answer: str
+    answer_label: str = Field(description="the answer in the reader's words")
+    asked_at: int
+    deadline_at: int | None
+    who: AnswerableBy = Field(description="who may answer; an operator always may")
+    tool: str = Field(description="whose call waits for approval; empty for other questions")
+    call: dict[str, Any] | None = Field(
+        description="all of the call that waits for approval: tool, title, args; secrets masked"
+    )
+    digest: str = Field(description="of that call; an approval that names it is bound to it")
+    whole: str = Field(description="the text that shows all of the call; `text` where that does")
+    is_cut: bool = Field(description="whether the text shows a part of the call only")
+    answered_at: int | None
+    answered_by: str
+
+    @classmethod
+    def of(cls, question: Question, directory: AgentDirectory, language: str = "") -> Self:
+        """An open or closed question, with its labels in ``language``."""
+        call = question.call
+        return cls.from_value(
+            question,
+            id=question.question_id,
+            agent=name_in(directory, question.agent_id),
+            session=question.session_id,
+            labels=answer_options.labels(question.kind, question.options, language),
+            answer_label=answer_options.answer_label(question, language),
+            call=json.loads(call.document) if call.document else None,
+            digest=call.digest,
+            whole=call.whole or question.text,
+            is_cut=bool(call.whole),
+        )
+
+
+class QuestionList(Document):
+    questions: list[QuestionDocument]
+    next_cursor: None
+
+
+def waited_for(question: Question | None, language: str = "") -> dict[str, Any] | None:
+    """The question to people that a message waits for, as its sender sees it."""
+    if question is None:
+        return None
+    return {
+        "id": question.question_id,
+        "kind": question.kind,
+        "text": question.text,
+        "labels": answer_options.labels(question.kind, question.options, language),
+    }
+
+
+async def asked(
+    questions: Iterable[Question],
+    directory: AgentDirectory,
+    language: str,
+    blocks_of: Blocks | None,
+) -> list[QuestionDocument]:
+    """The documents of questions. Their texts, which are Markdown, come as blocks too if there is a
+    ``blocks_of``."""
+    found = [*questions]
+    made = [QuestionDocument.of(one, directory, language) for one in found]
+    if blocks_of is None:
+        return made
+    texts = await blocks_of.all([(one.agent_id, one.text) for one in found])
+    return [
+        document.with_members(blocks=blocks) for document, blocks in zip(made, texts, strict=True)
+    ]

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from agentsup.api.documents.document import Document, DoneDocument
-from agentsup.api.documents.events import EventDocument
+from agentsup.api.documents.messages import EventDocument
 from agentsup.mailbox.messages import ConversationSession
 
 

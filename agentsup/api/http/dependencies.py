@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from agentsup.agents.budget import CostReport
 from agentsup.agents.memory import AgentMemory
 from agentsup.agents.roles import RoleCatalog
-from agentsup.agents.turn import ServedTurn
+from agentsup.agents.turn import TurnEndpoint
 from agentsup.api.documents.blocks import Blocks
 from agentsup.approvals import Grants
 from agentsup.channels.core.receiving import Inbox
@@ -131,7 +131,7 @@ class ApiDependencies:
     entropy: Entropy
     version: str
     web: WebDependencies
-    served: Callable[[str], ServedTurn | None]
+    served: Callable[[str], TurnEndpoint | None]
     """The running turn whose program calls our tools with this token."""
     hooks: Callable[[], Sequence[Mapping[str, Any]]]
     """The stages that a call passes now, one document each."""

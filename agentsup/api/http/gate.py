@@ -21,10 +21,12 @@ from agentsup.api.documents.bodies import Body
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import BROWSER, Access, loggable, may, shown_token
 from agentsup.api.http.access_log import AccessLog
-from agentsup.api.http.elsewhere import NotOurHost, elsewhere, is_for_people
 from agentsup.api.http.problems import (
     PROBLEM_TYPE,
+    NotOurHost,
     bad_body,
+    elsewhere,
+    is_for_people,
     is_openai,
     openai_error,
     openai_status,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from agentsup.api.documents.events import EventDocument
-from agentsup.api.documents.messages import MessageDocument
+from agentsup.api.documents.messages import EventDocument, MessageDocument
 from agentsup.mailbox.messages import WEB, may_enter, own_conversation
 from agentsup.model.errors import Forbidden
 from agentsup.model.event import Event

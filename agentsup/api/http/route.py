@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from agentsup.api.documents.bodies import Body, NoQuery, Nothing, Query
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import Access, HostRules, shown_token
-from agentsup.api.http.connection_table import ConnectionTable
-from agentsup.api.http.connections import Connections
+from agentsup.api.http.connections import Connections, ConnectionTable
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.problems import encode
 from agentsup.api.http.upload_sweeps import UploadSweeps

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from agentsup.api.http.dependencies import ApiDependencies
-from agentsup.channels.core.files import swept
+from agentsup.channels.core.files import sweep_inbox
 from agentsup.kit.tasks import TaskOwner
 
 OWNER: Final = "web"
@@ -39,5 +39,5 @@ class UploadSweeps:
     async def _sweep(self, deps: ApiDependencies, name: str) -> None:
         async with self._side_by_side:
             workspace, files = deps.web.workspace(name), deps.web.files
-            await swept(workspace, owner=OWNER, files=files, limit_s=_LIMIT_S)
+            await sweep_inbox(workspace, owner=OWNER, files=files, limit_s=_LIMIT_S)
         del self._agents[name]

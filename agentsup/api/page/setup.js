@@ -38,7 +38,8 @@ function modelStep(providers) {
 		rest.hidden = true;
 		const { where, names } = await post('/setup/models', wanted());
 		known.replaceChildren(...names.map((name) => h('option', { value: name })));
-		said.textContent = t`${where} has ${names.length} models.`;
+		if (names.length === 1) model.value = names[0];
+		said.textContent = names.length === 1 ? t`${where} has one model, ${names[0]}.` : t`${where} has ${names.length} models.`;
 		rest.hidden = false;
 		model.focus();
 	}, undefined, 'primary');

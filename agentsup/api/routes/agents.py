@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiohttp import web
+from pydantic import Field
 
 from agentsup.api.documents import bodies
 from agentsup.api.documents.agents import (
@@ -18,6 +19,7 @@ from agentsup.api.documents.agents import (
     Overridden,
     StopReportDocument,
 )
+from agentsup.api.documents.document import Document
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import Call, get, post, reply
 from agentsup.mailbox.delivery import chats_of
@@ -117,3 +119,29 @@ async def restart(call: Call) -> AgentChanged:
     """Drain an agent and build it anew."""
     view = await call.deps.control.restart_agent(call.named("name"), call.by)
     return AgentChanged.of(view, success=True)
+
+
+class McpServerDocument(Document):
+    name: str
+    type: str = Field(description="stdio or http")
+    target: str = Field(description="its program or address, without arguments and secrets")
+    state: str = Field(
+        description="starting, running, backoff, not_signed_in, stopping, stopped, failed or disabled"
+    )
+    since: int | None = Field(description="milliseconds since 1970")
+    tools: list[str] = Field(description="mcp:SERVER/TOOL")
+    error: str = Field(description="why it does not run")
+    next_retry_at: int | None
+    restarts: int
+    notes: list[str] = Field(description="tools that were left out, and the like")
+
+
+class McpServerList(Document):
+    agent: str
+    servers: list[McpServerDocument]
+
+
+@get("/agents/{name}/mcp", access=Access.OPERATOR, refusals=(404, 410))
+async def servers(call: Call) -> McpServerList:
+    """The tool servers of an agent, and how they are."""
+    return McpServerList.model_construct(**call.deps.mcp(call.named("name")))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from agentsup.api.documents import bodies
-from agentsup.api.documents.events import EventDocument
+from agentsup.api.documents.messages import EventDocument
 from agentsup.api.http import privacy
 from agentsup.api.http.access import Access
 from agentsup.api.http.problems import encode

@@ -9,9 +9,8 @@ from agentsup.api.documents import bodies
 from agentsup.api.documents.agents import AgentHealth, AgentNames, HealthByName
 from agentsup.api.documents.messages import ResultDocument, SendAccepted, SendReply
 from agentsup.api.http.access import Access, is_agent
-from agentsup.api.http.callers import caller_of, check_name
+from agentsup.api.http.callers import caller_of, check_name, named_chat
 from agentsup.api.http.route import Call, get, post
-from agentsup.api.routes.named_chats import named_chat
 from agentsup.mailbox.mail import BusRequest, name_in
 from agentsup.mailbox.messages import keys
 from agentsup.model.agent import MAIN

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from aiohttp import web
 from pydantic import ConfigDict, Field
 
-from agentsup.agents.turn import ServedTurn
+from agentsup.agents.turn import TurnEndpoint
 from agentsup.api.documents.bodies import Body
 from agentsup.api.documents.document import Document
 from agentsup.api.http.access import Access, shown_token
@@ -97,7 +97,7 @@ async def exchange_by_path(call: Call, body: RpcBody) -> web.StreamResponse | Do
     return await exchange(call, body)
 
 
-def _turn(call: Call) -> ServedTurn:
+def _turn(call: Call) -> TurnEndpoint:
     token = shown_token(call.request.path, call.request.headers)
     turn = call.deps.served(token or "")
     if turn is None:
@@ -122,7 +122,7 @@ def _key(request_id: Any) -> str:
 # -- methods ---------------------------------------------------------------------------------------
 
 
-async def _initialize(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
+async def _initialize(call: Call, turn: TurnEndpoint, body: RpcBody) -> dict[str, Any]:
     wanted = (body.params or {}).get("protocolVersion")
     return {
         "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
@@ -135,11 +135,11 @@ async def _initialize(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, 
     }
 
 
-async def _ping(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
+async def _ping(call: Call, turn: TurnEndpoint, body: RpcBody) -> dict[str, Any]:
     return {}
 
 
-async def _list(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
+async def _list(call: Call, turn: TurnEndpoint, body: RpcBody) -> dict[str, Any]:
     if (body.params or {}).get("cursor") is not None:
         raise _Refused(_INVALID_PARAMS, "the list has one page; there is no cursor for another")
     return {"tools": [_shown(tool) for tool in turn.tools()]}
@@ -159,7 +159,7 @@ def _shown(tool: Tool) -> dict[str, Any]:
     }
 
 
-async def _call(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
+async def _call(call: Call, turn: TurnEndpoint, body: RpcBody) -> dict[str, Any]:
     params = body.params or {}
     name, args = params.get("name"), params.get("arguments")
     if not isinstance(name, str) or not name:
@@ -183,7 +183,7 @@ def _result(text: str, *, ok: bool) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": not ok}
 
 
-_METHODS: Mapping[str, Callable[[Call, ServedTurn, RpcBody], Awaitable[dict[str, Any]]]] = {
+_METHODS: Mapping[str, Callable[[Call, TurnEndpoint, RpcBody], Awaitable[dict[str, Any]]]] = {
     "initialize": _initialize,
     "ping": _ping,
     "tools/list": _list,

@@ -7,22 +7,22 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from agentsup.api.documents import task_bodies, tasks
+from agentsup.api.documents import tasks
 from agentsup.api.documents.document import page_of
-from agentsup.api.documents.events import EventDocument
-from agentsup.api.documents.messages import ResultDocument
+from agentsup.api.documents.messages import EventDocument, ResultDocument
 from agentsup.api.http.access import Access
-from agentsup.api.http.callers import caller_of, check_name
+from agentsup.api.http.callers import caller_of, check_name, named_chat, turn_of
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.route import Call, get, post
-from agentsup.api.routes import task_orders
 from agentsup.api.routes.interagent import outcome
+from agentsup.mailbox.mail import to_asker
+from agentsup.mailbox.messages import keys
 from agentsup.model.agent import MAIN
-from agentsup.model.errors import BadRequest, NotReady
-from agentsup.model.message import Priority
+from agentsup.model.errors import BadRequest, NotFound, NotReady
+from agentsup.model.message import DeliverTo, Priority
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.question import QuestionState
-from agentsup.model.task import NewTask, Task, TaskState
+from agentsup.model.task import NewSchedule, NewTask, Task, TaskState
 from agentsup.tasks import PUT, TaskHub
 
 _MESSAGE = "msg_"
@@ -73,7 +73,7 @@ async def _changed(call: Call, task: Task) -> tasks.TaskDone:
 
 
 @_post("/tasks/create", takes_work=True, refusals=(404, 410, 409, 429))
-async def create(call: Call, body: task_bodies.CreateTaskBody) -> tasks.TaskDone:
+async def create(call: Call, body: tasks.CreateTaskBody) -> tasks.TaskDone:
     """Write a task down and begin it.
 
     It is not begun if ``start`` is false.
@@ -83,28 +83,28 @@ async def create(call: Call, body: task_bodies.CreateTaskBody) -> tasks.TaskDone
     if call.by.is_operator and caller.kind is PrincipalKind.AGENT:
         # The operator is the person for whom a task that an operator begins is done.
         caller = replace(caller, behalf=call.by.person, asker=call.by.asker_name)
-    await task_orders.check_engine(call, body, body.agent or own)
-    await task_orders.check_role(call, body.role)
+    await _check_engine(call, body, body.agent or own)
+    await _check_role(call, body.role)
     new = NewTask(
         prompt=body.prompt,
         name=body.name or "",
         agent=body.agent or "",
         role=body.role or "",
         start=body.start,
-        schedule=task_orders.schedule(body.schedule),
+        schedule=_new_schedule(body.schedule),
         priority=Priority.parse(body.priority),
         timeout_s=body.timeout,
         max_usd=body.max_usd,
         parent_task_id=body.parent_task_id or "",
         idempotency_key=body.idempotency_key or "",
-        deliver_to=await task_orders.deliver_to(call, body, caller),
+        deliver_to=await _deliver_to(call, body, caller),
     )
     task = await _hub(call).create(new, caller=caller, asker=call.deps.delegating_turn_of(call.who))
     return await _changed(call, task)
 
 
 @_post("/tasks/resume", takes_work=True, refusals=(404, 410, 409, 429))
-async def resume(call: Call, body: task_bodies.ResumeTaskBody) -> tasks.TaskDone:
+async def resume(call: Call, body: tasks.ResumeTaskBody) -> tasks.TaskDone:
     """Go on with a task.
 
     It goes on in its session; a task that was only created begins.
@@ -124,7 +124,7 @@ async def resume(call: Call, body: task_bodies.ResumeTaskBody) -> tasks.TaskDone
 
 
 @_post("/tasks/ask_parent", refusals=(404, 410, 409, 429))
-async def ask_parent(call: Call, body: task_bodies.AskParentBody) -> tasks.TaskAsked:
+async def ask_parent(call: Call, body: tasks.AskParentBody) -> tasks.TaskAsked:
     """Put a question to whoever gave the task."""
     caller = await _acting(call, body.from_)
     hub = _hub(call)
@@ -137,7 +137,7 @@ async def ask_parent(call: Call, body: task_bodies.AskParentBody) -> tasks.TaskA
 
 
 @_post("/tasks/answer", refusals=(404, 410, 409))
-async def answer(call: Call, body: task_bodies.AnswerTaskBody) -> tasks.TaskAnswered:
+async def answer(call: Call, body: tasks.AnswerTaskBody) -> tasks.TaskAnswered:
     """Answer a task's open question, once."""
     caller = await _acting(call, body.from_)
     hub = _hub(call)
@@ -152,14 +152,14 @@ async def answer(call: Call, body: task_bodies.AnswerTaskBody) -> tasks.TaskAnsw
 
 
 @_post("/tasks/cancel", refusals=(404, 410, 409))
-async def cancel(call: Call, body: task_bodies.TaskBody) -> tasks.TaskDone:
+async def cancel(call: Call, body: tasks.TaskBody) -> tasks.TaskDone:
     """End a task before it is done."""
     caller = await _acting(call, body.from_)
     return await _changed(call, await _hub(call).cancel(body.task_id, caller=caller))
 
 
 @_post("/tasks/delete", refusals=(404, 410, 409))
-async def delete(call: Call, body: task_bodies.TaskBody) -> tasks.TaskDeleted:
+async def delete(call: Call, body: tasks.TaskBody) -> tasks.TaskDeleted:
     """Forget a task that does not work."""
     caller = await _acting(call, body.from_)
     hub = _hub(call)
@@ -169,12 +169,12 @@ async def delete(call: Call, body: task_bodies.TaskBody) -> tasks.TaskDeleted:
 
 
 @_post("/tasks/update", refusals=(404, 410, 409))
-async def update(call: Call, body: task_bodies.UpdateTaskBody) -> tasks.TaskDone:
+async def update(call: Call, body: tasks.UpdateTaskBody) -> tasks.TaskDone:
     """Report how far a task is, or change it."""
     caller = await _acting(call, body.from_)
     hub = _hub(call)
     given = (body.progress, body.percent, body.note, body.state, body.name)
-    schedule = task_orders.schedule(body.schedule)
+    schedule = _new_schedule(body.schedule)
     if all(one is None for one in (*given, body.paused, schedule)):
         raise BadRequest(
             "say what to change: progress, percent, note, state, name, schedule or paused",
@@ -204,7 +204,7 @@ async def update(call: Call, body: task_bodies.UpdateTaskBody) -> tasks.TaskDone
 
 
 @_get("/tasks/list", refusals=(404, 410))
-async def listing(call: Call, query: task_bodies.TasksQuery) -> tasks.TaskList:
+async def listing(call: Call, query: tasks.TasksQuery) -> tasks.TaskList:
     """Tasks, newest first."""
     directory = call.deps.directory
     states = tuple(TaskState(one.strip()) for one in (query.state or "").split(",") if one.strip())
@@ -222,7 +222,7 @@ async def listing(call: Call, query: task_bodies.TasksQuery) -> tasks.TaskList:
 
 
 @_get("/tasks/{id}", {200: tasks.TaskOrResult}, refusals=(404, 410, 429))
-async def show(call: Call, query: task_bodies.TaskQuery) -> tasks.TaskShown | ResultDocument:
+async def show(call: Call, query: tasks.TaskQuery) -> tasks.TaskShown | ResultDocument:
     """One task; for a message's id, what became of the message.
 
     With ``wait``, the answer comes once the task has ended or asks, or the wait is over.
@@ -267,7 +267,7 @@ async def _whole(call: Call, task: Task, caller: Principal) -> tasks.TaskShown:
 
 
 @_get("/tasks/{id}/log", refusals=(404, 410))
-async def log(call: Call, query: task_bodies.TaskLogQuery) -> tasks.TaskLog:
+async def log(call: Call, query: tasks.TaskLogQuery) -> tasks.TaskLog:
     """What happened to a task."""
     caller = await _acting(call, query.from_)
     hub = _hub(call)
@@ -275,3 +275,72 @@ async def log(call: Call, query: task_bodies.TaskLogQuery) -> tasks.TaskLog:
     found = await hub.log(task.task_id, caller=caller, tail=query.tail)
     events = [EventDocument.from_value(each) for each in found]
     return tasks.TaskLog.model_construct(task_id=task.task_id, events=events)
+
+
+# -- the fields of a new task besides its prompt ---------------------------------------------------
+
+
+def _new_schedule(given: tasks.ScheduleBody | None) -> NewSchedule | None:
+    """The schedule of a task, or None. Raises ``BadRequest`` unless exactly one time is given."""
+    if given is None:
+        return None
+    if sum(one is not None for one in (given.at, given.every, given.cron)) != 1:
+        raise BadRequest(
+            "field 'schedule': give exactly one of at, every and cron", field="schedule"
+        )
+    return NewSchedule(
+        at=given.at or "",
+        every_s=given.every,
+        cron=given.cron or "",
+        zone=given.timezone or "",
+        misfire=given.misfire,
+        overlap=given.overlap,
+    )
+
+
+async def _check_engine(call: Call, body: tasks.CreateTaskBody, agent: str) -> None:
+    """Raise ``BadRequest`` if the task is to use another engine or model than its agent."""
+    if body.thinking:
+        raise BadRequest(
+            "field 'thinking': a task thinks as its agent does; set reasoning_effort in the "
+            "agent's entry, or name another agent",
+            field="thinking",
+        )
+    if not body.provider and not body.model:
+        return
+    view = await call.deps.control.agent(agent)
+    has = {"provider": view.engine, "model": view.model}
+    for field, wanted in (("provider", body.provider), ("model", body.model)):
+        if wanted and wanted.casefold() != has[field].casefold():
+            raise BadRequest(
+                f"field '{field}': a task is done with what its agent has, and {view.name} has "
+                f"{has[field] or 'its default'}; leave it out, or name another agent in 'agent'",
+                field=field,
+            )
+
+
+async def _check_role(call: Call, role: str | None) -> None:
+    """Raise ``NotFound`` for a role that can't be used: a run in it would have no tools at all."""
+    if role and (problem := await call.deps.roles.problem_of(role)):
+        raise NotFound(f"field 'role': {problem}", field="role")
+
+
+async def _deliver_to(
+    call: Call, body: tasks.CreateTaskBody, caller: Principal
+) -> DeliverTo | None:
+    """The chat that the body names; None: the conversation that the request came from.
+
+    If an operator acts for an agent, the result goes to that agent first, in the session of the
+    chat.
+    """
+    acts = caller.kind is PrincipalKind.AGENT
+    agent = caller.name if acts else body.agent or MAIN
+    chat = await named_chat(call, agent, body.chat_id or "", body.topic_id or "")
+    if chat is None and body.chat_id:
+        turn = await turn_of(call)
+        return None if turn is None else to_asker(turn, waited=False)
+    if chat is None or not acts:
+        return chat
+    key = keys.chat_key(chat.channel, chat.conversation)
+    session_id = await call.deps.mailbox.current_session(chat.agent_id, key)
+    return DeliverTo("mailbox", agent_id=chat.agent_id, session_id=session_id or "", then=chat)

@@ -10,8 +10,7 @@ from aiohttp import web
 from agentsup.api.chat import socket
 from agentsup.api.completions import front
 from agentsup.api.http.access import HostRules
-from agentsup.api.http.connection_table import ConnectionTable
-from agentsup.api.http.connections import Connections
+from agentsup.api.http.connections import Connections, ConnectionTable
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.gate import dress, gate, handler_of
 from agentsup.api.http.problems import encode
@@ -24,9 +23,7 @@ from agentsup.api.routes import (
     cost,
     events,
     interagent,
-    mail,
     mcp,
-    mcp_servers,
     memory,
     messages,
     pairing,
@@ -41,10 +38,10 @@ from agentsup.api.server import openapi
 from agentsup.api.web import chats, files, login, static, views
 
 _MODULES: Final = (
-    *(system, interagent, mcp, agents, mcp_servers, memory, cost, approvals, messages, mail),
+    *(system, interagent, mcp, agents, memory, cost, approvals, messages),
     *(quarantine, roles, tasks, traces, events, pairing, setup),
-    *(socket, login, static, chats, files, views),  # the page
-    front,
+    *(socket, login, static, chats, files, views),  # of the page
+    front,  # /v1, for chat clients
 )
 ROUTES: Final = tuple(route for module in _MODULES for route in routes_of(module))
 """Every route, in the order in which the modules are listed."""
@@ -76,6 +73,7 @@ def build_app(deps: ApiDependencies, *, port: int = 0, host: str = "127.0.0.1") 
         sweeps=UploadSweeps(connections.work),
         document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
     )
+    # The gate finds the route of a request by its handler.
     handlers = {handler_of(route, api): route for route in ROUTES}
     app = web.Application(middlewares=[gate(api, handlers)], client_max_size=deps.limits.body_bytes)
     app[API] = api

@@ -7,17 +7,84 @@ import contextlib
 import errno
 import socket
 from functools import partial
+from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 
 from agentsup.api.http.access import HostRules
 from agentsup.api.http.access_log import Refusals
+from agentsup.api.http.connections import ConnectionTable
 from agentsup.api.http.dependencies import ApiDependencies
-from agentsup.api.http.malformed import HttpProtocol
+from agentsup.api.http.gate import SECURITY_HEADERS
+from agentsup.api.http.problems import PROBLEM_TYPE, problem
+from agentsup.api.http.route import reply
 from agentsup.api.server.app import API, build_app
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import OwnerClosed
-from agentsup.model.errors import ConfigError
+from agentsup.model.errors import AgentsupError, BadRequest, ConfigError
+
+
+class HttpProtocol(web.RequestHandler):
+    """One connection as aiohttp serves it, except for its count and the answer to what can't be
+    served."""
+
+    __slots__ = ("_connection", "_peers", "_refusals")
+
+    def __init__(
+        self, manager: web.Server, *, peers: ConnectionTable, refusals: Refusals, **options: Any
+    ) -> None:
+        """Count itself in ``peers``; ``refusals`` decides which refusals are logged."""
+        super().__init__(manager, **options)
+        self._peers = peers
+        self._refusals = refusals
+        self._connection: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve the connection, or close it or another one if there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        self._connection = transport
+        self._peers.add(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        if self._connection is not None:
+            self._peers.remove(self._connection)
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that did not reach the gate, and close the connection.
+
+        Raises ``ConnectionError`` if an answer has begun already. ``message`` and the text of
+        ``exc`` show the input, so the answer does not hold them.
+        """
+        del message
+        kind = type(exc).__name__
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            error: AgentsupError = BadRequest(
+                "this is no request that HTTP knows; nothing was done"
+            )
+            more = self._refusals.line_of(request.remote or "", self._loop.time())
+            if more is not None:
+                _log.info(f"a malformed request of {request.remote} was refused ({kind}){more}")
+        else:
+            error = AgentsupError("an unexpected error; the log has the details")
+            _log.error(f"a request of {request.remote} failed unexpectedly", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already; only a cut is left")
+        document = problem(error, path=request.path, request_id="")
+        response = reply(document, error.status, PROBLEM_TYPE)
+        response.headers.update(SECURITY_HEADERS)
+        response.force_close()
+        return response
+
 
 _log = get_logger(__name__)
 _LINGER_S = 2.0

@@ -11,9 +11,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from agentsup.api.completions.shapes import OpenAIError
+from agentsup.api.completions.front import OpenAIError
 from agentsup.api.documents.document import Document, LegacyProblem, Problem
-from agentsup.api.documents.events import EventDocument
+from agentsup.api.documents.messages import EventDocument
 from agentsup.api.http.access import BROWSER, Access
 from agentsup.api.http.problems import PROBLEM_TYPE, is_legacy, is_openai
 from agentsup.api.http.route import ApiRoute

@@ -8,8 +8,7 @@ from aiohttp import hdrs, web
 
 from agentsup.agents.memory import ChatForm, ExportedSession, chat_export
 from agentsup.api.documents import bodies
-from agentsup.api.documents.events import shown
-from agentsup.api.documents.questions import asked
+from agentsup.api.documents.messages import asked, shown
 from agentsup.api.documents.web import HistoryDocument, SessionChanged, SessionList, SessionShown
 from agentsup.api.http import privacy
 from agentsup.api.http.access import Access

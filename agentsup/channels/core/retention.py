@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agentsup.channels.core.receiving import rows, strangers
+from agentsup.channels.core.receiving import bot_offers, rows, strangers
 from agentsup.mailbox.messages import of_open_message
 from agentsup.store import Retention
 
@@ -23,6 +23,7 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
     return (
         *rows.retention_rules(),
         *strangers.retention_rules(),
+        *bot_offers.retention_rules(),
         Retention("buttons", "expires_at < :cutoff", _LATE_MS, key="token"),
         Retention("presses", "at < :cutoff", _LATE_MS, key="press_id"),
         Retention("question_ends", "at < :cutoff", keep_days * _DAY_MS, key="question_id"),

@@ -82,7 +82,7 @@ class MatrixBot(Bot[MatrixConnection, SignedInBot]):
     """The bot of one agent on Matrix."""
 
     _deps: MatrixDeps
-    _judge = staticmethod(judge)
+    _after_failure = staticmethod(judge)
 
     def _open(self) -> MatrixConnection:
         deps = self._deps
@@ -102,14 +102,14 @@ class MatrixBot(Bot[MatrixConnection, SignedInBot]):
     def _row_owner(self, connection: MatrixConnection, me: SignedInBot) -> RowOwner:
         return row_owner(self._deps.agent_id, me.user.user_id)
 
-    def _remedy(self, error: TokenRefused) -> str:
+    def _advice(self, error: TokenRefused) -> str:
         return (
             f"the homeserver does not let {self._deps.agent_name} in ({error.message}); put a valid "
             "matrix.access_token or matrix.password into its entry"
         )
 
     def _refusal(self, error: TokenRefused) -> TokenRefused:
-        return TokenRefused(self._remedy(error), soft=error.soft)
+        return TokenRefused(self._advice(error), soft=error.soft)
 
     def _may_renew(self, connection: MatrixConnection, error: TokenRefused, age_s: float) -> bool:
         if not connection.signing.can_renew or age_s <= _FRESH_S:
@@ -148,5 +148,5 @@ class MatrixBot(Bot[MatrixConnection, SignedInBot]):
             rooms.forget(room_id)
             connection.encryption.forget(room_id)
 
-        syncer = Syncer(client, receiving, self._show, changed)
+        syncer = Syncer(client, receiving, self._report_state, changed)
         return LifeParts(streams, menus, waiting, incoming, syncer, marks.close)

@@ -17,7 +17,7 @@ from agentsup.channels.core.receiving import source
 from agentsup.channels.core.receiving.messages import ReceiveDependencies
 from agentsup.channels.core.receiving.raw import Json
 from agentsup.channels.core.receiving.rows import ReceivedRow
-from agentsup.channels.core.receiving.source import Source, Trial
+from agentsup.channels.core.receiving.source import RetryDecision, Source
 from agentsup.channels.core.report import ChannelState
 from agentsup.channels.matrix.backfill import Backfill, Read
 from agentsup.channels.matrix.batch import FILTER, Batch, read_batch
@@ -38,7 +38,7 @@ _STALE_AFTER = 3
 _STALE_CODES = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
 
 
-def judge(error: PlatformError, failures: int, unit: float) -> Trial:
+def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
     """Return the cause and the pause for the ``failures``-th failed sync in a row (from 1)."""
     return source.judge(
         error,
@@ -199,5 +199,5 @@ class Syncer(Source):
                 self._since = None
         await super()._failed(error)
 
-    async def _judge(self, error: PlatformError) -> Trial:
+    async def _after_failure(self, error: PlatformError) -> RetryDecision:
         return judge(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))

@@ -80,6 +80,14 @@ class TelegramChannel(PieceChannel[BotHandle, ChatAddress, OutgoingCall]):
         self._moves: dict[tuple[str, int], int] = {}
         self._in_doubt: set[str] = set()
 
+    async def ask(self, agent_id: str, method: str, **fields: Any) -> Any:
+        """Call a method that sends nothing, as the bot of an agent. Raises a ``PlatformError``:
+        ``NotSent`` if the bot is not connected."""
+        bot = self._bots.get(agent_id)
+        if bot is None:
+            raise NotSent("the bot is not connected to Telegram now; try again in a moment")
+        return await bot.client.call(method, **fields)
+
     async def _deliver_piece(
         self,
         bot: BotHandle,

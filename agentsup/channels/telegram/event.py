@@ -28,6 +28,7 @@ from agentsup.channels.core.receiving.stop_scope import is_stop
 from agentsup.channels.core.receiving.texts import Quoted
 from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser, content_of, forwarded_from, quoted_of
+from agentsup.model.managed_bots import CreatedBot
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
 _CHANNEL = 136817688  # the account of people who write in the name of a channel
@@ -42,6 +43,8 @@ class UpdateKind(StrEnum):
     """The bot was added, removed, blocked or allowed again."""
     CHANNEL = "channel"
     """A post of a channel, or an edit of one."""
+    BOT = "bot"
+    """A bot was created through this one, or its token or owner changed."""
     OTHER = "other"
 
 
@@ -85,6 +88,7 @@ class UpdateEvent:
     """The platform gives the chat, but not the topic in it."""
     migrated_to: int | None = None
     migrated_from: int | None = None
+    created: CreatedBot | None = None
     membership: str = ""
 
     @property
@@ -141,6 +145,9 @@ def read(raw: Json, me: BotUser) -> UpdateEvent:
 def _written(
     update_id: int, body: Json, me: BotUser, kind: UpdateKind = UpdateKind.MESSAGE
 ) -> UpdateEvent:
+    if "managed_bot_created" in body:
+        made = {**object_of(body, "managed_bot_created"), "user": object_of(body, "from")}
+        return _bot(update_id, made, me, is_new=True)
     content, quoted = content_of(body, me), quoted_of(body, me)
     own, target = me.username.casefold(), content.target
     return UpdateEvent(
@@ -235,6 +242,13 @@ def _membership(update_id: int, body: Json, me: BotUser) -> UpdateEvent:
     )
 
 
+def _bot(update_id: int, body: Json, me: BotUser, *, is_new: bool = False) -> UpdateEvent:
+    """Read that a person created a bot. Without ``is_new`` it may also have a new token or owner."""
+    bot = object_of(body, "bot")
+    created = CreatedBot(integer(bot, "id"), text_of(bot, "username"), is_new=is_new)
+    return UpdateEvent(update_id, UpdateKind.BOT, **_who(body, "user"), created=created)
+
+
 _READERS: Mapping[str, Callable[[int, Json, BotUser], UpdateEvent]] = {
     "message": _written,
     "edited_message": partial(_written, kind=UpdateKind.EDITED),
@@ -242,6 +256,7 @@ _READERS: Mapping[str, Callable[[int, Json, BotUser], UpdateEvent]] = {
     "message_reaction": _reaction,
     "stopped_message_generation": _stopped_draft,
     "my_chat_member": _membership,
+    "managed_bot": _bot,
     "channel_post": _channel,
     "edited_channel_post": _channel,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agentsup.catalogue import words
+from agentsup.channels.core.errors import NotSent, OutcomeUnknown, RateLimited
 from agentsup.channels.core.receiving.context import end_rows, write_patiently
 from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
 from agentsup.channels.core.receiving.incoming import ReceivedItems
@@ -26,11 +27,14 @@ from agentsup.channels.telegram.received import ledger_id
 from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.mailbox.delivery import shown_in
 from agentsup.mailbox.messages import sessions
+from agentsup.model.managed_bots import CreatedBot
 from agentsup.model.pairing import Stranger
 from agentsup.model.principal import Principal
 from agentsup.store import Reader
 
 _LATE_WAIT_S = 2.0
+_AGAIN_S = 3.0
+"""Seconds before Telegram is asked again for what it did not answer."""
 
 
 class Incoming(ReceivedItems[UpdateEvent]):
@@ -50,6 +54,8 @@ class Incoming(ReceivedItems[UpdateEvent]):
         self._caught_up = caught_up
 
     def _chat_of(self, item: ReceivedItem) -> int:
+        if item.event is not None and item.event.created is not None:
+            return item.event.created.bot_id
         return 0 if item.event is None or item.event.chat_id is None else item.event.chat_id
 
     def _urgent(self, event: UpdateEvent) -> str:
@@ -61,6 +67,9 @@ class Incoming(ReceivedItems[UpdateEvent]):
     # -- one item ----------------------------------------------------------------------------------
 
     async def _route(self, item: ReceivedItem, event: UpdateEvent, lane: Lane) -> None:
+        if event.created is not None:
+            await self._bot(item, event, event.created)
+            return
         if event.migrated_to is not None or event.migrated_from is not None:
             await self._migrated(item, event)
             return
@@ -88,6 +97,22 @@ class Incoming(ReceivedItems[UpdateEvent]):
             await self._late(item, lane, self._admitted)
         else:
             await self._messages.handle(item, event, principal, lane)
+
+    async def _bot(self, item: ReceivedItem, event: UpdateEvent, created: CreatedBot) -> None:
+        """Let main have a bot that somebody created. The update ends once its token is kept."""
+        if not self._deps.spec().is_main or event.user_id is None:
+            await self._skip([item], SkipReason.NOTHING_TO_ANSWER)
+            return
+        while True:
+            try:
+                await self._deps.bots.seen(created, event.user_id, event.language)
+            except RateLimited as error:
+                await self._deps.clock.sleep(error.retry_after_s)
+            except (NotSent, OutcomeUnknown):
+                await self._deps.clock.sleep(_AGAIN_S)
+            else:
+                break
+        await self._done(item)
 
     async def _is_open(self, draft_id: int) -> bool:
         """Whether the stop button of that draft is not too late."""

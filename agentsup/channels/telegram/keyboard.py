@@ -38,7 +38,12 @@ def markup(
     if body.get("cancel"):
         label = say("button.cancel")
         rows.append([{"label": label, "data": f"{CANCEL}{body['cancel']}"}])
-    return inline_keyboard(rows) if rows else None
+    if rows or not is_private:
+        return inline_keyboard(rows) if rows else None
+    if wanted := body.get("create_bot"):
+        key = {"text": _label(wanted["label"]), "request_managed_bot": wanted["request"]}
+        return {"keyboard": [[key]], "resize_keyboard": True, "one_time_keyboard": True}
+    return {"remove_keyboard": True} if body.get("ends_keyboard") else None
 
 
 def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
 
     _deps: TelegramDeps
     _me: BotUser | None = None
-    _judge = staticmethod(judge)
+    _after_failure = staticmethod(judge)
 
     def _open(self) -> TelegramConnection:
         deps = self._deps
@@ -111,7 +111,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
     def _row_owner(self, connection: TelegramConnection, me: BotUser) -> RowOwner:
         return received.row_owner(connection.client.bot_id)
 
-    def _remedy(self, error: TokenRefused) -> str:
+    def _advice(self, error: TokenRefused) -> str:
         return (
             f"Telegram does not know the token of {self._deps.agent_name} ({error.message}); get a "
             "new one from @BotFather and put it into telegram_token"
@@ -136,7 +136,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
             album_s=deps.limits.album_s,
             comment_s=deps.limits.comment_s,
         )
-        poller = Poller(client, receiving, self._show)
+        poller = Poller(client, receiving, self._report_state)
         incoming = Incoming(receiving, watch=waiting.watch, caught_up=lambda: poller.caught_up)
         owner.spawn(self._publish(client), name=f"telegram-profile:{deps.agent_name}")
         return LifeParts(streams, menus, waiting, incoming, poller)
@@ -147,7 +147,9 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
         deps = self._deps
         spec = deps.spec()
         try:
-            calls = calls_of(deps.commands, deps.catalogue, deps.agent_id, spec.description)
+            calls = calls_of(
+                deps.commands, deps.catalogue, deps.agent_id, spec.description, spec.nickname or ""
+            )
             await publish_profile(deps, client, calls, server=spec.telegram_base_url or "")
         except AgentsupError as error:
             # The poll loop gets the same error and handles it.

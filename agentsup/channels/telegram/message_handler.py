@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentsup.catalogue import LocalizedTexts
+from agentsup.catalogue import LocalizedTexts, words
 from agentsup.channels.core.errors import PlatformError, RequestRefused
 from agentsup.channels.core.files.fetching import Attachment, Opened
 from agentsup.channels.core.pressing.typed_answers import TypedText
@@ -174,7 +174,14 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
             raise
 
     def reply_facts(self, reply: InboxReply, principal: Principal) -> Mapping[str, Any]:
-        return live_fact(reply.live, principal, principal.language)
+        facts = live_fact(reply.live, principal, principal.language)
+        if reply.bot_offer is not None:
+            offer = reply.bot_offer
+            request = {"request_id": offer.offer_id, "suggested_name": offer.name}
+            label = words(principal.language)("bot.key", agent=offer.agent)
+            request["suggested_username"] = offer.username
+            facts["create_bot"] = {"label": label, "request": request}
+        return facts
 
     def accepted(self, message_id: str, event: UpdateEvent) -> None:
         self._deps.accepted(message_id, event.address.conversation, event.message_id or 0)

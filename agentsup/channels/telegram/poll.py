@@ -18,7 +18,7 @@ from agentsup.channels.core.receiving import source
 from agentsup.channels.core.receiving.messages import ReceiveDependencies
 from agentsup.channels.core.receiving.raw import is_int, maybe_text
 from agentsup.channels.core.receiving.rows import ReceivedRow
-from agentsup.channels.core.receiving.source import Source, Trial
+from agentsup.channels.core.receiving.source import RetryDecision, Source
 from agentsup.channels.core.report import ChannelState
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import PollConflict
@@ -37,13 +37,15 @@ ALLOWED_UPDATES = (
     "stopped_message_generation",
     "my_chat_member",
 )
+OF_MANAGER = "managed_bot"
+"""Asked for by main's bot alone: people may create bots through it."""
 _BATCH = 100
 _SLACK_S = 10.0
 """Seconds that the request may take longer than the long poll itself."""
 _ID_LIMIT = 2**53
 
 
-def judge(error: PlatformError, failures: int, unit: float) -> Trial:
+def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
     """Decide what to do after the ``failures``-th failed poll in a row (from 1).
 
     ``unit`` is a random number between 0 and 1, for the jitter.
@@ -51,7 +53,7 @@ def judge(error: PlatformError, failures: int, unit: float) -> Trial:
     if isinstance(error, PollConflict):
         # The client closes the connection then: a poll that was cut off may still be served.
         wait_s = delay_s(failures - 1, base_s=2.0, cap_s=60.0, unit=unit)
-        return Trial(ChannelState.CONFLICT, second_poller(""), wait_s)
+        return RetryDecision(ChannelState.CONFLICT, second_poller(""), wait_s)
     return source.judge(error, failures, unit, unreachable="Telegram can't be reached")
 
 
@@ -97,7 +99,8 @@ class Poller(Source):
 
     async def _ask(self, wait_s: float) -> list[Mapping[str, Any]]:
         fields: dict[str, Any] = {"timeout": int(wait_s), "limit": _BATCH}
-        fields["allowed_updates"] = list(ALLOWED_UPDATES)
+        of_manager = (OF_MANAGER,) if self._deps.spec().is_main else ()
+        fields["allowed_updates"] = [*ALLOWED_UPDATES, *of_manager]
         offset = self._offset.to_ask(self._clock.now_ms())
         if offset is not None:
             fields["offset"] = offset
@@ -127,7 +130,7 @@ class Poller(Source):
         self._offset = offset
         return rows
 
-    async def _judge(self, error: PlatformError) -> Trial:
+    async def _after_failure(self, error: PlatformError) -> RetryDecision:
         trial = judge(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))
         if trial.state is ChannelState.CONFLICT:
             trial = replace(trial, detail=second_poller(await self._webhook()))

@@ -24,6 +24,7 @@ from agentsup.store import Tx
 _log = get_logger(__name__)
 _MAX_COMMANDS = 100
 _MAX_HELP_CHARS = 256
+_MAX_NAME = 64
 _MAX_DESCRIPTION = 512
 _MAX_SHORT = 120
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
@@ -35,12 +36,12 @@ Call = tuple[str, dict[str, Any]]
 
 
 def calls_of(
-    commands: Commands, catalogue: Catalogue, agent_id: str, description: str
+    commands: Commands, catalogue: Catalogue, agent_id: str, description: str, name: str
 ) -> tuple[Call, ...]:
     """Return the calls that set the profile. Pure.
 
-    English is the default for languages without a list of their own. An empty description does not
-    overwrite one that the bot's owner may have set by hand.
+    English is the default for languages without a list of their own. An empty description or name
+    does not overwrite one that the bot's owner may have set by hand.
     """
     calls: list[Call] = [
         ("setMyCommands", {"commands": _listed(commands.offered(agent_id, ENGLISH))})
@@ -53,6 +54,9 @@ def calls_of(
     if text:
         calls.append(("setMyDescription", {"description": _cut(text, _MAX_DESCRIPTION)}))
         calls.append(("setMyShortDescription", {"short_description": _cut(text, _MAX_SHORT)}))
+    if name:
+        # Telegram allows few changes of it, so it comes last.
+        calls.append(("setMyName", {"name": _cut(name, _MAX_NAME)}))
     return tuple(calls)
 
 

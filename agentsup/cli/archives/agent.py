@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agentsup.agents.memory import MemoryEntry, rows
-from agentsup.cli.archives.writing import write_archive
+from agentsup.cli.archives.home import write_archive
 from agentsup.config import Home, is_secret_name, is_secret_text
 from agentsup.kit.archive.contents import Contents
 from agentsup.kit.archive.packing import Packer

@@ -14,10 +14,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Final
 
-from agentsup.cli.chat.conversation import ChatState
-from agentsup.cli.chat.link import ChatConnection
-from agentsup.cli.chat.sending import is_file
-from agentsup.cli.chat.shown import FORMS, ShownItem, ShownKind
+from agentsup.cli.chat.conversation import FORMS, ChatState, ShownItem, ShownKind
+from agentsup.cli.chat.link import ChatConnection, is_file
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.kit.clock import Clock

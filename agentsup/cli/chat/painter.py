@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from agentsup.cli.chat.conversation import FORMS, ShownItem, ShownKind
 from agentsup.cli.chat.markdown import MarkdownStream
-from agentsup.cli.chat.shown import FORMS, ShownItem, ShownKind
 from agentsup.cli.output.show import painted, width_of
 from agentsup.kit.terminal import clean
 from agentsup.model.health import AgentState

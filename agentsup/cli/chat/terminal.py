@@ -18,11 +18,9 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from agentsup.cli.chat.conversation import ChatState
-from agentsup.cli.chat.link import ChatConnection
+from agentsup.cli.chat.conversation import ChatState, ShownItem, ShownKind
+from agentsup.cli.chat.link import ChatConnection, is_file
 from agentsup.cli.chat.painter import OLD_SHOWN, Painter
-from agentsup.cli.chat.sending import is_file
-from agentsup.cli.chat.shown import ShownItem, ShownKind
 from agentsup.cli.connect.client import listed_now
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation

@@ -1,4 +1,4 @@
-"""``agentsup agents …``: look at agents, start and stop them, and edit agents.json."""
+"""``agentsup agents …``: look at agents, start and stop them, set their fields, edit agents.json."""
 
 from __future__ import annotations
 
@@ -8,14 +8,75 @@ from typing import Annotated, Any
 
 import typer
 
-from agentsup.cli.commands.overrides import set_field
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.engines import engine_notes
 from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, group, location_of
-from agentsup.cli.output.reads import agents_of
+from agentsup.cli.output.reads import agents_of, engine_notes
 from agentsup.cli.output.show import Column, CommandOutput, duration, when
 from agentsup.kit.terminal import clean
+
+
+def set_field(
+    ctx: typer.Context,
+    agent: AgentName,
+    field: Annotated[
+        str | None, typer.Argument(help="Which, such as model; without it: all there are.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Argument(help="The value; without it: what it is now.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Let the files say it again.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show or change a field of a running agent without an edit of a file."""
+    if clear and (field is None or value is not None):
+        raise CommandFailed("--clear takes a FIELD and no VALUE", exit_code=2)
+    path = f"/agents/{segment(agent)}/overrides"
+    if field is None or (value is None and not clear):
+        _show(client_of(ctx).get(path), field, as_json=as_json)
+        return
+    from agentsup.config import read_value  # not for every short command
+
+    # A change that rebuilds the agent may first drain its turns.
+    body = {"field": field, "value": None if value is None else read_value(field, value)}
+    done = client_of(ctx).post(path, body, timeout_s=60.0)
+    CommandOutput().done(done, clean(change_text(done)), as_json=as_json)
+
+
+def change_text(done: Mapping[str, Any]) -> str:
+    """The answer to a change, as a sentence."""
+    lines = [f"{done['field']} of {done['agent']} is {_shown(done['value'])} ({done['origin']})"]
+    if done["raises_rights"]:
+        lines.append(f"it may now do more without asking than before ({_shown(done['before'])})")
+    if done["takes"] == "rebuild" and done["value"] != done["before"]:
+        lines.append("the agent is built anew for it; running turns end first or go on afterwards")
+    return "; ".join(lines)
+
+
+def _show(document: Mapping[str, Any], field: str | None, *, as_json: bool) -> None:
+    found = [each for each in document["fields"] if field in (None, each["field"])]
+    if field is not None and not found:
+        from agentsup.config import field_problem
+
+        raise CommandFailed(field_problem(field) or f"the daemon knows no field {field!r}")
+    screen = CommandOutput.unless_json(document if field is None else found[0], as_json)
+    columns: dict[str, Column] = {
+        "field": "field",
+        "value": lambda each: _shown(each["value"]),
+        "from": "origin",
+        "change": "takes",
+        "values": lambda each: ", ".join(each["choices"]) or "-",
+    }
+    screen.listing(found, columns, empty="There is nothing to set.")
+    for each in found if field is not None else ():
+        screen.prose(clean(each["doc"]))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) else json.dumps(value)
+
 
 app = group("Look at agents, start and stop them, edit agents.json.")
 
@@ -198,7 +259,7 @@ def validate(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check agents.json, config.toml, roles and scripts; exit code 1 where something is wrong."""
     from dataclasses import asdict
 
-    from agentsup.cli.commands.home_check import check_home
+    from agentsup.cli.commands.agents_editor import check_home
 
     home = location_of(ctx).home
     if not home.root.is_dir():
@@ -235,7 +296,8 @@ def add(
     ] = None,
 ) -> None:
     """Add an agent to agents.json; a running daemon starts it at once."""
-    from agentsup.cli.commands.agents_edit import change_file, with_entry
+    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.config import with_entry
 
     entry: dict[str, Any] = {"name": name}
     given = {
@@ -265,7 +327,8 @@ def _field(text: str) -> tuple[str, Any]:
 @app.command()
 def remove(ctx: typer.Context, agent: AgentName) -> None:
     """Take an agent out of agents.json; its memory and its mail stay for when it comes back."""
-    from agentsup.cli.commands.agents_edit import change_file, without_entry
+    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.config import without_entry
 
     backup = change_file(location_of(ctx).home, lambda text: without_entry(text, agent))
     _edited(ctx, f"removed {agent}", backup)

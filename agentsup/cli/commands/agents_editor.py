@@ -10,17 +10,35 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from agentsup.agents.roles import read_roles
 from agentsup.cli.commands.agents_edit import agents_text, change_file, entry_span
+from agentsup.cli.commands.send import NOTHING_NAMED
 from agentsup.cli.commands.settings_edit import difference
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import ChangePlan, Home, diff, load
+from agentsup.config import (
+    ChangePlan,
+    ConfigFinding,
+    Home,
+    LocateField,
+    Severity,
+    advice,
+    diff,
+    finding_of,
+    load,
+    read_environment,
+    validate,
+)
+from agentsup.daemon.runtime import DaemonEngines, ScriptCheck
+from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.detached import run_in_terminal
-from agentsup.model.errors import ConfigErrors
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import WHOLE_FILE, ConfigErrors
 
 EDITORS: Final = ("VISUAL", "EDITOR")
 _FALLBACK: Final = "vi"
@@ -115,3 +133,34 @@ def _draft(text: str) -> Path:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     return Path(path)
+
+
+def check_home(home: Home) -> list[ConfigFinding]:
+    """Every finding about agents.json, config.toml, scripts, roles and engines. Blocks."""
+    environ = read_environment(home).beside(os.environ)
+    checks = (ScriptCheck(), _EngineFindings(environ), partial(advice, environ=environ))
+    found = validate(home, environ, checks=checks)
+    name = home.agents_json.name
+    if not home.agents_json.exists() and not any(one.path == name for one in found):
+        missing = "there is no such file, so main is the only agent"
+        how = "`agentsup agents add NAME` makes one, `agentsup init` one with examples"
+        found.append(ConfigFinding(Severity.WARNING, missing, name, field=WHOLE_FILE, hint=how))
+    return [*found, *map(finding_of, read_roles(home.roles).findings)]
+
+
+class _EngineFindings:
+    """Finds why engines would be worse than what the files name, each reason once for each line."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._known: set[ConfigFinding] = set()
+
+    def __call__(self, spec: AgentSpec, locate: LocateField, home: Path) -> Iterator[ConfigFinding]:
+        """Implements ``config.snapshot.Check``."""
+        problem = DaemonEngines(EngineRegistry({}), home, self._environ).shortfall(spec)
+        if not problem or problem.startswith(NOTHING_NAMED):
+            return
+        found = locate(spec.name, ("model" if spec.model else "engine",)).finding(problem)
+        if found not in self._known:
+            self._known.add(found)
+            yield found

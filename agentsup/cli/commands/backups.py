@@ -125,7 +125,7 @@ def _is_archive(file: Path) -> bool:
 
 def read_archive(file: Path, home: Home, kind: str) -> Contents:
     """Check the archive at ``file``, which must be of that kind. Raises ``CommandFailed``."""
-    from agentsup.cli.archives.replace import room_for
+    from agentsup.cli.archives.home import room_for
     from agentsup.kit.archive.contents import ArchiveRefused
     from agentsup.kit.archive.unpacking import check
 
@@ -144,8 +144,7 @@ def read_archive(file: Path, home: Home, kind: str) -> Contents:
 def _restore_home(
     location: DaemonLocation, file: Path, screen: CommandOutput, *, dry_run: bool
 ) -> None:
-    from agentsup.cli.archives.home import HOME
-    from agentsup.cli.archives.replace import replace_home
+    from agentsup.cli.archives.home import HOME, replace_home
     from agentsup.kit.archive.contents import FILE, ArchiveRefused
     from agentsup.kit.clock import SystemClock
     from agentsup.kit.files import HomeLock, HomeLocked

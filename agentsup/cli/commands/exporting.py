@@ -160,8 +160,8 @@ def _sessions(reader: Reader, agent: str | None, conversation: str | None) -> li
 
 def declared(home: Home, name: str) -> dict[str, Any]:
     """The entry of an agent as the files have it. Raises ``CommandFailed``."""
-    from agentsup.cli.commands.agents_edit import EMPTY, listed
-    from agentsup.config import decode, did_you_mean
+    from agentsup.cli.commands.agents_edit import EMPTY
+    from agentsup.config import decode, did_you_mean, listed
     from agentsup.kit.safe_files import read_plain
     from agentsup.model.agent import MAIN
 

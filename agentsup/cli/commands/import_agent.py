@@ -21,11 +21,11 @@ from agentsup.cli.archives.agent import (
     WORKSPACE,
     portable,
 )
-from agentsup.cli.commands.agents_edit import change_file, with_entry
+from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.background import looks
 from agentsup.cli.connect.client import DaemonClient, DaemonRefused, segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import Home, environment_of, load
+from agentsup.config import Home, environment_of, load, with_entry
 from agentsup.kit.archive.contents import FILE, ArchiveRefused, Contents
 from agentsup.kit.archive.unpacking import content_of, unpack
 from agentsup.kit.safe_files import GuardedFolder

@@ -130,7 +130,7 @@ def _tell_engines(
 ) -> None:
     """Print main's engine, and why engines are worse than what the files name, or than ``before``."""
     from agentsup.cli.commands.agents import is_offline
-    from agentsup.cli.output.engines import engine_notes, lost_engines
+    from agentsup.cli.output.reads import engine_notes, lost_engines
 
     agents = client.get("/agents")["agents"]
     main = next(one for one in agents if one["is_main"])

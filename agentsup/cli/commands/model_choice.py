@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agentsup.cli.commands.agents_edit import change_file, listed, with_entry, with_fields
+from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.settings_edit import change_settings, difference, with_settings
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import Home, environment_of, load, resolve_options
+from agentsup.config import (
+    Home,
+    environment_of,
+    listed,
+    load,
+    resolve_options,
+    with_entry,
+    with_fields,
+)
 from agentsup.engines.providers import (
     ModelAnswer,
     Provider,

@@ -1,4 +1,5 @@
-"""``agentsup questions …``: what agents ask, with all of a call that waits for approval."""
+"""``agentsup questions …`` and ``approvals …``: what agents ask, with all of a call that waits for
+approval, and the grants."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from agentsup.cli.connect.client import DaemonClient, segment
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import CommandOutput, when
+from agentsup.cli.output.show import Column, CommandOutput, when
 from agentsup.kit.terminal import clean
 
 questions = group("Questions that wait for a person.")
@@ -26,7 +27,7 @@ QuestionId = Annotated[
 _NOTHING = "nothing was answered"
 _PATTERN = "pattern:"
 _ENDS = ("run", "today", "30d", "revoked")
-SHORT_ID_CHARS = 4
+LEAST_ID_CHARS = 4
 """An ending of an id that long is enough to name a question."""
 
 
@@ -118,7 +119,7 @@ def _ended(text: str, until: str) -> str:
 def _whole_id(client: DaemonClient, given: str) -> str:
     """The id of the only open question whose id ends with ``given``; a whole id as it is. Raises
     ``CommandFailed``."""
-    if given.startswith("q_") or len(given) < SHORT_ID_CHARS:
+    if given.startswith("q_") or len(given) < LEAST_ID_CHARS:
         return given
     listed = client.get("/questions", {"state": "open", "limit": 500})["questions"]
     found = [one["id"] for one in listed if one["id"].endswith(given.casefold())]
@@ -158,3 +159,43 @@ def _whole(one: dict[str, Any]) -> str:
 def _call(one: dict[str, Any]) -> str:
     digest = f"\ndigest {one['digest']}" if one["digest"] else ""
     return f"{one['whole']}{digest}"
+
+
+approvals = group("Grants that people gave for dangerous calls.")
+
+_SCOPES = {"run": "its run", "always": "until revoked"}
+
+
+@approvals.command("list")
+def list_(
+    ctx: typer.Context,
+    agent: Annotated[str | None, typer.Option("--agent", help="Only of this agent.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The grants in force, newest first."""
+    document = client_of(ctx).get("/approvals", {"agent": agent})
+    screen = CommandOutput.unless_json(document, as_json)
+    columns: dict[str, Column] = {
+        "agent": "agent",
+        "tool": lambda one: ": ".join(filter(None, (one["tool"], one["pattern"]))),
+        "for": lambda one: when(one["until_at"]) if one["until_at"] else _SCOPES[one["scope"]],
+        "used": lambda one: (
+            f"{one['uses']}×, {when(one['last_used_at'])}" if one["uses"] else "never"
+        ),
+        "given by": "granted_by",
+        "given": lambda one: when(one["granted_at"]),
+        "id": "id",
+    }
+    empty = "Nothing is pre-approved; you are asked before every dangerous call."
+    screen.listing(document["approvals"], columns, empty=empty)
+
+
+@approvals.command()
+def revoke(
+    ctx: typer.Context,
+    grant_id: Annotated[str, typer.Argument(metavar="ID", help="The id shown by `list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a grant; the tool is asked about again."""
+    one = client_of(ctx).post("/approvals/revoke", {"id": grant_id})
+    CommandOutput().done(one, clean(f"{one['approval']['id']} is taken back"), as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 from typing import Any, Final
 
 from agentsup.cli.commands.background import STOP_S, stop_daemon
@@ -66,7 +67,9 @@ def _available(file: ServiceFile) -> None:
     if is_macos():
         if file.is_system:
             raise CommandFailed("on macOS a service is one of your own; leave --system out")
-    elif problem := Systemd(file.is_system).why_unavailable():
+        return
+    up = shlex.join((*file.service.argv[:-1], "up", "--no-chat"))
+    if problem := Systemd(file.is_system).why_unavailable(up):
         raise CommandFailed(problem)
 
 

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentsup.cli.commands.agents_edit import change_file, listed, with_fields
+from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.model_choice import (
     ModelChoice,
     answer_text,
@@ -22,7 +22,7 @@ from agentsup.cli.commands.model_choice import (
 from agentsup.cli.commands.models import show_change
 from agentsup.cli.commands.setup_questions import Questions, SetupEnded
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import Home, environment_of
+from agentsup.config import Home, environment_of, listed, with_fields
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
 from agentsup.kit.searching import not_found
@@ -68,7 +68,6 @@ def choose_model(home: Home, given: ModelAnswers, questions: Questions) -> None:
     if not address:
         raise CommandFailed("--base-url is missing", exit_code=2)
     choice, known = _signed_in(home, ModelChoice(provider, address.rstrip("/")), given, questions)
-    questions.say(f"{choice.client.address} has {len(known)} models.")
     choice = _tried(choice, known, given, questions)
     if choice.key and not choice.key_reference.startswith("env:"):
         choice = replace(choice, key_reference=store_secret(home, f"{name}.key", choice.key))
@@ -146,8 +145,14 @@ def _tried(
     choice: ModelChoice, known: tuple[str, ...], given: ModelAnswers, questions: Questions
 ) -> ModelChoice:
     """The choice with a model that the provider has, and that has answered if that was wanted."""
+    where, load = choice.client.address, choice.provider.load
+    if not known and not given.model:
+        hint = f": {load}, then run `agentsup setup` again" if load else "; name one with --model"
+        raise CommandFailed(f"{where} has no model{hint}")
+    only = known[0] if len(known) == 1 else ""
+    questions.say(f"{where} has {f'one model, {only}' if only else f'{len(known)} models'}.")
     while True:
-        model = given.model or questions.model(known, "--model")
+        model = given.model or only or questions.model(known, "--model")
         choice = replace(choice, model=model)
         check_known(choice, known)
         test = given.test
@@ -163,7 +168,7 @@ def _tried(
         except SetupEnded:
             raise
         except CommandFailed as failure:
-            if given.model or not questions.can_ask:
+            if given.model or only or not questions.can_ask:
                 raise
             questions.say(f"{failure}.")
             if questions.agrees("Use it all the same?", "--no-test", default=False):

@@ -74,7 +74,11 @@ class Questions:
 
     def model(self, known: Sequence[str], option: str) -> str:
         """One of many models: by number, name or a part of it."""
-        self._need(option)
+        if not self.can_ask:
+            more = ", …" if len(known) > _SHOWN else ""
+            raise CommandFailed(
+                f"{option} is missing; it has {', '.join(known[:_SHOWN])}{more}", exit_code=2
+            )
         shown = list(known)
         while True:
             for number, name in enumerate(shown[:_SHOWN], 1):

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agentsup.cli.archives.home import HOME
-from agentsup.cli.archives.replace import replace_home, room_for
+from agentsup.cli.archives.home import HOME, replace_home, room_for
 from agentsup.cli.commands.background import looks
 from agentsup.cli.commands.installed import NAME, Installation
 from agentsup.cli.connect.failure import CommandFailed

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
+from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
+from agentsup.config import fence_paths, servers_of
 from agentsup.kit import fence
 
 _LISTENS: Final = 0x10000
@@ -63,6 +64,29 @@ def check_fence(mode: str) -> Iterator[Check]:
         yield Check("fence", WARN, text, "run it as a user of its own")
     if known < fence.SOCKETS:
         yield from _sockets()
+
+
+def check_folders(it: Examined) -> Iterator[Check]:
+    """Folders of this user that the files name for programs of agents, and that those can only read."""
+    if it.settings is None or it.settings.fence.mode == "off" or fence.version() < fence.OLDEST:
+        return
+    written = [str(it.home.root), "/dev", "/proc", *it.settings.fence.writable_paths(it.environ)]
+    opened = [Path(os.path.realpath(each)) for each in written]
+    found: dict[str, list[str]] = {}
+    for spec in it.specs.values():
+        servers = servers_of(spec.mcp).values()
+        named = [(f"tool server {each.name}", (each.cwd, *each.args)) for each in servers]
+        named.append(("command", spec.engine_options.get("command") or ()))
+        for what, words in named:
+            for word in filter(None, map(str, words)):
+                path = Path(os.path.realpath(fence_paths.expanded(word, it.environ)))
+                is_own = word.startswith(("/", "~/")) and path.is_dir() and os.access(path, os.W_OK)
+                if is_own and not any(path.is_relative_to(each) for each in opened):
+                    found.setdefault(str(path), []).append(f"{what} of {spec.name}")
+    for folder, users in found.items():
+        text = f"{folder} can be read, not written, by what names it: {', '.join(users)}"
+        entry = f'`writable = ["{folder}"]` in [fence] of config.toml, beside what it lists already'
+        yield Check("fence", WARN, text, f"if it is to write there: {entry}")
 
 
 def _sockets() -> Iterator[Check]:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsup.cli.doctor.check import FAIL, OK, WARN, Check
-from agentsup.config import FenceSettings, Home, load
+from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
+from agentsup.config import FenceSettings
 from agentsup.daemon.runtime import fencing_by
 from agentsup.engines.process import Fencing, home_variables
 from agentsup.engines.programs import PROGRAMS, Preset, SignInState, sign_in_of
@@ -19,7 +19,7 @@ from agentsup.kit.childenv import child_env
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
 from agentsup.kit.searching import folder_of, not_found
-from agentsup.model.errors import AgentsupError, EngineFailed
+from agentsup.model.errors import EngineFailed
 
 _LIMIT_S = 10.0
 _VERSION_BYTES = 4096
@@ -63,16 +63,13 @@ class Program:
         return self.absence if self.path is None else self.preset.sign_in
 
 
-def check_programs(home: Home, environ: Mapping[str, str]) -> Iterator[Check]:
+def check_programs(it: Examined) -> Iterator[Check]:
     """Coding agents that can be an engine; one that an entry names must be installed."""
-    try:
-        snapshot = load(home)
-        fence, specs = snapshot.settings.fence, tuple(snapshot.specs.values())
-    except AgentsupError:
-        fence, specs = FenceSettings(), ()  # the check of the configuration reports it
-    fencing = fencing_by(home.root, environ, fence)
+    fence = it.settings.fence if it.settings is not None else FenceSettings()
+    fencing = fencing_by(it.home.root, it.environ, fence)
     missing = []
-    for each in _programs(environ, {spec.engine for spec in specs}, fencing):
+    used = {spec.engine for spec in it.specs.values()}
+    for each in _programs(it.environ, used, fencing):
         if each.path is not None or each.is_used or each.folder:
             result = OK if each.is_well else FAIL if each.path is None else WARN
             yield Check(f"engine {each.preset.name}", result, each.text, each.advice)

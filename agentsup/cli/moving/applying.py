@@ -14,19 +14,13 @@ from functools import partial
 from pathlib import PurePath
 
 from agentsup.agents.memory import MemoryOwner, MemoryScope, append_tx, draft, rows
-from agentsup.cli.commands.agents_edit import (
-    change_file,
-    errors_of,
-    listed,
-    with_entry,
-    with_fields,
-)
+from agentsup.cli.commands.agents_edit import change_file, errors_of
 from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.moving.foreign_home import ForeignAgent, ForeignChat
 from agentsup.cli.moving.plan import MovePlan
 from agentsup.cli.moving.source import MAX_FILE
-from agentsup.config import Home
+from agentsup.config import Home, listed, with_entry, with_fields
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked, write_atomic

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from agentsup.cli.commands.agents_edit import EMPTY, listed
+from agentsup.cli.commands.agents_edit import EMPTY
 from agentsup.cli.commands.home_files import TEMPLATES
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.moving.foreign_home import (
@@ -18,7 +18,7 @@ from agentsup.cli.moving.foreign_home import (
     Remark,
 )
 from agentsup.cli.moving.source import MAX_FILE, SourceFolder
-from agentsup.config import MAX_BYTES, Home, parse_agents
+from agentsup.config import MAX_BYTES, Home, listed, parse_agents
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.safe_files import GuardedFolder, read_plain
 from agentsup.model.agent import MAIN

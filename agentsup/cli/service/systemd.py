@@ -62,14 +62,16 @@ class Systemd:
     def _scope(self) -> tuple[str, ...]:
         return ("systemctl",) if self.is_system else ("systemctl", "--user")
 
-    def why_unavailable(self) -> str:
-        """Why no service can be installed here, and what to do; empty if one can."""
+    def why_unavailable(self, up: str) -> str:
+        """Why no service can be installed here, and what to do; empty if one can. ``up`` is the command
+        that starts the daemon without a service, by whole paths: cron has a short PATH."""
         answer = asked(*self._scope, "show-environment")
         if answer.code == 0:
             return "" if not self.is_system or os.geteuid() == 0 else _NEEDS_ROOT
         if answer.code == 127 or not os.path.isdir("/run/systemd/system"):  # noqa: PTH112 - as sd_booted(3)
-            return _NO_SYSTEMD
-        return _NO_SYSTEMD if self.is_system else _NO_USER_BUS.format(uid=os.getuid())
+            return _NO_SYSTEMD.format(up=up)
+        text = _NO_SYSTEMD if self.is_system else _NO_USER_BUS
+        return text.format(uid=os.getuid(), up=up)
 
     def run(self, *words: str) -> None:
         """One command of systemctl. Raises ``CommandFailed`` with what it said."""
@@ -99,7 +101,7 @@ def is_macos() -> bool:
 
 _OTHERWISE: Final = (
     "Without a service, `agentsup up` keeps the daemon running until the next reboot; a line "
-    "`@reboot agentsup up --no-chat` in `crontab -e` starts it after one"
+    "`@reboot {up}` in `crontab -e` starts it after one"
 )
 _NO_SYSTEMD: Final = (
     "systemd does not run here. "

@@ -61,7 +61,7 @@ def build_agents(assembly: Assembly) -> AgentParts:
         running.processes,
         mail.mailbox,
         daemon_tools(assembly, running, tasks),
-        spending.turns.exhausted,
+        spending.turns.refusal_of,
         traces.tracer,
     )
     mcp = DaemonMcp(boot_context, current, running.processes, fleet.stacks)

@@ -18,6 +18,7 @@ from agentsup.daemon.assembly.parts import Assembly, BorderParts
 from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
 from agentsup.daemon.runtime.bot_check import ask_bot
 from agentsup.daemon.runtime.control import ControlParts, DaemonControl
+from agentsup.daemon.runtime.managed_bots import DaemonManagedBots
 from agentsup.daemon.runtime.pairing import DaemonPairing
 from agentsup.daemon.runtime.provider_models import ProviderModels
 from agentsup.daemon.runtime.received_files import ReceivedFiles
@@ -33,8 +34,10 @@ def build_borders(assembly: Assembly) -> BorderParts:
     result."""
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     control = _control(assembly)
-    pairing = DaemonPairing(boot_context, agents.reconciler, agents.running.alarm.tell)
-    commands = chat_commands_of(boot_context, control, mail, agents, pairing)
+    running = agents.running
+    pairing = DaemonPairing(boot_context, agents.reconciler, running.alarm.tell)
+    bots = DaemonManagedBots(boot_context, agents.reconciler, running.channels, mail.people)
+    commands = chat_commands_of(boot_context, control, mail, agents, pairing, bots)
     inbox = Inbox(
         mailbox=mail.mailbox,
         events=mail.events,
@@ -63,8 +66,9 @@ def build_borders(assembly: Assembly) -> BorderParts:
             live=mail.live,
             people=mail.people,
             files=boot_context.files,
-            tell=agents.running.alarm.tell,
+            tell=running.alarm.tell,
             pairing=pairing,
+            bots=bots,
         ),
         api=api,
         supervisor=_supervisor(assembly, api),

@@ -29,6 +29,7 @@ from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.mailbox.messages import pointed_chats
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
+from agentsup.model.managed_bots import BotMaker
 from agentsup.model.pairing import Pairing
 
 
@@ -38,6 +39,7 @@ def chat_commands_of(
     mail: MailParts,
     agents: AgentParts,
     pairing: Pairing,
+    bots: BotMaker,
 ) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
@@ -66,7 +68,7 @@ def chat_commands_of(
             ),
             restart_command(control),
             pairing_command(pairing, boot_context.clock),
-            *main_commands(given, mail.dispatcher.reassign),
+            *main_commands(given, mail.dispatcher.reassign, bots),
         ),
         lambda: boot_context.roster.entry(MAIN).agent_id,
         partial(pointed_chats.keep_own, boot_context.database, mail.mailbox.context),

@@ -19,7 +19,7 @@ from agentsup.model.principal import PersonRole
 from agentsup.model.task import SkippedSlot, SlotSkipReason
 from agentsup.supervision import ChildSpec
 from agentsup.tasks import (
-    SHORT_ID_CHARS,
+    SHOWN_ID_CHARS,
     Briefing,
     Folders,
     Runs,
@@ -112,7 +112,7 @@ class DaemonTasks:
             say(
                 "failure.schedule_paused" if lacks_setup else "rights.paused",
                 name=task.name,
-                id=task_id[-SHORT_ID_CHARS:],
+                id=task_id[-SHOWN_ID_CHARS:],
                 why=skip_text(why, say),
             )
         )

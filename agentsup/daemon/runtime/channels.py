@@ -12,16 +12,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentsup.channels.core import ChannelReport, ChannelState, TokenRefused
-from agentsup.daemon.runtime.transports import TRANSPORTS, BotLife, ChannelServices, Transport
+from agentsup.daemon.runtime.transports import (
+    TRANSPORTS,
+    BotLife,
+    ChannelServices,
+    TelegramTransport,
+    Transport,
+)
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import Channel
 from agentsup.model.errors import ConfigError
+from agentsup.model.platforms import TELEGRAM
 from agentsup.supervision import (
     Board,
     ChildContext,
@@ -54,6 +61,8 @@ class _Bot:
     child: SupervisedChild
     is_wanted: bool = True
     report: ChannelReport | None = None
+    was_renewed: bool = False
+    """Whether a new token was got for it since it was last well."""
     was_tried: bool = False
     """Whether the first attempt to connect has ended, with or without success."""
 
@@ -157,6 +166,13 @@ class Channels:
         if not was_wanted:
             bot.child.start()
 
+    def renew(self, agent_id: str) -> None:
+        """Let the agent's Telegram bot begin a new life, which reads its token anew."""
+        bot = self._bots.get((agent_id, TELEGRAM.name))
+        if bot is not None and bot.is_wanted:
+            bot.report = None
+            bot.child.replace(self._child_spec(bot))
+
     async def release(self, agent_id: str) -> None:
         """Stop the bots that are no longer wanted, and wait until they have ended."""
         unwanted = [bot for bot in self._of(agent_id) if not bot.is_wanted]
@@ -223,6 +239,13 @@ class Channels:
         return frozenset(
             bot.agent_id for bot in self._on(channel) if bot.is_wanted and bot.problem is None
         )
+
+    async def ask(self, agent_id: str, method: str, **fields: Any) -> Any:
+        """Call a method of Telegram that sends nothing, as the agent's bot. Raises a
+        ``PlatformError``."""
+        telegram = self.transports[TELEGRAM.name]
+        assert isinstance(telegram, TelegramTransport)
+        return await telegram.ask(agent_id, method, **fields)
 
     async def alone_with(self, channel: str, agent_id: str, conversation: str) -> str:
         """The platform id of the only person in the conversation with the agent's bot now.
@@ -304,14 +327,24 @@ class Channels:
         try:
             await bot.transport.live(life, ctx)
         except (ConfigError, TokenRefused) as error:
+            if isinstance(error, TokenRefused) and await self._renewed(bot):
+                raise  # the next life reads the new token
             # Another life would fail too: the bot is failed, not in back-off.
             bot.child.spec = replace(bot.child.spec, restart=Restart.TEMPORARY)
             await self._refused(bot, error.message)
             raise
 
+    async def _renewed(self, bot: _Bot) -> bool:
+        """Whether there is a new token in place of a refused one; once until the bot is well."""
+        if bot.was_renewed or bot.transport.name != TELEGRAM.name:
+            return False
+        bot.was_renewed = await self._services().bots.renewed(bot.agent_id)
+        return bot.was_renewed
+
     # -- reports -----------------------------------------------------------------------------------
 
     def _on_report(self, bot: _Bot, report: ChannelReport) -> None:
+        bot.was_renewed = bot.was_renewed and not report.is_well
         before, bot.report, known = bot.any_problem, report, bot.report
         if report.state is not ChannelState.CONNECTING:
             self._tried(bot)

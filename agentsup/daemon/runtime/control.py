@@ -22,6 +22,7 @@ from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import RosterEntry
 from agentsup.daemon.runtime.stop import Stopper
 from agentsup.daemon.runtime.supervisor import AgentSupervisor
+from agentsup.engines.registry import AUTO
 from agentsup.kit.log import get_logger
 from agentsup.mailbox import Mailbox
 from agentsup.model.agent import MAIN, OFFLINE, AgentSpec
@@ -170,7 +171,7 @@ class DaemonControl:
         problem = self._parts.engines.shortfall(spec)
         if not problem and stack is not None:
             problem = stack.engine_problem
-        if problem and unit is not None and unit.engine not in ("", engine, OFFLINE):
+        if problem and unit is not None and unit.engine not in ("", engine, OFFLINE, AUTO):
             problem = f"{unit.engine}, with which it started, is gone: {problem}"
         running = [w for w in stack.in_flight if not w.stopped] if stack is not None else []
         return AgentView(
@@ -181,7 +182,7 @@ class DaemonControl:
             desired=(entry.desired if spec.enabled or spec.is_main else Desired.DOWN).value,
             role=spec.role or "",
             engine=engine,
-            model=spec.model or "",
+            model=spec.named_model,
             uptime_s=(self._boot_context.clock.now_ms() - since) / 1000
             if since is not None
             else None,

@@ -153,4 +153,4 @@ class DaemonEngines:
         try:
             return resolve_options(spec.engine_options, base=self.home, environ=self.environ)
         except ConfigError as error:
-            raise NotConfigured(f"engine_options of {spec.name}: {error}") from error
+            raise NotConfigured(str(error)) from error

@@ -222,7 +222,7 @@ class DaemonSetup:
                 checks=(context.scripts,),
                 content={home.config_toml.name: new},
             )
-            _keep(home.secrets, secrets)
+            keep_secrets(home.secrets, secrets)
             replace_settings(home, old, new)
 
         async with self.lock:
@@ -234,7 +234,7 @@ class DaemonSetup:
                 raise ConfigError("config.toml was written, but is not applied; see /agent_diff")
 
 
-def _keep(folder: Path, secrets: Mapping[str, str]) -> None:
+def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
     """Write each secret into a file that only its owner reads. Raises ``OSError``."""
     if secrets:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

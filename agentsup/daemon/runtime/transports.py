@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from agentsup.channels.core import ChannelReport
+from agentsup.channels.core import ChannelReport, NotSent
 from agentsup.channels.core.receiving import Inbox
 from agentsup.channels.core.sending import DeliverySettings
 from agentsup.config import Home, resolve
@@ -27,6 +27,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import ABSENT_BOT, Begin, Channel, Delivery, OutboxPart
 from agentsup.model.control import Commands
 from agentsup.model.errors import ConfigError
+from agentsup.model.managed_bots import BotKeeper, NoBotKeeper
 from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.platforms import MATRIX, TELEGRAM, PlatformSpec
 from agentsup.model.secret import Secret
@@ -37,6 +38,7 @@ from agentsup.supervision import ChildContext
 if TYPE_CHECKING:
     from agentsup.channels.core.sending import HttpPool
     from agentsup.channels.matrix import MatrixChannel
+    from agentsup.channels.telegram import TelegramChannel
 
 
 _SESSION_FILE = "matrix-session.json"
@@ -79,6 +81,7 @@ class ChannelServices:
     tell: Callable[[str], Awaitable[None]]
     """Sends a text to the operator, past a bot that has failed itself."""
     pairing: Asking = field(default_factory=NoPairing)
+    bots: BotKeeper = field(default_factory=NoBotKeeper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class Transport(ABC):
             "report": life.report,
             "tell": s.tell,
             "pairing": s.pairing,
+            "bots": s.bots,
         }
 
     def _settings(
@@ -198,6 +202,7 @@ class TelegramTransport(Transport):
 
     platform = TELEGRAM
     _http: Any = None
+    _made: TelegramChannel | None = None
 
     async def live(self, life: BotLife, ctx: ChildContext) -> None:
         """Implements ``Transport.live``."""
@@ -220,7 +225,14 @@ class TelegramTransport(Transport):
 
     def _channel(self, module: Any) -> Any:
         self._http = module.SharedHttp(pool=self._pool())
-        return module.TelegramChannel()
+        self._made = module.TelegramChannel()
+        return self._made
+
+    async def ask(self, agent_id: str, method: str, **fields: Any) -> Any:
+        """Call a method that sends nothing, as the agent's bot; see ``TelegramChannel.ask``."""
+        if self._made is None:
+            raise NotSent("no bot is connected to Telegram now; try again in a moment")
+        return await self._made.ask(agent_id, method, **fields)
 
 
 class MatrixTransport(Transport):

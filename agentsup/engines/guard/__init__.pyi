@@ -1,4 +1,4 @@
 from . import rules as rules
 from .guard import GuardedSession as GuardedSession
 from .guard import open_guarded as open_guarded
-from .rules import RunLimits as RunLimits
+from .rules import SegmentLimits as SegmentLimits

@@ -18,7 +18,7 @@ from agentsup.engines.clean import clean, clean_event, clean_value
 from agentsup.engines.event_queue import EventQueue
 from agentsup.engines.failures import EndedSilently, EngineCrash, EngineTimedOut
 from agentsup.engines.guard import rules
-from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits
+from agentsup.engines.guard.rules import CallRepeats, SegmentAccount, SegmentLimits
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, stop_task, time_limit
@@ -41,10 +41,11 @@ from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
 T = TypeVar("T")
 _log = get_logger(__name__)
 
-ESCAPING = (EngineCrash, ExitRequested, LeaseLost, StoreUnavailable)
-"""Errors that the stack must get: its own end, a lost lease, a store that can't be written."""
+PASSED_ON = (EngineCrash, ExitRequested, LeaseLost, StoreUnavailable)
+"""Errors that are raised to the agent's stack unchanged: an exit that was asked for, a lost lease, a
+store that can't be written."""
 
-_CHANNEL_SIZE = 64
+_QUEUE_SIZE = 64
 _CLOSE_S = 1.0
 
 
@@ -53,18 +54,18 @@ async def open_guarded(
     spec: EngineSpec,
     host: EngineHost,
     *,
-    limits: RunLimits | None = None,
+    limits: SegmentLimits | None = None,
     clock: Clock | None = None,
 ) -> GuardedSession:
     """Open a session of ``engine`` under guard. ``clock`` tells how far away a named time is.
 
     Raises ``EngineFailed`` if the engine can't be opened (any error of its own is turned into
-    one); ``ESCAPING`` errors pass.
+    one); ``PASSED_ON`` errors pass.
     """
-    guarded_host = _GuardedHost(host, limits or RunLimits())
+    guarded_host = _GuardedHost(host, limits or SegmentLimits())
     try:
         session = await engine.open(spec, guarded_host)
-    except (EngineFailed, *ESCAPING):
+    except (EngineFailed, *PASSED_ON):
         raise
     except Exception as error:  # supervision boundary: an engine is anyone's code
         _log.exception(f"engine {engine.name} could not be opened")
@@ -74,7 +75,7 @@ async def open_guarded(
     return GuardedSession(engine.name, session, guarded_host, clock or SystemClock())
 
 
-Serve = Callable[
+GuardedServe = Callable[
     [str, dict[str, Any], Callable[[], AbstractContextManager[None]]], Awaitable[ToolResult]
 ]
 """Makes a call. Its last argument gives a context manager that encloses the wait for a person."""
@@ -105,32 +106,32 @@ class GuardedSession:
             self._cancel_s = within_s
         self._host.end(None)
 
-    async def serve(self, name: str, args: dict[str, Any], serve: Serve) -> ToolResult:
+    async def serve(self, name: str, args: dict[str, Any], serve: GuardedServe) -> ToolResult:
         """Make a call that the engine's program sends from outside, guarded like the run's own."""
         return await self._host.serve(name, args, serve)
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Yield the events of one segment; the last is the only ``EngineDone`` or ``Suspended``.
 
-        Close it (``contextlib.aclosing``) when not read to its end. Raises only ``ESCAPING``.
+        Close it (``contextlib.aclosing``) when not read to its end. Raises only ``PASSED_ON``.
         """
-        account = RunAccount(self._limits, self._host.is_poll)
+        account = SegmentAccount(self._limits, self._host.is_poll)
         self._host.begin()
-        channel = self._host.channel
-        pump = self._owner.spawn(
-            _pump(self._session, segment, channel), name=f"engine:{segment.message_id}"
+        queue = self._host.queue
+        stepping = self._owner.spawn(
+            _step_engine(self._session, segment, queue), name=f"engine:{segment.message_id}"
         )
         hard_at = asyncio.get_running_loop().time() + self._limits.hard_s
         end: EngineDone | Suspended | None = None
         try:
-            with self._host.resting_with_slot():
+            with self._host.paused_with_slot():
                 while end is None:
                     event, end = self._judge(await self._next(account, hard_at), account)
                     if event is not None:
                         yield event
         finally:
-            await self._stop(pump, segment, by_itself=channel.has_ended)
-        for left in channel.items:
+            await self._stop(stepping, segment, by_itself=queue.has_ended)
+        for left in queue.items:
             if isinstance(left, Usage):
                 yield left
         yield end
@@ -154,33 +155,34 @@ class GuardedSession:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _next(self, account: RunAccount, hard_at: float) -> EngineEvent | BaseException:
-        """Return the engine's next event or exception, or our own end."""
-        host, channel = self._host, self._host.channel
+    async def _next(self, account: SegmentAccount, hard_at: float) -> EngineEvent | BaseException:
+        """Return the engine's next event or exception, or the end that was set meanwhile."""
+        host, queue = self._host, self._host.queue
         while True:
             if host.is_ended:
                 return host.fatal or rules.cancelled(account.text)
-            if channel.items:
-                return channel.take()
+            if queue.items:
+                return queue.take()
             # Time that the turn spends waiting for a person or other agents does not count.
-            left_s = max(0.0, hard_at + host.rested_s - asyncio.get_running_loop().time())
-            signs = host.signs
+            left_s = max(0.0, hard_at + host.paused_s - asyncio.get_running_loop().time())
+            call_events = host.call_events
+            is_hard = left_s <= self._limits.idle_s and not host.is_paused
+            wait_s = left_s if is_hard else self._limits.idle_s
             try:
-                wait_s = self._limits.idle_s if host.rests else min(left_s, self._limits.idle_s)
                 async with asyncio.timeout(wait_s):
-                    await channel.news()
+                    await queue.news()
             except TimeoutError:
-                if left_s <= self._limits.idle_s and not host.rests:
+                if is_hard and not host.is_paused:
                     return _timed_out(f"took over {self._limits.hard_s:g} s")
                 # A call that is open, began or ended meanwhile is a sign of life.
-                if host.signs == signs and not (account.in_call or host.open_calls):
+                if host.call_events == call_events and not (account.in_call or host.open_calls):
                     return _timed_out(f"said nothing for {self._limits.idle_s:g} s")
 
     def _judge(
-        self, item: EngineEvent | BaseException, account: RunAccount
+        self, item: EngineEvent | BaseException, account: SegmentAccount
     ) -> tuple[EngineEvent | None, EngineDone | Suspended | None]:
-        """Return the event to pass on, and the end if ``item`` is one. Raises ``ESCAPING``."""
-        if isinstance(item, ESCAPING):
+        """Return the event to pass on, and the end if ``item`` is one. Raises ``PASSED_ON``."""
+        if isinstance(item, PASSED_ON):
             raise item
         if isinstance(item, EngineDone | Suspended):
             end = account.end(item)
@@ -202,11 +204,13 @@ class GuardedSession:
         """The time in the zone of this machine, which its programs use."""
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
 
-    async def _stop(self, pump: asyncio.Task[None], segment: Segment, *, by_itself: bool) -> None:
-        """End the pump within its limit, or leave it behind and report that."""
-        if by_itself and not pump.done():
-            await asyncio.wait({pump}, timeout=self._cancel_s)
-        if not await stop_task(pump, timeout_s=self._cancel_s):
+    async def _stop(
+        self, stepping: asyncio.Task[None], segment: Segment, *, by_itself: bool
+    ) -> None:
+        """End the engine's task within twice ``cancel_s``, or leave it behind and report that."""
+        if by_itself and not stepping.done():
+            await asyncio.wait({stepping}, timeout=self._cancel_s)
+        if not await stop_task(stepping, timeout_s=self._cancel_s):
             self._abandoned(f"message {segment.message_id}")
 
     def _abandoned(self, what: str) -> None:
@@ -220,7 +224,7 @@ def _timed_out(why: str) -> EngineTimedOut:
     return EngineTimedOut(f"the turn {why} and was ended")
 
 
-class _Channel(EventQueue[EngineEvent | BaseException]):
+class _Events(EventQueue[EngineEvent | BaseException]):
     """The queue from the engine's task to the consumer."""
 
     has_ended = False
@@ -232,15 +236,15 @@ class _Channel(EventQueue[EngineEvent | BaseException]):
         return item
 
 
-async def _pump(session: EngineSession, segment: Segment, channel: _Channel) -> None:
-    """Step the engine's generator and close it, all in this task; its events go to ``channel``."""
+async def _step_engine(session: EngineSession, segment: Segment, queue: _Events) -> None:
+    """Step the engine's generator and close it, all in this task; its events go to ``queue``."""
     has_ended = False
     error: BaseException | None = None
     try:
         events = session.run(segment)
         try:
             async for event in events:
-                await channel.put(clean_event(event))
+                await queue.put(clean_event(event))
                 if isinstance(event, EngineDone | Suspended):
                     has_ended = True
                     break
@@ -257,7 +261,7 @@ async def _pump(session: EngineSession, segment: Segment, channel: _Channel) -> 
         error = raised
     if not has_ended:
         silent = EndedSilently("the engine stopped without finishing its answer")
-        await channel.put(silent if error is None else error)
+        await queue.put(silent if error is None else error)
     elif error is not None:
         _log.error("an engine failed after its end, which stands", exc_info=error)
 
@@ -266,47 +270,47 @@ class _GuardedHost:
     """The stack's host under guard: equal calls are counted, and fatal errors end the run. Polling
     does not count as a loop as long as time passes or the result changes."""
 
-    def __init__(self, inner: EngineHost, limits: RunLimits) -> None:
+    def __init__(self, inner: EngineHost, limits: SegmentLimits) -> None:
         self.limits = limits
         self._inner = inner
         self.begin()
 
     def begin(self) -> None:
         """Reset the state for a new run."""
-        self.channel = _Channel(_CHANNEL_SIZE)
+        self.queue = _Events(_QUEUE_SIZE)
         self.is_ended = False
         self.fatal: Exception | None = None
         self.open_calls = 0
-        self.signs = 0
-        """The number of beginnings and ends of calls."""
+        self.call_events = 0
+        """How many calls began and ended; an increase is a sign of life."""
         self._repeats = CallRepeats()
         self._polls = CallRepeats()
-        self._resting = 0
-        self._resting_since = 0.0
-        self._rested_s = 0.0
+        self._pauses = 0
+        self._paused_since = 0.0
+        self._paused_s = 0.0
 
     @property
-    def rests(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether a person is asked for a permission, or the turn waits without its slot."""
-        return self._resting > 0
+        return self._pauses > 0
 
     @property
-    def rested_s(self) -> float:
-        """Seconds in this run for which ``rests`` was true, until now."""
-        if not self._resting:
-            return self._rested_s
-        return self._rested_s + asyncio.get_running_loop().time() - self._resting_since
+    def paused_s(self) -> float:
+        """Seconds in this run for which ``is_paused`` was true, until now."""
+        if not self._pauses:
+            return self._paused_s
+        return self._paused_s + asyncio.get_running_loop().time() - self._paused_since
 
-    def resting_with_slot(self) -> AbstractContextManager[None]:
+    def paused_with_slot(self) -> AbstractContextManager[None]:
         """Inside the block, stop the run's time while its turn waits without a slot."""
         slot = self._inner.slot
-        return nullcontext() if slot is None else slot.watched(self._rest, self._wake)
+        return nullcontext() if slot is None else slot.watched(self._pause, self._resume)
 
     def end(self, error: Exception | None) -> None:
         """End the run with ``error``, or as cancelled (None). Only the first call counts."""
         if not self.is_ended:
             self.is_ended, self.fatal = True, error
-            self.channel.ring()
+            self.queue.ring()
 
     def tools(self) -> tuple[Tool, ...]:
         return self._inner.tools()
@@ -315,7 +319,7 @@ class _GuardedHost:
         name, args = clean(name), clean_value(args)
         return await self._counted(name, args, lambda: self._inner.call(name, args))
 
-    async def serve(self, name: str, args: dict[str, Any], serve: Serve) -> ToolResult:
+    async def serve(self, name: str, args: dict[str, Any], serve: GuardedServe) -> ToolResult:
         name, args = clean(name), clean_value(args)
         return await self._counted(name, args, lambda: serve(name, args, self._decision))
 
@@ -361,22 +365,22 @@ class _GuardedHost:
     @contextmanager
     def _decision(self) -> Iterator[None]:
         """Stop the run's time while a person is asked inside the block."""
-        self._rest()
+        self._pause()
         try:
             yield
         finally:
-            self._wake()
+            self._resume()
 
-    def _rest(self) -> None:
-        if not self._resting:
-            self._resting_since = asyncio.get_running_loop().time()
-        self._resting += 1
+    def _pause(self) -> None:
+        if not self._pauses:
+            self._paused_since = asyncio.get_running_loop().time()
+        self._pauses += 1
 
-    def _wake(self) -> None:
-        if self._resting == 1:
-            self._rested_s = self.rested_s
-        self._resting -= 1
-        self.channel.ring()
+    def _resume(self) -> None:
+        if self._pauses == 1:
+            self._paused_s = self.paused_s
+        self._pauses -= 1
+        self.queue.ring()
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._inner.spawned(pgid, started_ticks, argv0)
@@ -390,13 +394,13 @@ class _GuardedHost:
 
     async def _watch(self, work: Awaitable[T]) -> T:
         self.open_calls += 1
-        self.signs += 1
+        self.call_events += 1
         try:
             return await work
-        except ESCAPING as error:
+        except PASSED_ON as error:
             # Whatever the engine makes of it, the run is over.
             self.end(error)
             raise
         finally:
             self.open_calls -= 1
-            self.signs += 1
+            self.call_events += 1

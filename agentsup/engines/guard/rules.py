@@ -1,6 +1,6 @@
 """The rules of the guard, as plain values: no task, no clock, no engine.
 
-``RunAccount`` holds the state of one run: its text, its size, its repeated calls. The guard asks it
+``SegmentAccount`` holds the state of one run: its text, its size, its repeated calls. The guard asks it
 what to pass on and how the run ends. Its events come from ``engines.clean``.
 """
 
@@ -35,7 +35,7 @@ itself, so that its usage and state are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunLimits:
+class SegmentLimits:
     """Limits of one engine run.
 
     ``idle_s`` limits the silence between two events while no tool call is open; ``hard_s`` the run
@@ -164,11 +164,11 @@ def cut(text: str, keep_bytes: int, limit: int) -> str:
     return raw[:keep_bytes].decode("utf-8", "ignore") + TRUNCATED.format(limit=limit)
 
 
-class RunAccount:
+class SegmentAccount:
     """The state of one run."""
 
     def __init__(
-        self, limits: RunLimits, is_poll: Callable[[str], bool] = lambda name: False
+        self, limits: SegmentLimits, is_poll: Callable[[str], bool] = lambda name: False
     ) -> None:
         """``is_poll(name)``: the tool reports what changes by itself; its calls count elsewhere."""
         self.limits = limits

@@ -97,9 +97,11 @@ class LlmSettings:
         return self.endpoint.base_url, self.model
 
 
-def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
+def read_settings(
+    spec: EngineSpec, env: Mapping[str, str], *, needs_model: bool = True
+) -> LlmSettings:
     """Settings of ``spec`` over ``env`` (the daemon's). Raises ``NotConfigured`` with what is missing
-    and what mends it.
+    and what mends it. Not ``needs_model``: the endpoint is asked for its models.
 
     A key from the environment goes only to the endpoint of the environment or the provider's own,
     never to a ``base_url`` that an agent's entry names.
@@ -119,12 +121,12 @@ def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
     if not key and not base_url:
         named = f"model {model} is named but the daemon has no key for it"
         raise NotConfigured(
-            f"{named if model else 'there is no key'}: put {KEY_NAMES[dialect]}=… into the file environment of the home and restart, "
-            'or engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s entry; '
-            "`agentsup setup` does it"
+            f"{named if model else 'no model and no key is set up'}: `agentsup setup` asks for one, or put "
+            f"{KEY_NAMES[dialect]}=… into the file environment of the home and restart, or "
+            'engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s entry'
         )
     if not model:
-        if not base_url:
+        if not base_url and needs_model:
             raise NotConfigured(
                 "no model is named: set `model` in the agent's entry or in [agent_defaults]"
             )

@@ -29,6 +29,8 @@ class Provider:
     dialect: Dialect = "openai"
     start: str = ""
     """The command that starts it, for a server on one's own machine."""
+    load: str = ""
+    """What gives it a model, for a server that may have none."""
     prices: str = ""
     """Its name in the table of prices; empty if what it answers costs nothing by the token."""
 
@@ -80,12 +82,19 @@ _ALL = (
         "https://openrouter.ai/settings/keys",
         prices="openrouter",
     ),
-    Provider("ollama", "Ollama", "http://127.0.0.1:11434/v1", start="start it with `ollama serve`"),
+    Provider(
+        "ollama",
+        "Ollama",
+        "http://127.0.0.1:11434/v1",
+        start="start it with `ollama serve`",
+        load="`ollama pull NAME` gets one of those at https://ollama.com/library",
+    ),
     Provider(
         "lmstudio",
         "LM Studio",
         "http://127.0.0.1:1234/v1",
         start="start its server in the tab Developer, or with `lms server start`",
+        load="load one in the tab Developer, or with `lms load`",
     ),
     Provider("vllm", "vLLM", "http://127.0.0.1:8000/v1", start="start it with `vllm serve MODEL`"),
     Provider("compatible", "another OpenAI-compatible server", ""),

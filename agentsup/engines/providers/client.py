@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -36,6 +36,7 @@ TEST_S: Final = 60.0
 MOST_MODELS: Final = 5000
 _QUOTE_CHARS: Final = 200
 _NAME_CHARS: Final = 200
+_FEW: Final = 8
 _ANTHROPIC_VERSION: Final = "2023-06-01"
 _ANSWER_TOKENS: Final = 512
 _ASKED: Final = "Answer with the one word: ready"
@@ -80,7 +81,7 @@ class ProviderClient:
     @classmethod
     def by_settings(cls, spec: EngineSpec, env: Mapping[str, str]) -> tuple[ProviderClient, str]:
         """The client that the engine ``llm`` would be for ``spec``, and its model (or empty)."""
-        settings = read_settings(spec if spec.model else replace(spec, model=ANY_MODEL), env)
+        settings = read_settings(spec, env, needs_model=False)
         model = "" if settings.model == ANY_MODEL else settings.model
         return cls(settings.endpoint, settings.key_source), model
 
@@ -260,10 +261,13 @@ class ProviderClient:
 
 
 def unknown_model(model: str, known: Sequence[str], where: str) -> failures.ModelNotFound:
-    """The failure that names models like ``model``."""
+    """The failure that names models like ``model``, or else some that there are."""
     near = near_names(model, known)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return failures.ModelNotFound(f"{where} does not know the model {model!r}{meant}")
+    more = ", …" if len(known) > _FEW else ""
+    meant = (
+        f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:_FEW])}{more}"
+    )
+    return failures.ModelNotFound(f"{where} does not know the model {model!r}; {meant}")
 
 
 def has_model(model: str, known: Iterable[str]) -> bool:

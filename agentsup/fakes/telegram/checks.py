@@ -17,6 +17,7 @@ from agentsup.fakes.telegram.rules import ENTITY_TYPES, LIMITS, REACTIONS
 Json = dict[str, Any]
 # Other control characters than the line feed are shown as spaces.
 _CONTROL = {code: " " for code in range(32) if code != 10}
+BOT_USERNAME = re.compile(r"(?i)(?=.{5,32}$)[a-z][a-z0-9_]*bot")
 _SCOPES = {
     "default": (),
     "all_private_chats": (),
@@ -171,6 +172,11 @@ def checked_markup(markup: Any) -> tuple[Json | None, Json | None]:
     return None, _checked_input(markup)
 
 
+def keys_of(asked: Json) -> list[Json]:
+    """The keys of a reply keyboard; none of other markups."""
+    return [key for row in asked.get("keyboard", []) for key in row]
+
+
 def checked_keyboard(markup: Any) -> Json | None:
     """The inline keyboard of an edit, or None for none: an edit takes no other markup."""
     inline, asked = checked_markup(markup)
@@ -199,6 +205,13 @@ def _checked_key(key: Any) -> Json:
         raise refused("key", why='Can\'t find field "text"')
     if not key["text"].strip():
         raise refused("key text")
+    wanted = key.get("request_managed_bot")
+    if wanted is not None:
+        number = wanted.get("request_id") if isinstance(wanted, dict) else None
+        if not isinstance(number, int) or not -(2**31) <= number < 2**31:
+            raise refused("key", why="KeyboardButtonRequestManagedBot needs a request_id")
+        if not BOT_USERNAME.fullmatch(wanted.get("suggested_username", "a_bot")):
+            raise refused("username")
     return dict(key)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from aiohttp import web
 
 from agentsup.fakes.telegram import faults, files, views
+from agentsup.fakes.telegram.creating import CREATING
 from agentsup.fakes.telegram.limits import MODES, Limits
 from agentsup.fakes.telegram.people import ACTIONS
 from agentsup.fakes.telegram.refusals import Refused, bad
@@ -87,8 +88,9 @@ class Control:
     async def _acted(self, request: web.Request) -> Any:
         what = request.match_info["what"]
         call = await read_call(request, what)
-        if what in ACTIONS:
-            return ACTIONS[what](self._world, call.raw, call.files.get("file"))
+        actions = ACTIONS | CREATING
+        if what in actions:
+            return actions[what](self._world, call.raw, call.files.get("file"))
         if what not in self._setters:
             raise bad(f"there is no action {what!r}")
         return self._setters[what](call.raw)

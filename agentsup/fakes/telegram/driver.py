@@ -201,6 +201,16 @@ class TelegramDriver:
         """Press the stop button of the draft, or of an earlier one; returns the draft's id."""
         return int((await self.act("stop_draft", chat=chat, draft_id=draft_id))["draft_id"])
 
+    async def create_bot(self, chat: str | None = None, **facts: Any) -> Json:
+        """Tap *Create* for the key of a chat's keyboard, or for a ``link`` as ``user``; ``username``,
+        ``name`` and ``updates`` as in ``creating.create_bot``. Returns id and username."""
+        made: Json = await self.act("create_bot", chat=chat, **facts)
+        return made
+
+    async def replace_token(self, bot: int, *, quiet: bool = False) -> str:
+        """Have BotFather replace a bot's token; returns the new one."""
+        return str((await self.act("replace_token", bot=bot, quiet=quiet))["token"])
+
     async def pressed(self, query_id: str, timeout_s: float = BOUND_S) -> Json:
         """The bot's answer to a press: text, show_alert, at_ms; awaited."""
 

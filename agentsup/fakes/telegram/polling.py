@@ -47,12 +47,13 @@ class Polls:
         if older is not None:
             older.is_ousted = True
             world.ring(bot["id"])
+        token = bot["token"]
         deadline = self._clock.monotonic() + timeout_s
         try:
             while True:
                 if poll.is_ousted:
                     raise refused("conflict")
-                if bot["revoked"]:
+                if bot["revoked"] or bot["token"] != token:
                     raise refused("unauthorized")
                 found = [entry["update"] for entry in world.pending(bot)[:limit]]
                 left_s = deadline - self._clock.monotonic()

@@ -67,6 +67,7 @@ LIMITS: Final = {
     "poll_s": 50,
     "offset_ahead": 10,
     "commands": 100,
+    "created_bots": 20,
     "command_length": 32,
     "command_description": 256,
     "name": 64,
@@ -216,6 +217,7 @@ METHODS: Final = {
     method.name.lower(): method
     for method in (
         Method("getMe", ()),
+        Method("getManagedBotToken", (_required("user_id", "int", "invalid user_id specified"),)),
         Method(
             "getUpdates",
             _optional(offset="int", limit="int", timeout="int", allowed_updates="list"),

@@ -25,8 +25,8 @@ from agentsup.store import Reader, Tx
 
 LONGEST_MS: Final = 366 * 86_400_000
 """The longest deadline."""
-LONGEST_PAUSE_MS: Final = 25 * 3_600_000
-"""The longest pause before another attempt: a provider is asked again after a day."""
+LONGEST_PAUSE_MS: Final = 8 * 86_400_000 + 3_600_000
+"""The longest pause before another attempt, as in ``ending``, and an hour for clocks that differ."""
 _EXPIRE_AT_ONCE = 200
 _log = get_logger(__name__)
 

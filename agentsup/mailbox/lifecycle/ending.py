@@ -26,13 +26,12 @@ from agentsup.store import Tx
 
 _RETRY_CAP_S = 300.0
 _RETRY_MOST_S = 8 * 24 * 3600.0
-"""Longer than the week after which a plan's limit ends."""
-"""A provider that asks for a longer pause is asked again after a day."""
+"""The longest pause that a provider is granted: a plan's limit ends after a week at the latest."""
 
 
 def leased_tx(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
     """The message of ``lease`` as it is now. Raises ``LeaseLost`` if the lease is not valid."""
-    message = message_of(waits.hold(ctx, tx, lease))
+    message = message_of(waits.need_lease(ctx, tx, lease))
     if ctx.epochs.stops(message.agent_id, message.session_id, message.accepted_at):
         raise LeaseLost(
             f"message {message.message_id} is being stopped; drop the work",

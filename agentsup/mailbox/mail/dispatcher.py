@@ -50,7 +50,7 @@ MAX_COPIES = 200
 class Dispatcher:
     """Sends, replies, broadcasts, assigns and reassigns, on behalf of agents and operators.
 
-    ``acting_id`` is the id of the turn's persona, if it has one: then the addressee must be allowed
+    ``persona_id`` is the id of the turn's persona, if it has one: then the addressee must be allowed
     for the sender and for the persona.
     """
 
@@ -77,14 +77,14 @@ class Dispatcher:
         *,
         caller: Principal,
         asker: Asker | None = None,
-        acting_id: str = "",
+        persona_id: str = "",
     ) -> SentMail:
         """Put mail into the mailbox of ``to`` (a name or an agent id); its answer is a message.
 
         Raises ``NotFound`` (with ``did_you_mean``), ``Gone`` and what accepting raises.
         """
         target = self._find(to)
-        sender = self._sender(mail, caller, asker, acting_id)
+        sender = self._sender(mail, caller, asker, persona_id)
         if sender is not None:
             check_may_send(sender, target)
         new = self._bus.composed(mail, target, caller=caller, asker=asker)
@@ -159,7 +159,7 @@ class Dispatcher:
         names: Sequence[str] = (),
         caller: Principal,
         asker: Asker | None = None,
-        acting_id: str = "",
+        persona_id: str = "",
     ) -> Broadcast:
         """Send a copy to every agent of a team, or of ``names``, but the sender: to all or none.
 
@@ -169,7 +169,7 @@ class Dispatcher:
         if bool(team) == bool(names):
             raise BadRequest("give either a team or names", field="team")
         request = self._bus.masked(mail, caller)
-        sender = self._sender(mail, caller, asker, acting_id)
+        sender = self._sender(mail, caller, asker, persona_id)
         if not request.text.strip():
             raise BadRequest("message is empty", field="message")
         principal = principal_of(sender, caller)
@@ -221,7 +221,7 @@ class Dispatcher:
         team: str = "",
         caller: Principal,
         asker: Asker | None = None,
-        acting_id: str = "",
+        persona_id: str = "",
     ) -> SentMail:
         """Give work to the least loaded agent of a role (of that team); its answer comes back.
 
@@ -229,13 +229,13 @@ class Dispatcher:
         ``Forbidden`` (``can_delegate_to`` allows none of them), ``LoopDetected`` (all of them wait
         for this very work) and what accepting raises.
         """
-        sender = self._sender(mail, caller, asker, acting_id)
+        sender = self._sender(mail, caller, asker, persona_id)
         owner = key_owner("assign", principal_of(sender, caller), _person(caller, asker))
         digest = idempotency.digest_of(role.casefold(), team.casefold(), mail.text)
         key = (owner, mail.idempotency_key, digest)
         if mail.idempotency_key:
             # A repetition gets its result even if nobody could be chosen any more.
-            known = await self._database.read(_known_sent, key, name="dispatch.known")
+            known = await self._database.read(_sent_under_key, key, name="dispatch.known")
             if known is not None:
                 return known
         path = asker.lease.message.path if asker else ()
@@ -247,7 +247,7 @@ class Dispatcher:
         template = replace(new, capability=f"role:{role}", idempotency_key="")
 
         def step(tx: Tx) -> SentMail:
-            known = _known_sent(tx, key)
+            known = _sent_under_key(tx, key)
             if known is not None:
                 return known
             context = self._mailbox.context
@@ -285,11 +285,11 @@ class Dispatcher:
         return await self._mailbox.get(message_id)
 
     def _sender(
-        self, mail: BusRequest, caller: Principal, asker: Asker | None, acting_id: str
+        self, mail: BusRequest, caller: Principal, asker: Asker | None, persona_id: str
     ) -> DirectoryEntry | None:
-        """The sending agent; its ``can_delegate_to`` is limited to that of ``acting_id``, too."""
+        """The sending agent; its ``can_delegate_to`` is limited to that of ``persona_id``, too."""
         sender = self._bus.sender_of(mail, caller, asker)
-        other = self._directory.by_id(acting_id) if acting_id else None
+        other = self._directory.by_id(persona_id) if persona_id else None
         if sender is None or other is None or other.agent_id == sender.agent_id:
             return sender
         ours, theirs = sender.can_delegate_to, other.can_delegate_to
@@ -302,7 +302,7 @@ class Dispatcher:
         return self._directory.by_id(name) or self._directory.lookup(name)
 
 
-def _known_sent(reader: Reader, key: tuple[str, str, str]) -> SentMail | None:
+def _sent_under_key(reader: Reader, key: tuple[str, str, str]) -> SentMail | None:
     known = idempotency.known(reader, *key)
     return None if known is None else known_sent(reader, known)
 

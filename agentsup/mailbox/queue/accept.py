@@ -30,7 +30,7 @@ from agentsup.model.message import Accepted, Lease, MessageKind, MessageState, N
 from agentsup.model.trace import of_root
 from agentsup.store import Reader, Tx
 
-INSERT_SQL = """
+_INSERT = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
   principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
   capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs, person)
@@ -75,12 +75,12 @@ def accept_tx(
     if waiter is not None:
         waits.add_tx(tx, waiter, ready.message_id)
     before = there.queued if session_id == there.session_id else 0
-    return queued_tx(ctx, tx, ready, session_id, before, is_busy=there.is_busy)
+    return _queued(ctx, tx, ready, session_id, before, is_busy=there.is_busy)
 
 
-def queued_tx(
+def _queued(
     ctx: MailboxContext,
-    tx: Tx,
+    reader: Reader,
     ready: PreparedMessage,
     session_id: str,
     before: int,
@@ -89,7 +89,7 @@ def queued_tx(
 ) -> Accepted:
     """The result for a message that was just stored, with ``before`` others queued before it."""
     agent_id = ready.new.agent_id
-    asked = admission.holder_of_session(tx, agent_id, session_id) if is_busy else None
+    asked = admission.holder_of_session(reader, agent_id, session_id) if is_busy else None
     eta = eta_s(before, ctx.pace.mean_s(agent_id), ctx.limits.slots_for(agent_id))
     return Accepted(
         MessageId(ready.message_id),
@@ -140,7 +140,7 @@ def insert_tx(
     person = _person_of(tx, new)
     faults.point("mailbox.accept.before_insert")
     step_ms = ctx.steady.step_ms()
-    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs, person, step_ms=step_ms))
+    tx.execute(_INSERT, _columns(ready, session_id, at, epochs, person, step_ms=step_ms))
     ctx.loads.change_tx(tx, new.agent_id, 1, at=at)
     tell_tx(ctx, tx, ready, session_id, at, last_at, person)
     tx.touch(f"agent:{new.agent_id}")
@@ -157,15 +157,10 @@ def _person_of(reader: Reader, new: NewMessage) -> str:
         assert row is not None, "a row of scalars always comes"
         if found := row[0] or row[1]:
             return str(found)
-    return person_of(new)
-
-
-def person_of(new: NewMessage) -> str:
-    """The person for whom work without a root or parent is done."""
     return new.person or new.principal.person
 
 
-def columns_of(
+def _columns(
     ready: PreparedMessage,
     session_id: str,
     at: int,
@@ -174,7 +169,7 @@ def columns_of(
     *,
     step_ms: int,
 ) -> tuple[Any, ...]:
-    """The row of an accepted message, for ``INSERT_SQL``.
+    """The row of an accepted message, for ``_INSERT``.
 
     The times of the message are wall times; they are stored by the steady clock, from which the
     wall clock differs by ``step_ms``.

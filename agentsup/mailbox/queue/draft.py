@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from agentsup.mailbox.messages.keys import key_owner
 from agentsup.mailbox.messages.rows import encode, encode_value
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.model.errors import BadRequest, TooLarge
-from agentsup.model.message import LaneName, MessageKind, NewMessage, Part, Priority, text_of
+from agentsup.model.message import MessageKind, NewMessage, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class PreparedMessage:
 
 def draft(ctx: MailboxContext, new: NewMessage) -> PreparedMessage:
     """Prepare ``new``. Raises ``TooLarge``, and ``BadRequest`` for text that can't be stored."""
-    texts = [encode(part.text) if part.type == "text" else "" for part in new.parts]
-    parts = f"[{','.join(map(_part, new.parts, texts))}]"
+    parts = encode([part.to_json() for part in new.parts])
     check_size(parts, ctx.limits.max_body_bytes)
     return PreparedMessage(
         new,
@@ -53,34 +51,24 @@ def draft(ctx: MailboxContext, new: NewMessage) -> PreparedMessage:
         encode_value(new.principal),
         encode_value(new.deliver_to),
         encode(new.path) if new.path else "[]",
-        _facts(new, texts),
+        encode(_facts(new)),
     )
 
 
-def _part(part: Part, text: str) -> str:
-    """JSON of a part, ``text`` being that of its text."""
-    return f'{{"type":"text","text":{text}}}' if text else encode(part.to_json())
-
-
-def _facts(new: NewMessage, texts: list[str]) -> str:
-    """JSON of the acceptance event's data; for a text in a chat, with the text."""
-    begun = _begin_facts(new.kind, new.lane, new.priority, new.principal.label)
-    if new.kind is not MessageKind.CHAT or new.deliver_to.kind != "chat":
-        return f"{begun}}}"
-    text = texts[0] if len(texts) == 1 and texts[0] else encode(text_of(new.parts))
-    files = [part.name or part.path for part in new.parts if part.type == "file"]
-    # A client recognises its text by its own id, in another tab and after a reload too.
-    return (
-        f'{begun},"text":{text},"files":{encode(files) if files else "[]"},'
-        f'"say_id":{encode(new.external_id)}}}'
-    )
-
-
-@lru_cache(maxsize=1024)
-def _begin_facts(kind: MessageKind, lane: LaneName, priority: Priority, label: str) -> str:
-    """The data in which few messages differ, as JSON without its last brace."""
-    facts = {"kind": kind.value, "lane": lane.value, "priority": int(priority), "from": label}
-    return encode(facts)[:-1]
+def _facts(new: NewMessage) -> dict[str, Any]:
+    """The acceptance event's data; for a text in a chat, with the text."""
+    facts: dict[str, Any] = {
+        "kind": new.kind.value,
+        "lane": new.lane.value,
+        "priority": int(new.priority),
+        "from": new.principal.label,
+    }
+    if new.kind is MessageKind.CHAT and new.deliver_to.kind == "chat":
+        facts["text"] = text_of(new.parts)
+        facts["files"] = [part.name or part.path for part in new.parts if part.type == "file"]
+        # A client recognises its text by its own id, in another tab and after a reload too.
+        facts["say_id"] = new.external_id
+    return facts
 
 
 def check_size(text: str, limit: int) -> None:

@@ -15,7 +15,7 @@ from agentsup.mailbox.messages.rows import encode
 from agentsup.model.errors import Conflict
 from agentsup.store import Reader, Tx
 
-LEDGER_SQL = """
+_LEDGER = """
 INSERT INTO ledger (source, external_id, message_id, body_hash, at) VALUES (?, ?, ?, ?, ?)
 """
 
@@ -62,12 +62,12 @@ def known(reader: Reader, owner: str, key: str, digest: str, **facts: str) -> st
 def renew_tx(tx: Tx, owner: str, key: str, subject_id: str, digest: str, *, at: int) -> None:
     """Record that the key stands for ``subject_id`` now, whatever it stood for before."""
     tx.execute(
-        f"{LEDGER_SQL} ON CONFLICT DO UPDATE SET message_id = excluded.message_id, at = excluded.at",
+        f"{_LEDGER} ON CONFLICT DO UPDATE SET message_id = excluded.message_id, at = excluded.at",
         (owner, key, subject_id, digest, at),
     )
 
 
 def enter_tx(tx: Tx, owner: str, key: str, subject_id: str, digest: str, *, at: int) -> bool:
     """Record that the key stands for ``subject_id``; False if it is empty or stands for another."""
-    sql = f"{LEDGER_SQL} ON CONFLICT DO NOTHING"
+    sql = f"{_LEDGER} ON CONFLICT DO NOTHING"
     return bool(key and tx.execute(sql, (owner, key, subject_id, digest, at)).rowcount)

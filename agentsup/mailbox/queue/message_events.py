@@ -9,7 +9,7 @@ from agentsup.mailbox.queue.draft import PreparedMessage
 from agentsup.model.event import EventType
 from agentsup.model.message import MessageKind, NewMessage, text_of
 from agentsup.model.principal import OPERATORS, PrincipalKind
-from agentsup.store import Tx, append_all
+from agentsup.store import Tx, append
 
 REQUESTS = frozenset({MessageKind.CHAT, MessageKind.TASK, MessageKind.BROADCAST})
 """Kinds that ask for work and are bounded; replies and events must always be accepted."""
@@ -29,10 +29,21 @@ def tell_tx(
 ) -> None:
     """Write the event, the conversation of a chat message, and the notice of others' requests."""
     new = ready.new
-    append_all(tx, [event_of(ready, session_id, at)])
-    if is_of_chat(new):
-        touch_conversation_tx(tx, new, at, last_at, person)
-    elif is_shown(new):
+    to, is_said = new.deliver_to, new.kind is MessageKind.CHAT and new.deliver_to.kind == "chat"
+    # Of what is said in a chat, one event reports the acceptance and the text.
+    append(
+        tx,
+        EventType.CHAT_IN if is_said else EventType.MESSAGE_ACCEPTED,
+        at=at,
+        agent_id=new.agent_id,
+        session_id=session_id,
+        message_id=ready.message_id,
+        conversation=f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
+        data=ready.facts,
+    )
+    if is_said:
+        _touch_conversation_tx(tx, new, at, last_at, person)
+    elif _is_shown(new):
         about = preview(new.summary or text_of(new.parts))
         notify_tx(
             tx,
@@ -46,12 +57,7 @@ def tell_tx(
         )
 
 
-def is_of_chat(new: NewMessage) -> bool:
-    """Whether somebody says it in a chat. One event reports its acceptance and its text then."""
-    return new.kind is MessageKind.CHAT and new.deliver_to.kind == "chat"
-
-
-def is_shown(new: NewMessage) -> bool:
+def _is_shown(new: NewMessage) -> bool:
     """Whether people get a notice of it: a request of others that doesn't come from a chat."""
     return (
         new.kind in REQUESTS
@@ -61,23 +67,7 @@ def is_shown(new: NewMessage) -> bool:
     )
 
 
-def event_of(
-    ready: PreparedMessage, session_id: str, at: int
-) -> tuple[int, str, str, str, str, str, str]:
-    """The event that reports the acceptance, for ``append_all``."""
-    new, to = ready.new, ready.new.deliver_to
-    return (
-        at,
-        (EventType.CHAT_IN if is_of_chat(new) else EventType.MESSAGE_ACCEPTED).value,
-        new.agent_id,
-        session_id,
-        ready.message_id,
-        f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
-        ready.facts,
-    )
-
-
-def touch_conversation_tx(
+def _touch_conversation_tx(
     tx: Tx, new: NewMessage, at: int, last_at: int | None, person: str
 ) -> None:
     """Update the conversation of a chat message (time, speaker, person), at most once a second.

@@ -17,7 +17,7 @@ from agentsup.model.message import Lease, MessageState
 from agentsup.store import Reader, Tx, name_of
 
 
-def hold(ctx: MailboxContext, reader: Reader, lease: Lease) -> Any:
+def need_lease(ctx: MailboxContext, reader: Reader, lease: Lease) -> Any:
     """The row of the message of ``lease``. Raises ``LeaseLost`` unless it is still valid."""
     row = reader.one("SELECT * FROM messages WHERE message_id = ?", (lease.message.message_id,))
     if (
@@ -37,10 +37,10 @@ def hold(ctx: MailboxContext, reader: Reader, lease: Lease) -> Any:
 def wait_tx(ctx: MailboxContext, tx: Tx, lease: Lease, target_id: str) -> None:
     """Record that the turn of ``lease`` waits for an existing message, unless that has ended.
 
-    Raises ``LeaseLost`` if the turn does not hold its message any more, ``WouldDeadlock`` if the
+    Raises ``LeaseLost`` if the turn does not need_lease its message any more, ``WouldDeadlock`` if the
     target waits, directly or indirectly, for this very turn.
     """
-    hold(ctx, tx, lease)
+    need_lease(ctx, tx, lease)
     state = tx.scalar(
         f"SELECT state FROM messages WHERE message_id = ? AND {OPEN_SQL}",  # noqa: S608 - a constant
         (target_id,),
@@ -56,7 +56,7 @@ def wait_tx(ctx: MailboxContext, tx: Tx, lease: Lease, target_id: str) -> None:
 
 def check_session(ctx: MailboxContext, reader: Reader, lease: Lease, session_id: str) -> None:
     """As ``wait_tx`` checks, for a message about to be queued at the end of ``session_id``."""
-    hold(ctx, reader, lease)
+    need_lease(ctx, reader, lease)
     own = lease.message.message_id
     chain = _chain(ctx, reader, holders(reader, session_id), own)
     if chain:

@@ -1,5 +1,5 @@
 """Asking, answering, running out of time, taking back and dying, in any order: a call that got leave
-is made exactly once, counted in a file outside the store. ``AGENTSUP_APPROVALS`` says in how many
+is made exactly once, counted in a file outside the store. ``TEST_APPROVALS`` says in how many
 interleavings (150; ``make sim`` asks for 5,000)."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
-CASES = int(os.environ.get("AGENTSUP_APPROVALS", "150"))
+CASES = int(os.environ.get("TEST_APPROVALS", "150"))
 PARTS = 30
 ANSWERS = ("once", "run", "always", "deny", "deny: not now")
 SKIP = "skip it"
@@ -140,7 +140,7 @@ async def over(house: VirtualDaemon, message: str) -> None:
     await house.until(is_over)
 
 
-@pytest.mark.timeout(0 if "AGENTSUP_APPROVALS" in os.environ else 60)
+@pytest.mark.timeout(0 if "TEST_APPROVALS" in os.environ else 60)
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_a_call_with_leave_is_made_exactly_once(household: Open, part: int) -> None:
     house = await household(ann())

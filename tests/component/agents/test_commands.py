@@ -33,7 +33,7 @@ async def test_every_command_answers_in_words(household: Open) -> None:
         "/help": "/stop - end the running turn",
         "/help stop": "/stop - end the running turn",
         "/status": "ann - running",
-        "/model": "ann uses the default model on scripted",
+        "/model": "ann has no model and answers by rules",
         "/session": "This chat is in session ses_",
         "/sessions": "hello",
         "/cost": "Since the beginning: nothing",

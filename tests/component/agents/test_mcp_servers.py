@@ -159,6 +159,7 @@ async def test_a_large_answer_comes_whole_and_one_out_of_proportion_ends_the_ser
     with pytest.raises(CallLost):
         await town.call("mcp:proof/big", chars=5_000_000)
     await until(lambda: "more than 4194304 bytes" in caplog.text)
+    await town.is_state("proof", "running")
     assert await town.call("mcp:proof/echo", text="again") == "echo: again"
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from agentsup.catalogue import ENGLISH, load
 from agentsup.commands import ChatCommands
-from agentsup.commands.dispatch import Command
-from agentsup.commands.groups import COMMON, GROUPS
+from agentsup.commands.dispatch import COMMON, GROUPS, Command
 from agentsup.mailbox.delivery import outbox
 from agentsup.model.control import CommandButton, CommandContext, CommandReply, Commands
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind

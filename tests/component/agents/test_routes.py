@@ -19,7 +19,6 @@ from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import OPERATOR
-from agentsup.store.transaction import Params, Tx
 from tests.support.dispatcher_fixture import DispatcherFixture
 from tests.support.mailbox_fixture import WIDE
 
@@ -93,20 +92,6 @@ async def test_many_at_once_spread_share_a_commit_and_read_once(rig: Rig) -> Non
     ]
 
 
-async def test_many_at_once_are_few_statements(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two statements the writer waits for the loop's thread, and all others for it."""
-    rig.mail.mail.clock.stand_still()
-    texts, execute = list[str](), Tx.execute
-
-    def noted(tx: Tx, sql: str, params: Params = ()) -> Any:
-        texts.append(sql.partition(" ")[0])
-        return execute(tx, sql, params)
-
-    monkeypatch.setattr(Tx, "execute", noted)
-    await asyncio.gather(*(rig.choose(f"c{n}") for n in range(32)))
-    assert texts == ["SELECT", "INSERT"]
-
-
 async def test_a_call_is_recorded_once_whoever_repeats_it(rig: Rig) -> None:
     calls = ("a", "b", "a", "c", "a", "b")
     chosen = await asyncio.gather(*map(rig.choose, calls))
@@ -122,11 +107,11 @@ async def test_a_call_is_recorded_once_whoever_repeats_it(rig: Rig) -> None:
 async def test_nobody_hears_of_a_choice_that_is_not_durable(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(tx: Tx, calls: object) -> None:
+    def fail(*args: object) -> None:
         raise RuntimeError("no disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(routes, "routes_of_calls", fail)
+        patch.setattr(routes, "route_of_call", fail)
         failed = await asyncio.gather(*map(rig.choose, "ab"), return_exceptions=True)
     assert [type(each) for each in failed] == [RuntimeError, RuntimeError]
     assert await rig.recorded() == []

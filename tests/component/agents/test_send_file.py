@@ -146,7 +146,7 @@ async def test_a_turn_that_lost_its_message_sends_nothing(
     def lost(*given: Any) -> None:
         raise LeaseLost("stopped")
 
-    monkeypatch.setattr(waits, "hold", lost)
+    monkeypatch.setattr(waits, "need_lease", lost)
     await house.said("ann", "go")
     await house.clock.sleep(5)
     assert sent(house) == []

@@ -26,7 +26,7 @@ from tests.component.agents.test_questions_of_runs import hub_of
 from tests.support.simloop import run_virtual
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
-STORMS = int(os.environ.get("AGENTSUP_STORMS", "2"))
+STORMS = int(os.environ.get("TEST_STORMS", "2"))
 MARGIN_S = 300.0
 """For retries and their pauses after the last question has run out."""
 

@@ -14,7 +14,7 @@ import pytest
 from agentsup.agents.budget import CostReport
 from agentsup.agents.memory import AgentMemory
 from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog
-from agentsup.agents.turn.endpoint import ServedTurns
+from agentsup.agents.turn.endpoint import TurnEndpoints
 from agentsup.api.http.dependencies import ApiDependencies, ApiLimits, WebDependencies
 from agentsup.api.server.listener import ApiServer
 from agentsup.approvals import Grants
@@ -295,7 +295,7 @@ class ApiFixture:
     client: aiohttp.ClientSession
     aborted: list[str]
     people: dict[str, PersonRole]
-    served: ServedTurns
+    served: TurnEndpoints
     askers: dict[str, Asker]
     """The running turn of an agent that asks, by the agent's id."""
     agent_tokens: dict[str, str] = field(default_factory=dict)
@@ -441,7 +441,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
     async def metrics() -> bytes:
         return b"agentsup_up 1\n"
 
-    served, askers, not_allowed = ServedTurns(), dict[str, Asker](), set[str]()
+    served, askers, not_allowed = TurnEndpoints(), dict[str, Asker](), set[str]()
     tasks = tmp_path / "tasks"
     hub = TaskHub(
         mailbox=mailbox,

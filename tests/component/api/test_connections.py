@@ -19,6 +19,11 @@ SEND = "/interagent/send"
 HALF = "GET / HTTP/1.1\r\n"
 
 
+@pytest.fixture
+def limits() -> ApiLimits:
+    return replace(LIMITS, connections=MOST)
+
+
 def request(rig: ApiFixture, token: str) -> str:
     """A request whose body is still missing, so that it is under way until ``{}`` is sent."""
     return (

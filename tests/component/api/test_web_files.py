@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentsup.api.http.dependencies import ApiLimits
 from agentsup.api.server.app import API
 from agentsup.api.server.listener import ApiServer
 from agentsup.channels.local import LocalChannel
@@ -15,9 +17,16 @@ from agentsup.mailbox.delivery.relay import Relay
 from agentsup.mailbox.messages.values import Completion
 from agentsup.model.message import MessageOutcome, Part
 from tests.component.api.browser import Browser, frame
-from tests.component.api.conftest import ApiFixture
+from tests.component.api.conftest import LIMITS, ApiFixture
 
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"x" * 100
+
+
+@pytest.fixture
+def limits() -> ApiLimits:
+    return replace(
+        LIMITS, upload_bytes=200_000, uploads=1, stored_upload_bytes=400_000, stored_uploads=4
+    )
 
 
 def workspace(rig: ApiFixture, agent: str = "main") -> Path:

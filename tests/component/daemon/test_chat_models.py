@@ -115,7 +115,7 @@ async def test_a_model_that_became_unknown_says_which_and_how_back(household: Op
     house = await household(ann())
     await house.command("ann", "/model here big")
     await house.ask("ann", "refused")
-    said = "does not know big, which was chosen for this chat"
+    said = "It was chosen for this chat"
     await house.until(lambda: any(said in text for text in house.texts()))
     view = await house.daemon.control.agent("ann")
     assert view.engine_problem == "big, chosen for a chat: there is no such model"

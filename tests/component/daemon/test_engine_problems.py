@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli.output.engines import engine_notes
+from agentsup.cli.output.reads import engine_notes
 from agentsup.model.control import AgentView
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -89,3 +89,18 @@ async def test_main_without_its_key_starts_degraded_and_answers_once_the_file_is
     assert (await house.ask("main", "well")).result_text == "yes"
     await house.until(lambda: house.state("main") == "running")
     assert (await view(house, "main")).engine_problem == ""
+
+
+async def test_a_model_among_the_options_is_shown_and_its_lost_key_told_first(
+    household: Open,
+) -> None:
+    options = {"model": "good-mini", "api_key": "file:secrets/own.key"}
+    house = await household({"name": "ann", "engine": "auto", "engine_options": options})
+    seen = await view(house, "ann")
+    assert (seen.engine, seen.model) == ("llm", "good-mini")
+    why = "he secret file"
+    assert seen.engine_problem.startswith(f"t{why}")
+    message = await house.ask("ann", "hello")
+    assert (message.outcome, message.error_code) == ("failed", "engine_not_configured")
+    await house.until(lambda: any(text.startswith(f"T{why}") for text in house.texts()))
+    assert any("`agentsup setup`" in text for text in house.texts())

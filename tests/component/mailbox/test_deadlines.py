@@ -189,6 +189,27 @@ async def test_a_pause_of_this_life_goes_with_the_clock_whoever_accepted_its_mes
     await bench.close()
 
 
+async def test_a_pause_of_a_week_survives_a_restart(tmp_path: Path) -> None:
+    """A coding agent's plan ends for a week; a restart must not ask it every day."""
+    bench = await MailboxFixture.open(tmp_path)
+    await bench.put("again", conversation="again")
+    week_s = 7 * 24 * 3600.0
+    lease = await bench.one()
+    await bench.db.write(
+        lambda tx: ending.retry_tx(
+            bench.mailbox.context, tx, lease, code="limit", text="x", unit=0.0, least_s=week_s
+        ),
+        name="test",
+    )
+    before = await paused(bench)
+    assert before >= week_s * 1000
+    await bench.reboot()
+    bench.later(SETTLE_S + 1)
+    await bench.mailbox.expire()
+    assert await paused(bench) == before - round((SETTLE_S + 1) * 1000)
+    await bench.close()
+
+
 async def test_a_clock_that_is_set_late_moves_nothing_by_years(tmp_path: Path) -> None:
     bench = await MailboxFixture.open(tmp_path)
     question, message = await asked(bench, 600), await expiring(bench, 600)

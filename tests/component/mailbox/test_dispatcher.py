@@ -281,7 +281,7 @@ async def test_in_anothers_place_only_those_are_written_to_whom_both_may(post: O
         ("eve", {"can_delegate_to": ("W2", "w3")}),
         *FOUR,
     )
-    given: dict[str, Any] = {"caller": agent_of("ann"), "acting_id": "eve"}
+    given: dict[str, Any] = {"caller": agent_of("ann"), "persona_id": "eve"}
     sent = await rig.dispatcher.send("w2", new_mail("x"), **given)
     assert (await rig.mail.mailbox.get(sent.message_id)).sender_agent_id == "ann"
     for name in ("w1", "w3"):

@@ -53,7 +53,7 @@ MARK = re.compile(r"zq(anna|ben|operator)\d+")
 AGENTS_MARK = re.compile(r"zx(ada|bob|main)\d+")
 """What only its own agent may see; an agent with any sense keeps it out of its answers, and so does
 the hostile one."""
-CALLS = int(os.environ.get("AGENTSUP_FLOW_CALLS", "8"))
+CALLS = int(os.environ.get("TEST_FLOW_CALLS", "8"))
 """Calls of one hostile turn beside those that are aimed."""
 IN_THE_WORKSPACE = frozenset(
     ["exec", "fs_delete", "fs_edit", "fs_list", "fs_mkdir", "fs_read", "fs_stat", "fs_write"]
@@ -506,10 +506,17 @@ def _foreign(text: str, whose: str) -> str:
     return next((m[0] for m in MARK.finditer(text) if m[1] != whose), "")
 
 
+def _tokens_in(text: str, tokens: frozenset[str]) -> set[str]:
+    """The tokens that stand in a text. All are equally long, so one pass over it finds them."""
+    size = len(next(iter(tokens)))
+    found = {text[at : at + size] for at in range(len(text) - size + 1)}
+    return found & tokens
+
+
 async def judge(flow: Flow, seed: int) -> None:
     """Of all that there is once everything is still: what is broken early is told early."""
     await flow.settle()
-    house, again = flow.house, f" (replay: AGENTSUP_FLOW_SEEDS={seed})"
+    house, again = flow.house, f" (replay: TEST_FLOW_SEEDS={seed})"
     owners = await _owners(house)
 
     def own(text: str, whose: str, what: str) -> None:
@@ -523,12 +530,15 @@ async def judge(flow: Flow, seed: int) -> None:
         claim.holds(not foreign, f"{foreign} stands in {what}, which is {agent}'s{again}")
 
     names = {unit.agent_id: unit.spec.name for unit in house.daemon.fleet.units()}
+    tokens = frozenset(flow.seen.tokens.values())
     for message_id, texts in flow.seen.texts.items():
         for text in texts:
             agent, token = flow.seen.agents[message_id], flow.seen.tokens[message_id]
             agents_own(text, agent, f"what the turn on {message_id} saw: {text[:300]!r}")
-            others = next((t for t in {*flow.seen.tokens.values()} - {token} if t in text), "")
-            claim.holds(not others, f"the token of another turn stands in {text[:300]!r}{again}")
+            claim.holds(
+                not _tokens_in(text, tokens) - {token},
+                f"the token of another turn stands in {text[:300]!r}{again}",
+            )
             own(text, owners[message_id], f"what the turn on {message_id} saw: {text[:300]!r}")
     for message_id, agent_id, parts, result in await house.sql(
         "SELECT message_id, agent_id, parts, result_text FROM messages"

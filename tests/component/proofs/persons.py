@@ -34,9 +34,9 @@ from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P7")
-SEEDS = [int(each) for each in os.environ.get("AGENTSUP_FLOW_SEEDS", "7").split(",")]
-"""Long runs give many: ``AGENTSUP_FLOW_SEEDS=1,2,3``. A failure names the one to replay."""
-ROUNDS = int(os.environ.get("AGENTSUP_FLOW_ROUNDS", "1"))
+SEEDS = [int(each) for each in os.environ.get("TEST_FLOW_SEEDS", "7").split(",")]
+"""Long runs give many: ``TEST_FLOW_SEEDS=1,2,3``. A failure names the one to replay."""
+ROUNDS = int(os.environ.get("TEST_FLOW_ROUNDS", "1"))
 """Hostile turns of each person."""
 
 

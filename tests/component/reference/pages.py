@@ -143,10 +143,11 @@ def _values(value: Mapping[str, Any]) -> str:
         return f"list of {_values(value.get('items', {})) or 'values'}"
     least = value.get("minimum", value.get("exclusiveMinimum"))
     most = value.get("maximum", value.get("exclusiveMaximum"))
+    is_above = "exclusiveMinimum" in value
     if least is None or most is None or most > _NO_BOUND:
-        return words if least is None or least < 0 else f"{words}, at least {least}"
-    above = "above " if "exclusiveMinimum" in value else ""
-    return f"{words}, {above}{least} to {most:.0f}"
+        bound = "above" if is_above else "at least"
+        return words if least is None or least < 0 else f"{words}, {bound} {least}"
+    return f"{words}, {'above ' if is_above else ''}{least} to {most:.0f}"
 
 
 # -- tools ----------------------------------------------------------------------------------------

@@ -467,7 +467,7 @@ async def test_who_may_only_look_gives_no_task(rig: TaskFixture) -> None:
 async def test_a_result_in_a_chat_says_what_it_belongs_to(rig: TaskFixture) -> None:
     task = await rig.create(caller=BOB, name="sheep", deliver_to=CHAT)
     await rig.mail.finish(await rig.mail.one(), "twelve")
-    text = f"Result of task {task.task_id[-6:]} “sheep”:\ntwelve"
+    text = f"Result of task {task.task_id[-8:]} “sheep”:\ntwelve"
     assert await rig.mail.outbox() == [("answer", "console", "c1", text)]
 
 

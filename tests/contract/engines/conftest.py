@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.command import CommandEngine
 from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.scripted.engine import ScriptedEngine
@@ -33,6 +33,7 @@ from agentsup.model.engine import (
     TextDelta,
 )
 from tests.support import acp_agent, scripted_program
+from tests.support.bound import BOUND_S
 from tests.support.model_server import Asked, Call, ModelServer, Reply
 
 
@@ -78,9 +79,16 @@ class EngineFixture(Protocol):
 
     def play(self, *scenes: Scene) -> None: ...
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession: ...
+    async def open(
+        self, host: EngineHost, limits: SegmentLimits | None = None
+    ) -> GuardedSession: ...
 
     async def close(self) -> None: ...
+
+
+def _patient(limits: SegmentLimits | None) -> SegmentLimits:
+    """The limits of a test, with more time for an engine to stop than a busy machine needs."""
+    return replace(limits or SegmentLimits(), cancel_s=BOUND_S)
 
 
 class ScriptedRig:
@@ -111,11 +119,11 @@ class ScriptedRig:
                     steps.append({"sleep": 3600})
         self._rules = [{"match": ".*", "steps": steps}]
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         spec = EngineSpec(
             "scripted", options={"rules": self._rules}, workspace=str(self._workspace)
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -155,12 +163,12 @@ class LlmRig:
         text = tuple(chunk.replace("$result", result) for chunk in reply.deltas)
         return Reply(**{**_fields(reply), "text": text})
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         url = self.server.base_url if self._dialect == "openai" else self.server.anthropic_url
         options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
         options |= self.options
         spec = EngineSpec("llm", model="test-model", options=options)
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -202,7 +210,7 @@ class ProgramRig:
             self._steps.append(step)
         self.scenes.write_text(json.dumps(self._steps))
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         stub = [sys.executable, "-S", "-E", scripted_program.__file__, self.name, str(self.scenes)]
         spec = EngineSpec(
             self.name,
@@ -211,7 +219,7 @@ class ProgramRig:
             agent="ada",
             **{"env": {"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"}, **self.spec},
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -257,7 +265,7 @@ class AcpRig:
             self._turns.append([])
         self.script.write_text(json.dumps({"turns": [turn for turn in self._turns if turn]}))
 
-    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+    async def open(self, host: EngineHost, limits: SegmentLimits | None = None) -> GuardedSession:
         command = [sys.executable, "-S", "-E", acp_agent.__file__, str(self.script)]
         spec = EngineSpec(
             self.name,
@@ -266,7 +274,7 @@ class AcpRig:
             agent="ada",
             env={"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"},
         )
-        return await open_guarded(self._engine, spec, host, limits=limits)
+        return await open_guarded(self._engine, spec, host, limits=_patient(limits))
 
     async def close(self) -> None:
         await self.children.close()

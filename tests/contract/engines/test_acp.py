@@ -17,7 +17,7 @@ import pytest
 from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.failures import ExtraMissing, NotConfigured, NotInstalled
 from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.programs.presets import PRESETS, Preset
 from agentsup.kit.childenv import child_env
@@ -74,7 +74,7 @@ class Rig:
         self,
         host: MemoryHost | None = None,
         *,
-        limits: RunLimits | None = None,
+        limits: SegmentLimits | None = None,
         spec: EngineSpec | None = None,
         **options: Any,
     ) -> GuardedSession:
@@ -591,7 +591,7 @@ async def test_a_flood_waits_for_its_reader(rig: Rig) -> None:
 
 async def test_silence_ends_the_turn(rig: Rig) -> None:
     rig.plays([{"deaf": 60}])
-    end = done(await rig.run(limits=RunLimits(idle_s=0.6)))
+    end = done(await rig.run(limits=SegmentLimits(idle_s=0.6)))
     assert (end.outcome, end.code) == ("failed", "turn_timed_out")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
@@ -144,7 +144,7 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
 
     hard_s = await allowing_for_start(claude, 2.0)
     claude.play(wants(), Say(("thanks",)))
-    limits = RunLimits(idle_s=hard_s, hard_s=hard_s)
+    limits = SegmentLimits(idle_s=hard_s, hard_s=hard_s)
     session = await claude.open(MemoryHost(permit=permit), limits)
     assert done(await collect(session, segment())).text == "thanks"
     await session.close()
@@ -497,6 +497,6 @@ async def test_silence_without_events_but_with_life_is_no_silence(claude: Progra
     idle_s = await allowing_for_start(claude, 0.8)
     slow = {"do": "use", "tool": "slow", "args": {"seconds": idle_s * 1.5}}
     claude.play(message(type="system", subtype="status"), slow, Say(("fine",)))
-    session = await claude.open(MemoryHost(), RunLimits(idle_s=idle_s))
+    session = await claude.open(MemoryHost(), SegmentLimits(idle_s=idle_s))
     assert done(await collect(session, segment())).text == "fine"
     await session.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.model.engine import (
     EngineDone,
     HistoryItem,
@@ -212,7 +212,7 @@ async def test_cancel_ends_with_the_text_so_far(rig: EngineFixture) -> None:
 
 async def test_silence_over_the_idle_deadline_ends_the_turn(rig: EngineFixture) -> None:
     rig.play(Hang())
-    session = await rig.open(MemoryHost(), RunLimits(idle_s=0.3))
+    session = await rig.open(MemoryHost(), SegmentLimits(idle_s=0.3))
     end = done(await collect(session, segment()))
     assert (end.outcome, end.code) == ("failed", "turn_timed_out")
     assert "0.3 s" in end.error
@@ -222,7 +222,7 @@ async def test_silence_over_the_idle_deadline_ends_the_turn(rig: EngineFixture) 
 async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: EngineFixture) -> None:
     hard_s = await allowing_for_start(rig, 1.0)
     rig.play(Say(("tick",) * 100 * round(1 + hard_s), every_s=0.05))
-    session = await rig.open(MemoryHost(), RunLimits(hard_s=hard_s))
+    session = await rig.open(MemoryHost(), SegmentLimits(hard_s=hard_s))
     end = done(await collect(session, segment()))
     assert (end.outcome, end.code) == ("failed", "turn_timed_out")
     assert end.text.startswith("tick")
@@ -236,7 +236,7 @@ async def test_a_long_tool_call_is_not_idleness(rig: EngineFixture) -> None:
 
     idle_s = await allowing_for_start(rig, 0.8)
     rig.play(Use("slow", {"seconds": idle_s * 1.5}), Say(("$result",)))
-    session = await rig.open(MemoryHost({"slow": slow}), RunLimits(idle_s=idle_s))
+    session = await rig.open(MemoryHost({"slow": slow}), SegmentLimits(idle_s=idle_s))
     assert done(await collect(session, segment())).text == "at last"
     await session.close()
 
@@ -297,7 +297,7 @@ async def test_lone_surrogates_are_replaced(rig: EngineFixture) -> None:
 
 async def test_a_huge_answer_is_cut_and_says_so(rig: EngineFixture) -> None:
     rig.play(Say(("é" * 1000,) * 40))
-    session = await rig.open(MemoryHost(), RunLimits(max_answer_bytes=50_000))
+    session = await rig.open(MemoryHost(), SegmentLimits(max_answer_bytes=50_000))
     events = await collect(session, segment())
     end = done(events)
     assert end.outcome == "ok"

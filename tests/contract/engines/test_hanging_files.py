@@ -33,7 +33,7 @@ from agentsup.model.engine import EngineSpec
 from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost
 
-MANY: Final = 60_000 if os.environ.get("AGENTSUP_PLANTED") == "all" else 500
+MANY: Final = 60_000 if os.environ.get("TEST_PLANTED") == "all" else 500
 ENV: Final = {"PATH": "/usr/bin:/bin"}
 
 

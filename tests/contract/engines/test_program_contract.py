@@ -14,7 +14,7 @@ import pytest
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.engines.guard.guard import GuardedSession
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.engines.process import ProcessLauncher, ProcessLimits, ProgramHome, process
 from agentsup.kit import proctable
 from agentsup.kit.childenv import child_env
@@ -143,7 +143,7 @@ async def test_a_program_that_ignores_term_is_gone_in_time(
 async def test_silence_ends_the_program_too(program: ProgramRig) -> None:
     before = living()
     program.play({"do": "ignore_term"}, Hang())
-    session = await program.open(MemoryHost(), RunLimits(idle_s=0.5))
+    session = await program.open(MemoryHost(), SegmentLimits(idle_s=0.5))
     assert done(await collect(session, segment())).code == "turn_timed_out"
     await session.close()
     assert living() <= before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,17 @@ from agentsup.model.errors import (
     Overloaded,
     TooLarge,
 )
-from agentsup.model.message import IN_STORE, DeliverTo, MessageKind, MessageState
+from agentsup.model.message import (
+    IN_STORE,
+    Accepted,
+    DeliverTo,
+    MessageKind,
+    MessageState,
+    Part,
+    Priority,
+)
 from agentsup.model.principal import SYSTEM, PersonRole, Principal, PrincipalKind
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 
 ASK: dict[str, Any] = {"deliver_to": IN_STORE, "conversation": "peer"}
@@ -277,3 +287,55 @@ async def test_a_message_reads_back_whole(rig: MailboxFixture) -> None:
     for name in ("parts", "principal", "deliver_to", "path", "traceparent", "summary"):
         assert getattr(message, name) == getattr(new, name)
     assert message.root_id == message.message_id
+
+
+async def test_parts_and_the_event_are_plain_json(rig: MailboxFixture) -> None:
+    text = 'a "b"\n\\ ü \u2028'
+    several = (Part("text", text="see"), Part("file", path="a/b.txt"), Part("text", text="it"))
+    messages = [
+        rig.new(text, external_id='x"y'),
+        rig.new(""),
+        rig.new("", parts=several, priority=Priority.LOW),
+    ]
+    for new in messages:
+        await rig.mailbox.accept(new)
+    rows = await rig.sql("SELECT data FROM events WHERE type = 'chat.in' ORDER BY seq")
+    begun = {"kind": "chat", "lane": "interactive", "from": "Bob"}
+    assert [json.loads(row[0]) for row in rows] == [
+        {**begun, "priority": 2, "text": text, "files": [], "say_id": 'x"y'},
+        {**begun, "priority": 2, "text": "", "files": [], "say_id": ""},
+        {**begun, "priority": 3, "text": "see\nit", "files": ["a/b.txt"], "say_id": ""},
+    ]
+    parts = await rig.sql("SELECT parts FROM messages ORDER BY seq")
+    expected = [[part.to_json() for part in new.parts] for new in messages]
+    assert [json.loads(row[0]) for row in parts] == expected
+
+
+async def test_accepting_counts_no_long_queue(rig: MailboxFixture) -> None:
+    limited(rig, queue_limit=10_000)
+    await asyncio.gather(*(rig.put(f"{n}", conversation="c1") for n in range(300)))
+    await rig.put("one", conversation="c2")
+    short = await rig.put("two", conversation="c2")
+    assert short.position == 1
+    long = await rig.put("many", conversation="c1")
+    assert long.position == 302, "that of the agent, which is kept"
+
+
+async def test_what_is_written_along_is_in_the_same_transaction(rig: MailboxFixture) -> None:
+    def also(tx: Tx, accepted: Accepted) -> None:
+        tx.execute("INSERT INTO facts (key, value) VALUES (?, 'x')", (accepted.message_id,))
+
+    def refuse(tx: Tx, accepted: Accepted) -> None:
+        also(tx, accepted)
+        raise Conflict("dropped by a stop")
+
+    results = await asyncio.gather(
+        rig.mailbox.accept(rig.new("first"), also=also),
+        rig.mailbox.accept(rig.new("refused"), also=refuse),
+        rig.mailbox.accept(rig.new("last"), also=also),
+        return_exceptions=True,
+    )
+    assert isinstance(results[1], Conflict)
+    accepted = [(one.message_id,) for one in results if isinstance(one, Accepted)]
+    assert await rig.sql("SELECT message_id FROM messages ORDER BY seq") == accepted
+    assert await rig.sql("SELECT key FROM facts ORDER BY key") == sorted(accepted)

@@ -554,7 +554,7 @@ async def test_what_a_program_asks_at_its_start_is_quoted(tmp_path: Path, ending
     asked = f"Ok to proceed? [y] token {SECRET}{ending}"
     async with odd_of(tmp_path, "stdio") as odd:
         odd.tell(says=asked, answers={"initialize": {"hang": True}})
-        await odd.have(start_timeout_s=4.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
+        await odd.have(start_timeout_s=15.0, env=ODD_ENV | {"KEY": "env:THE_KEY"})
         await until(lambda: "it said: Ok to proceed? [y] token ***" in odd.document["error"])
         assert SECRET not in odd.document["error"]
 

@@ -26,6 +26,7 @@ LINES = [line.strip() for kind, block in BLOCKS if not kind for line in block.sp
 INLINE = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL))
 ELSEWHERE = {
     "agentsup setup": "tests/process/cli/test_setup.py",
+    "agentsup up": "here",
     "agentsup demo": "tests/process/cli/test_demo.py",
     "agentsup service install": "tests/process/cli/test_service.py",
     "agentsup chat writer": "here, with something to say",
@@ -54,6 +55,22 @@ def test_what_is_said_at_the_prompt_has_real_answers(home: Cli) -> None:
     assert NO_MODEL.splitlines()[0] not in heard
     assert heard.count("main: ") >= len(said), heard
     assert "you said" not in home.good("chat", "writer", stdin="a haiku\n")
+
+
+def test_each_offer_of_the_offline_engine_works(home: Cli) -> None:
+    begun(home)
+    heard = home.good("chat", stdin="What can you do?\n")
+    offers = re.findall(r"`([^`]+)`", heard)
+    assert {"/help", "/stop", "choose", "ask writer for a haiku"} <= set(offers)
+    for offer in offers:
+        if offer.startswith("agentsup") or offer == "/task":
+            continue
+        answer = home.good("chat", stdin=f"{offer}\n")
+        assert answer.partition("\n")[2].strip(), offer
+        for useless in ("none fits that", "offline, without", "no command", "agentsup setup"):
+            assert useless not in answer.partition("\n")[2], (offer, answer)
+        if offer == "choose":
+            home.good("chat", stdin="1\n")
 
 
 def test_commands_of_the_chat_that_it_names_answer(home: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -164,7 +165,9 @@ def test_a_machine_without_systemd_says_what_to_do_instead(machine: Machine) -> 
     booted = Path("/run/systemd/system").is_dir()
     said = machine.run("service", "install", code=1)
     assert ("not for you in this shell" if booted else "systemd does not run here") in said
-    assert "@reboot agentsup up --no-chat" in said
+    line = re.search(r"`@reboot (/\S+)( -P -m agentsup)? --home \S+ up --no-chat`", said)
+    assert line is not None, "cron has a short PATH"
+    assert Path(line[1]).is_file()
     assert not machine.config.exists(), "nothing was written"
     assert "no service is installed" in machine.run("service", "status", code=1)
 

@@ -120,13 +120,27 @@ async def test_a_script_names_every_answer(cli: Cli, tmp_path: Path) -> None:
         assert (code, "did you mean good-mini" in said) == (1, True)
         assert not (cli.home / "secrets").exists()
         code, said = await run("setup", *where, "--key-file", str(key))
-        assert (code, "--model is missing" in said) == (2, True)
+        assert (code, "--model is missing; it has good-large, good-mini" in said) == (2, True)
         code, said = await run("setup", *where, "--key-file", str(key), "--model", "good-mini")
         assert code == 0, said
         code, said = await run("models", "set", "good-large", "--agent", "writer")
         assert (code, '+ "model": "good-large"' in said) == (0, True)
         code, said = await run("models", "list")
         assert (code, said) == (0, "good-large\ngood-mini  (in use)\n")
+
+
+async def test_the_only_model_is_taken_and_that_there_is_none_is_said(cli: Cli) -> None:
+    async with ModelServer(lambda asked: Reply("ready"), models=("llama3.2",)) as one:
+        words = ["setup", "--provider", "ollama", "--base-url", one.base_url]
+        done = await asyncio.to_thread(cli.run, *words)
+        assert done.returncode == 0, done.stderr
+        assert "has one model, llama3.2." in done.stdout
+        assert "llama3.2 answered in" in done.stdout
+        assert "llama3.2" in str(settings(cli)["agent_defaults"])
+    async with ModelServer() as none:
+        words = ["setup", "--provider", "ollama", "--base-url", none.base_url]
+        code, shown = await asyncio.to_thread(at_terminal, cli, words, [])
+        assert (code, "has no model: `ollama pull NAME`" in " ".join(shown.split())) == (1, True)
 
 
 async def test_a_key_that_is_gone_or_wrong_is_told_and_the_daemon_stays_up(cli: Cli) -> None:

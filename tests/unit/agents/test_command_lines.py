@@ -19,7 +19,7 @@ from tests.support.bound import BOUND_S
 
 WS = "/home/u/ws"
 
-EXAMPLES = int(os.environ.get("AGENTSUP_PATTERN_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("TEST_PATTERN_EXAMPLES", "150"))
 RUNNING = ("make", "rm", "curl", "env", "xargs", "git", "tee", "python3", "npm", "ls")
 """Programs whose words a stand-in records."""
 WORDS = st.sampled_from(

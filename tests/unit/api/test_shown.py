@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentsup.api.documents.blocks import ON_LOOP_MAX_CHARS, Blocks, blocks_of
 from agentsup.api.documents.blocks import _text as shown_text
-from agentsup.api.documents.events import shown
+from agentsup.api.documents.messages import shown
 from agentsup.model.answer import Style, TextBlock, TextSpan
 from agentsup.model.event import Event
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentsup.cli.commands import agents_edit
-from agentsup.cli.commands.agents_edit import change_file, listed, with_entry, without_entry
+from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.home import Home
+from agentsup.config.json_edit import listed, with_entry, without_entry
+from agentsup.model.errors import Refused
 
 ODD = '{\n    "agents": [\n        {"name": "a",   "slots": 2},\n\n        { "name": "b" }\n    ]\n}\n'
 TEXTS = [
@@ -58,7 +60,7 @@ def test_removing_one_leaves_the_other_as_it_was_written(name: str) -> None:
     ],
 )
 def test_refusals_say_why(change: object, said: str) -> None:
-    with pytest.raises(CommandFailed, match=said):
+    with pytest.raises(Refused, match=said):
         change(ODD)  # type: ignore[operator]  # a lambda of the table
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.cli.chat.conversation import ShownItem, ShownKind
+from agentsup.cli.chat.link import is_file, named_file
 from agentsup.cli.chat.markdown import MarkdownStream
 from agentsup.cli.chat.painter import Painter
-from agentsup.cli.chat.sending import is_file, named_file
-from agentsup.cli.chat.shown import ShownItem, ShownKind
 from agentsup.cli.chat.terminal import last_rows
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.output.show import width_of

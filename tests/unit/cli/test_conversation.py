@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.chat.conversation import ChatState, HelloRefused
+from agentsup.cli.chat.conversation import ChatState, HelloRefused, ShownItem, ShownKind
 from agentsup.cli.chat.lines import line_of
 from agentsup.cli.chat.painter import Painter
-from agentsup.cli.chat.shown import ShownItem, ShownKind
 
 
 def conversation() -> ChatState:

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agentsup.cli.commands import cost
+from agentsup.cli.commands import trace
 
 
 def test_what_is_estimated_counts_for_an_agent_of_any_name(
@@ -23,8 +23,8 @@ def test_what_is_estimated_counts_for_an_agent_of_any_name(
     spent = {"day": span, "month": span, "total": span, "budgets": []}
     document = {"agents": [{"agent": name, **spent} for name in ("ann", "all")], "all": spent}
     client = MagicMock(get=lambda path, query=None: document)
-    monkeypatch.setattr(cost, "client_of", lambda ctx: client)
-    cost.cost(MagicMock(), None)
+    monkeypatch.setattr(trace, "client_of", lambda ctx: client)
+    trace.cost(MagicMock(), None)
     told = capsys.readouterr().out
     assert "14 tokens of this month are estimated" in told
     assert "2 turns of this month have no known price" in told

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli.doctor.check import OK
-from agentsup.cli.doctor.work import check_work
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.doctor.check import OK, Check, Examined
+from agentsup.cli.doctor.store import check_work
+from agentsup.config import Home
 from agentsup.kit.clock import SystemClock
 from agentsup.mailbox.messages.attempts import AttemptRow, record_tx
 from agentsup.store.database import Database
@@ -26,6 +28,10 @@ MESSAGE = (
 @pytest.fixture
 def state_db(tmp_path: Path) -> Path:
     return tmp_path / "state.db"
+
+
+def checked(state_db: Path) -> list[Check]:
+    return [*check_work(Examined(DaemonLocation(Home(state_db.parent)), {}))]
 
 
 def written(path: Path, write: Callable[[Tx], None]) -> None:
@@ -63,7 +69,7 @@ def test_failures_of_a_day_are_told_by_kind(state_db: Path) -> None:
             record_tx(tx, AttemptRow(f"m{number}", *facts, "no credit", "switch", now))
 
     written(state_db, write)
-    found = [f.text for f in check_work(state_db, is_running=False) if f.name == "failures"]
+    found = [f.text for f in checked(state_db) if f.name == "failures"]
     assert found == [
         "2 failed within a day with quota_exceeded, the last one: because of 0",
         "1 failed within a day with server_error, the last one: because of 1",
@@ -73,4 +79,4 @@ def test_failures_of_a_day_are_told_by_kind(state_db: Path) -> None:
 
 def test_where_nothing_failed_nothing_is_told(state_db: Path) -> None:
     written(state_db, lambda tx: None)
-    assert [one.result for one in check_work(state_db, is_running=False)] == [OK]
+    assert [one.result for one in checked(state_db)] == [OK]

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.doctor.check import FAIL, OK, WARN
-from agentsup.cli.doctor.tool_servers import amiss, check_servers
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.doctor.agents import amiss, check_servers
+from agentsup.cli.doctor.check import FAIL, OK, WARN, Examined
 from agentsup.config.home import Home
 
 
-def home_with(root: Path, mcp: Any) -> Home:
+def home_with(root: Path, mcp: Any) -> DaemonLocation:
     home = Home(root)
     home.create()
     home.agents_json.write_text(json.dumps([{"name": "ada", "mcp": mcp}]))
-    return home
+    return DaemonLocation(home)
 
 
 def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> None:
@@ -32,7 +33,9 @@ def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> N
             "web": {"url": "https://x.example/mcp?key=1"},
         },
     )
-    found = {one.text.split(" ")[0]: one for one in check_servers(home, {"PATH": "/usr/bin"})}
+    found = {
+        one.text.split(" ")[0]: one for one in check_servers(Examined(home, {"PATH": "/usr/bin"}))
+    }
     assert found["here"].result == OK
     assert found["gone"].result == FAIL
     assert "install it" in found["gone"].advice
@@ -44,13 +47,13 @@ def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> N
 def test_a_missing_library_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     home = home_with(tmp_path, {"a": {"command": "x"}, "b": {"command": "y"}})
-    (one,) = check_servers(home, {})
+    (one,) = check_servers(Examined(home, {}))
     assert one.result == FAIL
     assert "agentsup[mcp]" in one.advice
 
 
 def test_without_servers_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert list(check_servers(home_with(tmp_path, {}), {})) == []
+    assert list(check_servers(Examined(home_with(tmp_path, {}), {}))) == []
 
 
 def test_what_is_amiss_with_a_running_server_is_named_with_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.output.engines import engine_notes, lost_engines
+from agentsup.cli.output.reads import engine_notes, lost_engines
 from agentsup.daemon.runtime import DaemonEngines
 from agentsup.engines import NotConfigured
 from agentsup.engines.registry import EngineRegistry

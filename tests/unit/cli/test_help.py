@@ -13,7 +13,7 @@ import typer
 from agentsup import __version__
 from agentsup.cli.app import app
 from agentsup.cli.main import main
-from agentsup.cli.output.examples import EXAMPLES, SECTIONS
+from agentsup.cli.output.options import EXAMPLES, SECTIONS, examples_of
 
 ROOT: Any = typer.main.get_command(app)
 
@@ -35,8 +35,8 @@ def said(capsys: pytest.CaptureFixture[str], *line: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_command_has_an_example_and_no_other_has() -> None:
-    assert set(EXAMPLES) == {path for path, _ in commands()}
+def test_no_example_is_of_a_command_that_there_is_not() -> None:
+    assert set(EXAMPLES) <= {path for path, _ in commands()}
 
 
 def test_every_section_names_commands_that_there_are() -> None:
@@ -46,7 +46,7 @@ def test_every_section_names_commands_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "path, line", [(p, line) for p, given in EXAMPLES.items() for line in given]
+    "path, line", [(path, line) for path, below in commands() for line in examples_of(path, below)]
 )
 def test_an_example_is_a_line_that_the_command_takes(path: str, line: str) -> None:
     words = shlex.split(line.rpartition("|")[2])

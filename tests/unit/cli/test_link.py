@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agentsup.cli.chat.conversation import ChatState
+from agentsup.cli.chat.conversation import ChatState, ShownItem, ShownKind
 from agentsup.cli.chat.link import ChatConnection
-from agentsup.cli.chat.shown import ShownItem, ShownKind
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.kit.clock import SystemClock

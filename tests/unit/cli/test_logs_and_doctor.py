@@ -19,7 +19,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
 from agentsup.cli.doctor import fence as doctor_fence
-from agentsup.cli.doctor.check import Check
+from agentsup.cli.doctor.check import Check, Examined
 from agentsup.cli.doctor.checks import examine, file_system_of
 from agentsup.config.home import Home
 from agentsup.engines.programs.presets import PROGRAMS
@@ -289,3 +289,25 @@ def test_a_program_is_asked_for_its_version_behind_the_fence(
     assert found(checks(home), "engine gemini").text.startswith("0.61.0")
     home.config_toml.write_text('[fence]\nmode = "off"\n')
     assert found(checks(home), "engine gemini").text.startswith("the-operators-token")
+
+
+@pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock")
+def test_folders_that_the_files_name_and_programs_can_only_read_are_told(
+    home: Home, tmp_path: Path
+) -> None:
+    papers, notes = tmp_path / "papers", tmp_path / "notes"
+    papers.mkdir()
+    notes.mkdir()
+    servers = {"files": {"command": "files", "args": ["--root", str(papers)], "cwd": str(notes)}}
+    home.agents_json.write_text(json.dumps([{"name": "ada", "mcp": servers}]))
+    location, environ = DaemonLocation(home), {"TMPDIR": str(tmp_path / "temporary")}
+
+    def told() -> list[str]:
+        return [each.text for each in doctor_fence.check_folders(Examined(location, environ))]
+
+    first, second = told()
+    assert first.startswith(f"{notes} can be read, not written")
+    assert second.startswith(f"{papers} can be read, not written")
+    assert "tool server files of ada" in second
+    home.config_toml.write_text(f'[fence]\nwritable = ["{tmp_path}"]\n')
+    assert told() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agentsup.cli.commands.home_check import check_home
+from agentsup.cli.commands.agents_editor import check_home
 from agentsup.config import Home
 from agentsup.model.option_names import ALL
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentsup.cli.app import app
-from agentsup.cli.commands import overrides
+from agentsup.cli.commands import agents
 
 ROW = {
     "agent": "ann",
@@ -43,7 +43,7 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     made = Daemon()
-    monkeypatch.setattr(overrides, "client_of", lambda ctx: made)
+    monkeypatch.setattr(agents, "client_of", lambda ctx: made)
     return made
 
 

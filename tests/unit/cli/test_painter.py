@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from agentsup.cli.chat.conversation import ShownItem, ShownKind
 from agentsup.cli.chat.painter import Painter
-from agentsup.cli.chat.shown import ShownItem, ShownKind
 from agentsup.cli.output.show import width_of
 
 

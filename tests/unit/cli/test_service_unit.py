@@ -181,7 +181,7 @@ def test_where_there_is_no_manager_the_way_out_is_named(
 ) -> None:
     monkeypatch.setattr(systemd, "asked", lambda *words: Answer(code, ""))
     monkeypatch.setattr(os.path, "isdir", lambda path: booted)
-    text = Systemd(is_system).why_unavailable()
+    text = Systemd(is_system).why_unavailable("agentsup up")
     assert said in text
     assert bool(text) == bool(said)
     if text:

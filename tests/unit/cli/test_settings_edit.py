@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.commands.agents_edit import with_fields
 from agentsup.cli.commands.home_files import TEMPLATES
 from agentsup.cli.commands.settings_edit import (
     change_settings,
@@ -18,6 +17,7 @@ from agentsup.cli.commands.settings_edit import (
 )
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, without_setting
+from agentsup.config.json_edit import with_fields
 from agentsup.model.errors import ConfigError
 
 MODEL = {"model": "m", "engine_options": {"base_url": "http://x/v1", "api_key": "file:k"}}

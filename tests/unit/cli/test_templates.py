@@ -120,7 +120,9 @@ def test_what_the_rules_propose_has_an_answer_of_its_own(rules: Script) -> None:
     found = rules.find("what can you do?")
     assert other is not None
     assert found is not None
-    proposed = re.findall(r"`([^`/]+)`", found[0][0].say or "")
+    said = found[0][0].say or ""
+    proposed = re.findall(r"`([^`/]+)`", said)
+    assert "`/task new" not in said, "a task fails without a model"
     comments = (TEMPLATES / DEMO_RULES).read_text().partition("Try, in the chat")[2]
     for line in comments.partition("\n\n")[0].splitlines()[1:]:
         proposed += [each.strip() for each in re.split(r"\(|  \.\.\.  ", line.strip("# "))[:2]]

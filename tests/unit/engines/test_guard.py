@@ -11,7 +11,7 @@ import pytest
 from agentsup.engines.failures import EngineCrash, ExtraMissing, ProviderRateLimited
 from agentsup.engines.guard import rules
 from agentsup.engines.guard.guard import open_guarded
-from agentsup.engines.guard.rules import CallRepeats, RunAccount, RunLimits, cut
+from agentsup.engines.guard.rules import CallRepeats, SegmentAccount, SegmentLimits, cut
 from agentsup.kit import installation
 from agentsup.model.engine import (
     EngineCaps,
@@ -62,7 +62,7 @@ class Fake:
 
 
 async def collect(
-    run_with: Run, *, limits: RunLimits | None = None, host: EngineHost | None = None
+    run_with: Run, *, limits: SegmentLimits | None = None, host: EngineHost | None = None
 ) -> list[EngineEvent]:
     fake = Fake(run_with)
     session = await open_guarded(fake, SPEC, host or MemoryHost(), limits=limits)
@@ -224,7 +224,7 @@ async def test_an_engine_that_ignores_cancellation_is_left_behind_and_reported(
         yield EngineDone("ok", text="too late")
 
     fake = Fake(run)
-    session = await open_guarded(fake, SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5))
+    session = await open_guarded(fake, SPEC, MemoryHost(), limits=SegmentLimits(cancel_s=0.5))
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with aclosing(session.run(segment())) as running:
@@ -251,7 +251,7 @@ async def test_who_ignored_each_request_is_ended_where_it_listens_again() -> Non
             ended.set()
         yield EngineDone("ok", text="too late")
 
-    session = await open_guarded(Fake(run), SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5))
+    session = await open_guarded(Fake(run), SPEC, MemoryHost(), limits=SegmentLimits(cancel_s=0.5))
     async with aclosing(session.run(segment())) as running:
         await anext(running)
     await session.close()
@@ -268,10 +268,10 @@ async def test_idle_and_hard_deadlines_are_exact() -> None:
 
     loop = asyncio.get_running_loop()
     began = loop.time()
-    assert end_of(await collect(run, limits=RunLimits(idle_s=15))).code == "turn_timed_out"
+    assert end_of(await collect(run, limits=SegmentLimits(idle_s=15))).code == "turn_timed_out"
     assert loop.time() - began == pytest.approx(15, abs=0.1)
     began = loop.time()
-    end = end_of(await collect(run, limits=RunLimits(idle_s=30, hard_s=70)))
+    end = end_of(await collect(run, limits=SegmentLimits(idle_s=30, hard_s=70)))
     assert loop.time() - began == pytest.approx(70, abs=0.1)
     assert end.text == "...."
 
@@ -319,7 +319,7 @@ async def test_time_without_a_slot_is_not_the_turns() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     host = MemoryHost({"ask_agent": asks}, slot=place)
-    session = await open_guarded(Fake(run), SPEC, host, limits=RunLimits(idle_s=90, hard_s=100))
+    session = await open_guarded(Fake(run), SPEC, host, limits=SegmentLimits(idle_s=90, hard_s=100))
     async with aclosing(session.run(segment())) as running:
         end = end_of([event async for event in running])
     await session.close()
@@ -335,7 +335,7 @@ async def test_a_tool_of_the_engine_itself_that_is_open_is_not_idleness() -> Non
         await asyncio.sleep(100)
         yield EngineDone("ok", text="made")
 
-    assert end_of(await collect(run, limits=RunLimits(idle_s=30))).text == "made"
+    assert end_of(await collect(run, limits=SegmentLimits(idle_s=30))).text == "made"
 
 
 async def test_usage_that_was_on_its_way_at_a_deadline_is_not_lost() -> None:
@@ -355,7 +355,7 @@ async def test_an_endless_answer_is_stopped() -> None:
         while True:
             yield TextDelta("x" * 100)
 
-    end = end_of(await collect(run, limits=RunLimits(max_answer_bytes=1000)))
+    end = end_of(await collect(run, limits=SegmentLimits(max_answer_bytes=1000)))
     assert end.outcome == "ok"
     assert end.text.startswith("x" * 1000 + "\n[The answer was cut off")
 
@@ -402,7 +402,7 @@ def test_cut_never_splits_a_character(keep: int) -> None:
 
 
 def test_deltas_beyond_the_limit_are_dropped_once_it_was_said() -> None:
-    account = RunAccount(RunLimits(max_answer_bytes=10))
+    account = SegmentAccount(SegmentLimits(max_answer_bytes=10))
     first = account.note(TextDelta("0123456789ab"))
     assert isinstance(first, TextDelta)
     assert first.text.startswith("0123456789\n[")

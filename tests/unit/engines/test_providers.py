@@ -9,6 +9,7 @@ from agentsup.engines.llm.settings import NO_KEY, Dialect, Endpoint
 from agentsup.engines.prices import Price, Prices
 from agentsup.engines.providers.catalogue import PROVIDERS, provider_at
 from agentsup.engines.providers.client import ProviderClient, has_model, near_names
+from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import EngineFailed
 from tests.support.model_server import ModelServer, Reply
 from tests.support.ports import free_port
@@ -66,6 +67,19 @@ async def test_an_unknown_model_comes_with_names_like_it() -> None:
         error = await failed(server, model="good-mni")
         assert isinstance(error, failures.ModelNotFound)
         assert "does not know the model 'good-mni'; did you mean good-mini" in error.message
+        unlike = await failed(server, model="xyzzy")
+        assert (
+            "does not know the model 'xyzzy'; it has flash, good-large, good-mini" in unlike.message
+        )
+
+
+def test_models_are_listed_before_one_is_named() -> None:
+    client, model = ProviderClient.by_settings(EngineSpec("llm"), {"OPENAI_API_KEY": "k"})
+    assert (client.address, client.key, model) == ("https://api.openai.com/v1", "k", "")
+    with pytest.raises(
+        failures.NotConfigured, match="no model and no key is set up: `agentsup setup`"
+    ):
+        ProviderClient.by_settings(EngineSpec("llm"), {})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from agentsup.engines.failures import EngineCrash
 from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import RunLimits
+from agentsup.engines.guard.rules import SegmentLimits
 from agentsup.engines.scripted.engine import NO_MODEL, ScriptedEngine
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
@@ -50,7 +50,7 @@ async def open_session(
         env=child_env(extra=env or {}),
     )
     made = engine or ScriptedEngine(SystemClock())
-    return await open_guarded(made, spec, host or MemoryHost(), limits=RunLimits(cancel_s=1.5))
+    return await open_guarded(made, spec, host or MemoryHost(), limits=SegmentLimits(cancel_s=1.5))
 
 
 async def collect(session: GuardedSession, text: str = "hi", **more: Any) -> list[EngineEvent]:

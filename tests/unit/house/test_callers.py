@@ -23,13 +23,13 @@ CALLED_BY_DECORATOR = re.compile(
 OFFERED = "agentsup.fakes."
 """Offered to tests and benchmarks."""
 ALLOWED: dict[str, str] = {
-    "agentsup.api.http.malformed:HttpProtocol.handle_error": "aiohttp calls it",
+    "agentsup.api.server.listener:HttpProtocol.handle_error": "aiohttp calls it",
     "agentsup.channels.telegram.request:Request.do_request": "python-telegram-bot calls it",
     "agentsup.channels.telegram.request:Request.parse_json_payload": "python-telegram-bot calls it",
     "agentsup.channels.telegram.request:Request.read_timeout": "python-telegram-bot reads it",
     "agentsup.cli.chat.terminal:CommandCompleter.get_completions": "prompt_toolkit calls it",
-    "agentsup.cli.output.help:ReadableGroup.collect_usage_pieces": "typer calls it",
-    "agentsup.cli.output.help:_Readable.collect_usage_pieces": "typer calls it",
+    "agentsup.cli.output.options:ReadableGroup.collect_usage_pieces": "typer calls it",
+    "agentsup.cli.output.options:_Readable.collect_usage_pieces": "typer calls it",
     "agentsup.config.merging:_Merged.settings_customise_sources": "pydantic-settings calls it",
     "agentsup.engines.llm.openai_client:_ChatModel._streamed_response_cls": "pydantic-ai reads it",
     "agentsup.engines.llm.toolset:HostToolset.call_tool": "pydantic-ai calls it",

@@ -75,9 +75,8 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "in the home, where only its owner writes": {
         "agents/roles/registry.py": ("_files",),
-        "cli/commands/agents_edit.py": ("change_file", "_read"),
-        "cli/archives/home.py": ("_add_store",),
-        "cli/archives/replace.py": (
+        "cli/archives/home.py": (
+            "_add_store",
             "_swap",
             "_Moves.move",
             "_Moves.undo",
@@ -89,7 +88,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/commands/remove_home.py": ("remove_home",),
         "cli/commands/upgrade.py": ("_upgrade",),
         "cli/commands/model_choice.py": ("_agents_text", "read_key", "store_secret"),
-        "cli/doctor/checks.py": ("_settings",),
+        "cli/doctor/check.py": ("Examined.settings",),
         "cli/commands/home_files.py": ("create_home", "write_home"),
         "cli/moving/applying.py": ("_make_home",),
         "cli/connect/locate.py": (
@@ -99,12 +98,13 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "cli/connect/ports.py": ("by_settings",),
         "config/home.py": ("Home.create",),
+        "config/json_edit.py": ("replace_agents", "agents_bytes"),
         "config/toml_edit.py": ("replace_settings", "settings_bytes"),
         "config/snapshot.py": ("_roles_in",),
         "daemon/main.py": ("_boot",),
         "daemon/runtime/reconcile.py": ("keep_applied",),
         "daemon/runtime/recorder.py": ("LifeRecorder.announce_address",),
-        "daemon/runtime/setup.py": ("_keep",),
+        "daemon/runtime/setup.py": ("keep_secrets",),
         "daemon/runtime/tokens.py": ("operator_token", "_renewed_token"),
     },
     "a log of the daemon": {
@@ -165,7 +165,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "no file: a connection, a child of a supervisor": {
         "agents/mcp/server.py": ("ToolServer._in_session",),
-        "daemon/runtime/channels.py": ("Channels._match_one",),
+        "daemon/runtime/channels.py": ("Channels._match_one", "Channels.renew"),
     },
 }
 """By the reason: functions that open what lies where no agent writes."""

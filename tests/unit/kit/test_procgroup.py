@@ -214,7 +214,7 @@ async def test_the_parent_of_a_program_is_a_thread_that_never_ends() -> None:
             if str(group.pid)
             in Path(f"/proc/self/task/{thread.native_id}/children").read_text().split()
         ]
-        assert parent in procgroup._starter._threads
+        assert parent in procgroup.STARTER._threads
         assert parent.daemon
 
 
@@ -420,7 +420,7 @@ class SlowFork:
     def fork(self, *args: Any, **options: Any) -> subprocess.Popen[bytes]:
         popen = POPEN(*args, **options)
         self.pids.append(popen.pid)
-        assert self._is_told.wait(30)
+        assert self._is_told.wait(BOUND_S)
         return popen
 
     def release(self) -> None:
@@ -434,13 +434,15 @@ async def test_a_start_that_is_cancelled_leaves_no_process(
     """One is forked and not told of yet, the other one waits behind it."""
     await use_group([], 0)
     before, slow, owner = fds(), SlowFork(monkeypatch), TaskOwner("starts")
+    # With one cancellation a start is waited for, as the end of a group is, but not for ever.
+    patient = ProgramStarter(stuck_s=BOUND_S, undo_s=BOUND_S)
+    monkeypatch.setattr(procgroup, "STARTER", patient)
     starts = [owner.spawn(start(IGNORES_TERM), name=f"start:{number}") for number in range(2)]
     await until(lambda: bool(slow.pids))
     for _ in range(cancels):
         for each in starts:
             each.cancel()
         await until(starts[1].done)
-    # With one cancellation it is waited for, as the end of a group is.
     await until(lambda: starts[0].done() == (cancels == 2))
     slow.release()
     await asyncio.wait(starts)
@@ -473,7 +475,7 @@ async def test_a_start_that_takes_too_long_fails_and_is_ended_when_it_comes(
 ) -> None:
     await use_group([], 0)
     before, slow = fds(), SlowFork(monkeypatch)
-    monkeypatch.setattr(procgroup, "_starter", ProgramStarter(limit_s=2.0, undo_s=0.05))
+    monkeypatch.setattr(procgroup, "STARTER", ProgramStarter(limit_s=2.0, undo_s=0.05))
     with pytest.raises(OSError, match="not started within"):
         await start(IGNORES_TERM)
     assert is_alive(slow.pids[0])

@@ -117,7 +117,7 @@ def test_a_race_is_found_and_the_failure_says_how_to_replay_it(
             failed[seed] = error
     assert 0 < len(failed) < 20
     seed, failure = next(iter(failed.items()))
-    command = f"PYTHONHASHSEED=0 AGENTSUP_SIM_SEED={seed} .venv/bin/pytest -p no:randomly "
+    command = f"PYTHONHASHSEED=0 TEST_SIM_SEED={seed} .venv/bin/pytest -p no:randomly "
     assert command in failure.__notes__[0]
     assert "test_simloop.py::test_a_race_is_found" in failure.__notes__[0]
     assert command in capsys.readouterr().err

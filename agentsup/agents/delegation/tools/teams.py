@@ -306,7 +306,7 @@ class _Teams:
                     "capabilities": list(spec.capabilities),
                     "status": entry.status,
                     "activeSessions": loads.get(entry.agent_id, 0),
-                    "model": spec.model or "",
+                    "model": spec.named_model,
                 }
             )
         return texts.cut(texts.as_json(rows), texts.TEAM_CHARS)

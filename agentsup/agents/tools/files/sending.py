@@ -1,7 +1,7 @@
 """``send_file``: a file of the workspace to the chat to which the agent answers, at once.
 
 The part of the outbox is written with the id of the call, so a call that is repeated after a kill
-sends nothing twice, and a file that was sent in a turn that never ended is sent all the same.
+sends nothing twice, and the file is delivered even if the turn fails later.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import stat
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
 
 from pydantic import Field
 
@@ -38,8 +37,8 @@ class SendFile(Arguments):
     caption: Text = Field("", description="A short text below it.")
 
 
-def sending_tool(database: Database, mailbox: Mailbox, clock: Clock, files: BoundedPool) -> Tool:
-    """The tool; ``files`` are the threads that look at the workspace."""
+def sending_tool(database: Database, mailbox: Mailbox, clock: Clock, pool: BoundedPool) -> Tool:
+    """The tool. Files are looked up in ``pool``."""
 
     @tool("send_file", Effect.KEYED, Safety.MODERATE)
     async def send(context: ToolContext, args: SendFile) -> str:
@@ -48,8 +47,8 @@ def sending_tool(database: Database, mailbox: Mailbox, clock: Clock, files: Boun
         _check_chat(context)
         if len(args.caption) > _CAPTION_CHARS:
             raise BadRequest(f"the caption may have {_CAPTION_CHARS} characters", field="caption")
-        look = partial(_checked, context.workspace, args.path)
-        path = await files.run(look, key=context.agent_name)
+        look_up = partial(_path_to_send, context.workspace, args.path)
+        path = await pool.run(look_up, key=context.agent_name)
         name = PurePosixPath(path).name
         step = partial(_send_tx, mailbox, context, path, args.caption, clock)
         await database.write(step, name="tools.send_file")
@@ -74,7 +73,7 @@ def _check_chat(context: ToolContext) -> None:
         )
 
 
-def _checked(workspace: str, path: str) -> str:
+def _path_to_send(workspace: str, path: str) -> str:
     """The path below the workspace if there is a plain file of a fitting size. Blocks."""
     root = workspace.rstrip("/") + "/"
     try:
@@ -101,8 +100,15 @@ def _send_tx(
     message, call_id = context.lease.message, str(context.call_id)
     if sent_files.is_sent(tx, message.message_id, call_id):
         return
-    waits.hold(mailbox.context, tx, context.lease)  # a turn that was stopped sends nothing
+    waits.need_lease(mailbox.context, tx, context.lease)  # a turn that was stopped sends nothing
     if sent_files.count(tx, message.message_id) >= sent_files.MOST_FILES:
         raise Conflict(f"a turn sends at most {sent_files.MOST_FILES} files; put them into one")
-    facts: dict[str, Any] = {"path": path, "name": PurePosixPath(path).name, "text": text}
-    sent_files.send_tx(tx, message, call_id=call_id, **facts, at=clock.now_ms())
+    sent_files.send_tx(
+        tx,
+        message,
+        call_id=call_id,
+        path=path,
+        name=PurePosixPath(path).name,
+        text=text,
+        at=clock.now_ms(),
+    )

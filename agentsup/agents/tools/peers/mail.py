@@ -125,7 +125,7 @@ class _Mail:
             if before is not None:
                 mail = replace(mail, thread_id=before.thread_id or before.root_id)
             sent = await self.dispatcher.assign(
-                mail, role=role, team=team, caller=caller, asker=asker, acting_id=context.self_id
+                mail, role=role, team=team, caller=caller, asker=asker, persona_id=context.self_id
             )
             address = f"role:{role}@{team}" if team else f"role:{role}"
             return _sent_document(address, args.subject, sent)
@@ -134,7 +134,7 @@ class _Mail:
             sent = await self.dispatcher.reply(reply_to, mail, caller=caller, asker=asker)
         else:
             sent = await self.dispatcher.send(
-                to, mail, caller=caller, asker=asker, acting_id=context.self_id
+                to, mail, caller=caller, asker=asker, persona_id=context.self_id
             )
         return _sent_document(sent.agent_id, args.subject, sent)
 
@@ -182,7 +182,7 @@ class _Mail:
             team=args.team_id,
             caller=caller_of(context),
             asker=Asker(context.lease, context.slot),
-            acting_id=context.self_id,
+            persona_id=context.self_id,
         )
         return _encode(
             {

@@ -153,7 +153,7 @@ def remove_received(workspace: Path, *, before_s: float) -> int:
     return count
 
 
-async def swept(
+async def sweep_inbox(
     workspace: Path, *, owner: str, files: BoundedPool, limit_s: float | None = None
 ) -> None:
     """Run ``sweep`` in the pool, for at most ``limit_s`` seconds. A failure is only logged."""

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from agentsup.channels.core.errors import PlatformError, TokenRefused
-from agentsup.channels.core.files.inbox_files import swept
+from agentsup.channels.core.files.inbox_files import sweep_inbox
 from agentsup.channels.core.pressing.presses import Presses
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.incoming import ReceivedItems
 from agentsup.channels.core.receiving.messages import BotDependencies, BotServices
 from agentsup.channels.core.receiving.rows import RowOwner
-from agentsup.channels.core.receiving.source import Source, Trial
+from agentsup.channels.core.receiving.source import RetryDecision, Source
 from agentsup.channels.core.report import ChannelReport, ChannelState
 from agentsup.channels.core.sending.deliver import LONG_PAUSE_S
 from agentsup.channels.core.showing.streams import StreamSet
@@ -56,13 +56,13 @@ class LifeParts:
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Connection)
-Me = TypeVar("Me")
+AccountT = TypeVar("AccountT")
 
 
-class Bot(ABC, Generic[ConnectionT, Me]):
+class Bot(ABC, Generic[ConnectionT, AccountT]):
     """The bot of one agent. ``run`` is the body of a supervised child.
 
-    ``Me`` is how the platform describes the bot's account.
+    ``AccountT`` is how the platform describes the bot's account.
     """
 
     def __init__(self, deps: BotDependencies) -> None:
@@ -80,26 +80,26 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         """Make the clients of a life; nothing is sent yet."""
 
     @abstractmethod
-    async def _identify(self, connection: ConnectionT) -> Me:
+    async def _identify(self, connection: ConnectionT) -> AccountT:
         """Sign in and ask the platform who the bot is. Raises a ``PlatformError``."""
 
     @abstractmethod
-    def _row_owner(self, connection: ConnectionT, me: Me) -> RowOwner:
+    def _row_owner(self, connection: ConnectionT, me: AccountT) -> RowOwner:
         """Return the owner of what the bot receives."""
 
     @abstractmethod
-    def _attach(self, connection: ConnectionT, me: Me, owner: TaskOwner) -> LifeParts:
+    def _attach(self, connection: ConnectionT, me: AccountT, owner: TaskOwner) -> LifeParts:
         """Make the parts of a life, and let the outbox deliver through it.
 
         ``owner`` holds further tasks of the life.
         """
 
     @abstractmethod
-    def _judge(self, error: PlatformError, failures: int, unit: float) -> Trial:
+    def _after_failure(self, error: PlatformError, failures: int, unit: float) -> RetryDecision:
         """Decide what to do after the ``failures``-th failed attempt to connect (from 1)."""
 
     @abstractmethod
-    def _remedy(self, error: TokenRefused) -> str:
+    def _advice(self, error: TokenRefused) -> str:
         """Return what to do about a refused token or account."""
 
     def _refusal(self, error: TokenRefused) -> TokenRefused:
@@ -124,22 +124,22 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         After all other errors of the platform the bot waits and tries again.
         """
         ready()
-        while await self._is_to_renew(draining):
+        while await self._live_once(draining):
             pass
-        self._show(ChannelState.STOPPED)
+        self._report_state(ChannelState.STOPPED)
 
-    async def _is_to_renew(self, draining: asyncio.Event) -> bool:
-        """Live once; whether another life must follow, because the session has ended."""
+    async def _live_once(self, draining: asyncio.Event) -> bool:
+        """Run one life. Returns True if its session ended and another life must follow."""
         deps, connection = self._deps, self._open()
         begun_at = deps.clock.monotonic()
         owner = TaskOwner(f"{self._deps.channel.name} {deps.agent_name}", on_error=_escaped)
-        self._show(ChannelState.CONNECTING)
+        self._report_state(ChannelState.CONNECTING)
         try:
             await _until(draining, self._live(connection, owner, draining), owner)
         except TokenRefused as error:
             if self._may_renew(connection, error, deps.clock.monotonic() - begun_at):
                 return True
-            self._show(ChannelState.REFUSED, self._remedy(error))
+            self._report_state(ChannelState.REFUSED, self._advice(error))
             raise self._refusal(error) from error
         finally:
             self._deps.channel.detach(deps.agent_id)
@@ -151,9 +151,9 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         self, connection: ConnectionT, owner: TaskOwner, draining: asyncio.Event
     ) -> None:
         deps, channel = self._deps, self._deps.channel.name
-        me = await self._meet(connection)
+        me = await self._sign_in(connection)
         # No other life of this bot is fetching files now.
-        await swept(deps.workspace, owner=f"{channel}-{deps.agent_id}", files=deps.files)
+        await sweep_inbox(deps.workspace, owner=f"{channel}-{deps.agent_id}", files=deps.files)
         quarantined = await deps.database.read(
             stored.quarantined, self._row_owner(connection, me), name=f"{channel}.quarantined"
         )
@@ -178,14 +178,17 @@ class Bot(ABC, Generic[ConnectionT, Me]):
                 await parts.incoming.feed.take_leftovers()
                 await parts.source.run(parts.incoming.feed.take)
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            first, *others = errors.exceptions
+            for other in others:
+                _log.error("another part of a bot failed beside", exc_info=other)
+            raise first from None
         finally:
             await parts.waiting.close()
             await parts.incoming.close(self._deps.limits.drain_s)
             if parts.close is not None:
                 await parts.close()
 
-    async def _meet(self, connection: ConnectionT) -> Me:
+    async def _sign_in(self, connection: ConnectionT) -> AccountT:
         """Identify the bot; repeated until it succeeds."""
         deps, failures = self._deps, 0
         while True:
@@ -195,8 +198,8 @@ class Bot(ABC, Generic[ConnectionT, Me]):
                 raise
             except PlatformError as error:
                 failures += 1
-                trial = self._judge(error, failures, deps.entropy.uniform(0.0, 1.0))
-                self._show(ChannelState.RETRYING, trial.detail)
+                trial = self._after_failure(error, failures, deps.entropy.uniform(0.0, 1.0))
+                self._report_state(ChannelState.RETRYING, trial.detail)
                 await deps.clock.sleep(trial.wait_s)
 
     # -- for the parts of a platform ---------------------------------------------------------------
@@ -254,7 +257,9 @@ class Bot(ABC, Generic[ConnectionT, Me]):
         self._report = replace(self._report, paused="".join(texts[:1]) + more)
         self._deps.report(self._report)
 
-    def _show(self, state: ChannelState, detail: str = "", polled_at: int | None = None) -> None:
+    def _report_state(
+        self, state: ChannelState, detail: str = "", polled_at: int | None = None
+    ) -> None:
         """Report the state; ``polled_at`` is when a poll was answered, in wall ms."""
         self._report = replace(
             self._report,

@@ -1,3 +1,4 @@
+from . import bot_offers as bot_offers
 from . import quarantine as quarantine
 from . import strangers as strangers
 from .inbox import HISTORY as HISTORY

@@ -25,6 +25,7 @@ from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Commands
+from agentsup.model.managed_bots import BotKeeper, NoBotKeeper
 from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.principal import Principal
 from agentsup.observe import LiveHub
@@ -116,6 +117,8 @@ class BotServices:
     """Notifies the operator by a way that does not need this bot."""
     pairing: Asking = field(default_factory=NoPairing)
     """The handling of strangers who write in private."""
+    bots: BotKeeper = field(default_factory=NoBotKeeper)
+    """The handling of bots that people create through main's bot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

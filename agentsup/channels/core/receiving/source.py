@@ -30,7 +30,7 @@ _SHOWN_WAIT_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RetryDecision:
     """The consequence of a failed poll: the state to show, the reason, how long to wait."""
 
     state: ChannelState
@@ -45,17 +45,17 @@ def judge(
     *,
     unreachable: str,
     plain: tuple[type[PlatformError], ...] = (NotSent,),
-) -> Trial:
+) -> RetryDecision:
     """Decide what to do after the ``failures``-th failed poll in a row (from 1).
 
     ``unit`` is a random number between 0 and 1, for the jitter. ``unreachable`` introduces the
     message of an error that is not one of ``plain``, whose messages say so already.
     """
     if isinstance(error, RateLimited):
-        return Trial(ChannelState.RETRYING, error.message, error.retry_after_s)
+        return RetryDecision(ChannelState.RETRYING, error.message, error.retry_after_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
     detail = error.message if isinstance(error, plain) else f"{unreachable}: {error.message}"
-    return Trial(ChannelState.RETRYING, detail, wait_s)
+    return RetryDecision(ChannelState.RETRYING, detail, wait_s)
 
 
 class Source(ABC):
@@ -90,7 +90,7 @@ class Source(ABC):
         """
 
     @abstractmethod
-    async def _judge(self, error: PlatformError) -> Trial:
+    async def _after_failure(self, error: PlatformError) -> RetryDecision:
         """Decide what to do after the ``_failures``-th failed poll in a row."""
 
     async def run(self, take: Callable[[Sequence[ReceivedRow]], Awaitable[None]]) -> None:
@@ -131,7 +131,7 @@ class Source(ABC):
     async def _failed(self, error: PlatformError) -> None:
         """Note a failed poll, and wait before the next."""
         self._failures += 1
-        trial = await self._judge(error)
+        trial = await self._after_failure(error)
         is_long = trial.wait_s >= min(_SHOWN_WAIT_S, self._deps.limits.deaf_after_s)
         if self._failures >= _SHOWN_AFTER or is_long or trial.state is ChannelState.CONFLICT:
             self._show(trial.state, trial.detail, None)
@@ -145,7 +145,7 @@ class Source(ABC):
             )
         await self._pause(trial)
 
-    async def _pause(self, trial: Trial) -> None:
+    async def _pause(self, trial: RetryDecision) -> None:
         """Wait; notify the operator when no poll was answered for ``deaf_after_s``."""
         deaf_after_s = self._deps.limits.deaf_after_s
         until = self._clock.monotonic() + trial.wait_s

@@ -4,4 +4,5 @@ from .cards import option_of_text as option_of_text
 from .cards import outcome_text as outcome_text
 from .http import HttpPool as HttpPool
 from .notices import ONLY_WITH as ONLY_WITH
+from .notices import ChatNotices as ChatNotices
 from .settings import DeliverySettings as DeliverySettings

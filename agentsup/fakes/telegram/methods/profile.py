@@ -28,7 +28,19 @@ def get_me(world: World, bot: Json, call: Call) -> Json:
         "can_connect_to_business": False,
         "has_main_web_app": False,
         "has_topics_enabled": bot["has_topics_enabled"],
+        "can_manage_bots": bot.get("can_manage_bots", False),
     }
+
+
+def get_managed_bot_token(world: World, bot: Json, call: Call) -> str:
+    """getManagedBotToken: of a bot that was created through this one, and of no other."""
+    child = world.journal.get("bot", call.number("user_id"))
+    if child is None:
+        raise refused("bot id")
+    if not bot.get("can_manage_bots") or child.get("manager_id") != bot["id"]:
+        raise refused("no access to bot")
+    token: str = child["token"]
+    return token
 
 
 def delete_webhook(world: World, bot: Json, call: Call) -> bool:
@@ -123,6 +135,7 @@ def get_chat_menu_button(world: World, bot: Json, call: Call) -> Json:
 
 HANDLERS: Final[dict[str, Callable[[World, Json, Call], Any]]] = {
     "get_me": get_me,
+    "get_managed_bot_token": get_managed_bot_token,
     "delete_webhook": delete_webhook,
     "get_webhook_info": get_webhook_info,
     "set_my_commands": set_my_commands,

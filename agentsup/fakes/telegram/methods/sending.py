@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agentsup.fakes.telegram import files
-from agentsup.fakes.telegram.checks import checked_markup, checked_text
+from agentsup.fakes.telegram.checks import checked_markup, checked_text, keys_of
 from agentsup.fakes.telegram.refusals import refused
 from agentsup.fakes.telegram.requests import Call
 from agentsup.fakes.telegram.rules import CHAT_ACTIONS, LIMITS
@@ -53,6 +53,11 @@ def _send(world: World, bot: Json, call: Call, content: Json) -> Json:
     keyboard, asked = checked_markup(call.args.get("reply_markup"))
     if keyboard is not None:
         content["reply_markup"] = keyboard
+    if asked is not None and any("request_managed_bot" in key for key in keys_of(asked)):
+        if chat["type"] != "private":
+            raise refused("key for bots")
+        if not bot.get("can_manage_bots"):
+            raise refused("no manager")
     record = world.new_message(chat, world.bot_user(bot), content, thread_id)
     if asked is not None:  # only people's programs see it, never a bot
         record["input"] = asked

@@ -19,8 +19,8 @@ from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.commands.conversation import chat_commands
+from agentsup.commands.dispatch import CommandServices
 from agentsup.commands.main_agent import main_commands
-from agentsup.commands.services import CommandServices
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay
@@ -41,6 +41,9 @@ MAIN_ID = "agt_main"
 ROOM = "!room:localhost"
 ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
 VERA = Principal(PrincipalKind.PERSON, "vera", "Vera", PersonRole.VIEWER)
+
+NO_BOTS: Any = None
+"""Nobody adds agents here."""
 
 
 class MatrixMenuFixture:
@@ -70,7 +73,7 @@ class MatrixMenuFixture:
             Path,
         )
         self.commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services, self.house.reassign)),
+            (*chat_commands(services), *main_commands(services, self.house.reassign, NO_BOTS)),
             lambda: MAIN_ID,
         )
         self.sender = Sender(self.rooms, self.mail.clock)  # type: ignore[arg-type]  # a twin of what is used

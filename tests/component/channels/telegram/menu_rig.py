@@ -26,8 +26,8 @@ from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.commands.conversation import chat_commands
+from agentsup.commands.dispatch import CommandServices
 from agentsup.commands.main_agent import main_commands
-from agentsup.commands.services import CommandServices
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
@@ -56,6 +56,9 @@ from tests.support.press_deps import press_deps
 
 MAIN_ID = "agt_main"
 UPDATES = ["message", "callback_query", "message_reaction"]
+
+NO_BOTS: Any = None
+"""Nobody adds agents here."""
 
 
 class TwinChatModels:
@@ -180,7 +183,7 @@ class TelegramMenuFixture:
             Path,
         )
         commands = ChatCommands(
-            (*chat_commands(services), *main_commands(services, self.house.reassign)),
+            (*chat_commands(services), *main_commands(services, self.house.reassign, NO_BOTS)),
             lambda: MAIN_ID,
         )
         http = SharedHttp()

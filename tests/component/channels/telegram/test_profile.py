@@ -26,7 +26,7 @@ async def publish(
     rig: TelegramMenuFixture, *, agent_id: str = MAIN_ID, description: str = "", server: str = ""
 ) -> bool:
     deps: Any = SimpleNamespace(database=rig.mail.db, clock=rig.mail.clock)
-    calls = calls_of(rig.life.commands, load(), agent_id, description)
+    calls = calls_of(rig.life.commands, load(), agent_id, description, "")
     return await publish_profile(deps, rig.life.client, calls, server=server or rig.fake.url)
 
 

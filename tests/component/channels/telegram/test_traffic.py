@@ -27,9 +27,9 @@ from tests.component.channels.telegram.crowd import (
 from tests.component.channels.telegram.rig import rigged
 from tests.support.bound import BOUND_S
 
-EACH = int(os.environ.get("AGENTSUP_TELEGRAM_EACH", "70"))
+EACH = int(os.environ.get("TEST_TELEGRAM_EACH", "70"))
 """Messages in each of the five chats; ``make kill`` sends 2,000."""
-SEED = int(os.environ.get("AGENTSUP_TELEGRAM_SEED") or random.SystemRandom().randrange(1 << 30))
+SEED = int(os.environ.get("TEST_TELEGRAM_SEED") or random.SystemRandom().randrange(1 << 30))
 PACE = 50
 """Both sides' spans are divided by it, so that what takes minutes fits into seconds."""
 
@@ -179,7 +179,7 @@ async def test_what_people_write_is_answered_once_and_in_order_whatever_goes_wro
     """The whole bot: from a person's text through poll, mailbox, turn and outbox to the chat."""
     monkeypatch.setattr(deliver, "_TEXT_TIMEOUT_S", SEND_TIMEOUT_S)
     rates = hurried(monkeypatch)
-    print(f"replay: AGENTSUP_TELEGRAM_SEED={SEED} AGENTSUP_TELEGRAM_EACH={EACH}")
+    print(f"replay: TEST_TELEGRAM_SEED={SEED} TEST_TELEGRAM_EACH={EACH}")
     async with rigged(tmp_path, limits="count") as rig:
         rig.http = SharedHttp(rates=rates)
         object.__setattr__(rig.mailbox.limits, "queue_limit", CHATS * EACH)
