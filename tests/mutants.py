@@ -2,13 +2,14 @@
 
     python -m tests.mutants --seed 7 --count 15 agentsup/approvals -- tests/unit/approvals
 
-A mutant is one small mistake in one module: a comparison turned, a condition negated, a statement
+A mutant is one small mistake in one function: a comparison turned, a condition negated, a statement
 dropped, a constant changed, an early return. It is killed where the tests fail, or last longer than
 ``--limit`` seconds. The same seed draws the same mutants from the same product, so that two selections
 of tests can be compared: run it before and after a change of the tests. ``--only 3,8`` runs those
-numbers of the sample alone, as those that the tests killed before.
+numbers of the sample alone, as those that the tests that stay leave alive.
 
-The tests run in a copy of this tree: nothing here is changed, and two runs may go side by side.
+Each mutant lives in the memory of a forked process; no file is changed. What the tests start as
+programs of their own has no mistake in it, so tests of real processes kill nothing here.
 """
 
 from __future__ import annotations
@@ -16,113 +17,139 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
+import importlib
 import os
 import random
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 
-_ROOT = Path(__file__).parents[1]
+import pytest
+
+_ROOT = Path.cwd()
+_LOADED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""The modules of the product have loaded libraries that have plugins for pytest."""
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def places(tree: ast.Module) -> list[tuple[int, str]]:
-    """Where a mistake can be made: the node's number in the order of ``ast.walk``, and which one."""
-    found: list[tuple[int, str]] = []
-    inside = {
-        id(node)
-        for part in ast.walk(tree)
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
-        for statement in part.body
-        for node in ast.walk(statement)
-    }
-    for number, node in enumerate(ast.walk(tree)):
-        if id(node) not in inside:
-            continue
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in _TURNED:
-            found.append((number, "turn"))
-        elif isinstance(node, ast.If | ast.IfExp | ast.While):
-            found.append((number, "negate"))
-        elif isinstance(node, ast.Assign | ast.AugAssign) or (
-            isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-        ):
-            found.append((number, "drop"))
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
-            found.append((number, "change"))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append((number, "return"))
-        elif isinstance(node, ast.Return) and node.value is not None:
-            found.append((number, "nothing"))
+def _functions(tree: ast.AST) -> Iterator[_Function]:
+    """Functions of a module and methods of its classes; what they hold is theirs."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, _Function):
+            yield node
+        elif isinstance(node, ast.ClassDef | ast.If | ast.Try):
+            yield from _functions(node)
+
+
+def places(tree: ast.Module) -> list[tuple[int, int]]:
+    """Where a mistake can be made: the number of a function, and of a node within it."""
+    found = []
+    for number, function in enumerate(_functions(tree)):
+        body = {id(node) for statement in function.body for node in ast.walk(statement)}
+        for at, node in enumerate(ast.walk(function)):
+            kinds = ast.If | ast.IfExp | ast.While | ast.Assign | ast.AugAssign | ast.Return
+            is_call = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
+            is_value = isinstance(node, ast.Constant) and type(node.value) in (int, bool)
+            is_turned = isinstance(node, ast.Compare) and type(node.ops[0]) in _TURNED
+            if node is function or (
+                id(node) in body and (isinstance(node, kinds) or is_call or is_value or is_turned)
+            ):
+                found.append((number, at))
     return found
 
 
-def mutated(tree: ast.Module, number: int, kind: str) -> tuple[str, int]:
-    """The source with the mistake in it, and its line."""
+def mutated(tree: ast.Module, number: int, at: int) -> tuple[ast.Module, ast.AST, _Function]:
+    """The module with the mistake in it, the place of that, and the function around it."""
     tree = copy.deepcopy(tree)
-    node = list(ast.walk(tree))[number]
-    match node, kind:
-        case ast.Compare(), _:
+    function = list(_functions(tree))[number]
+    node = list(ast.walk(function))[at]
+    match node:
+        case ast.Compare():
             node.ops[0] = _TURNED[type(node.ops[0])]()
-        case ast.If() | ast.IfExp() | ast.While(), _:
+        case ast.If() | ast.IfExp() | ast.While():
             node.test = ast.UnaryOp(ast.Not(), node.test)
-        case ast.Constant(value=bool(value)), _:
-            node.value = not value
-        case ast.Constant(value=int(value)), _:
-            node.value = value + 1
-        case ast.Return(), _:
-            node.value = ast.Constant(None)
-        case ast.FunctionDef() | ast.AsyncFunctionDef(), _:
-            node.body.insert(0, ast.Return(ast.Constant(None)))
+        case ast.Constant(value=value):
+            node.value = not value if isinstance(value, bool) else value + 1  # type: ignore[operator]
+        case ast.Return():
+            node.value = None
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            node.body.insert(0, ast.Return(None))
         case _:
-            for parent in ast.walk(tree):
-                for body in (
-                    getattr(parent, name, None) for name in ("body", "orelse", "finalbody")
-                ):
+            for parent in ast.walk(function):
+                for name in ("body", "orelse", "finalbody"):
+                    body = getattr(parent, name, None)
                     if isinstance(body, list) and node in body:
                         body[body.index(node)] = ast.Pass()
-    return ast.unparse(ast.fix_missing_locations(tree)), getattr(node, "lineno", 0)
+    first = function.body[0]
+    for new in ast.walk(function):
+        if (
+            hasattr(new, "_attributes")
+            and "lineno" in new._attributes
+            and not hasattr(new, "lineno")
+        ):
+            ast.copy_location(new, node if hasattr(node, "lineno") else first)
+    return ast.fix_missing_locations(tree), node, function
 
 
-def killed(tree: Path, tests: list[str], limit: float) -> bool:
-    """Whether the tests fail in the tree."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        *tests,
-    ]
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-    }
-    run = subprocess.Popen(
-        command,
-        cwd=tree,
-        env=env,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def put_in_place(tree: ast.Module, file: Path, function: _Function) -> bool:
+    """Give the loaded function the code of the mutated module; whether it is loaded."""
+    line = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+    (code,) = (
+        each
+        for each in _codes(compile(tree, str(file), "exec"))
+        if each.co_firstlineno == line and each.co_name == function.name
     )
-    try:
-        return run.wait(limit) != 0
-    except subprocess.TimeoutExpired:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
-        return True
+    live = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        and each.__code__.co_filename == str(file)
+        and (each.__code__.co_firstlineno, each.__code__.co_name) == (line, function.name)
+    ]
+    for each in live:
+        if each.__code__.co_freevars == code.co_freevars:
+            each.__code__ = code
+    return bool(live)
+
+
+def killed(
+    mutant: tuple[ast.Module, Path, _Function] | None, tests: list[str], limit: float
+) -> bool:
+    """Whether the tests fail, in a process of their own."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for each in (0, 1, 2):
+            os.dup2(quiet, each)
+        code = 3
+        if mutant is None or put_in_place(*mutant):
+            code = pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *_LOADED, *tests])
+        os._exit(int(code))
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) != 0
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
 
 
 def main() -> None:
@@ -139,33 +166,27 @@ def main() -> None:
     given = sys.argv[1:]
     cut = given.index("--") if "--" in given else len(given)
     options, tests = parser.parse_args(given[:cut]), given[cut + 1 :]
+    paths = [_ROOT / name for name in options.modules]
     files = sorted(
-        file
-        for name in options.modules
-        for file in ([_ROOT / name] if name.endswith(".py") else (_ROOT / name).rglob("*.py"))
+        file for path in paths for file in ([path] if path.suffix else path.rglob("*.py"))
     )
     trees = {file: ast.parse(file.read_text()) for file in files}
     every = [(file, *place) for file in files for place in places(trees[file])]
     sample = random.Random(options.seed).sample(every, min(options.count, len(every)))
-    only = [int(number) for number in options.only.split(",") if number]
+    for file in files:
+        importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
+    if killed(None, tests, options.limit):
+        raise SystemExit("the tests fail without a mutant, or take longer than the limit")
+    only = {int(number) for number in options.only.split(",") if number}
     dead = 0
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        left_out = shutil.ignore_patterns(".*", "build", "dist", "node_modules", "site")
-        shutil.copytree(_ROOT, tree, ignore=left_out)
-        if killed(tree, tests, options.limit):
-            raise SystemExit("the tests fail without a mutant, or take longer than the limit")
-        for number, (file, place, kind) in enumerate(sample):
-            if only and number not in only:
-                continue
-            source, line = mutated(trees[file], place, kind)
-            at = tree / file.relative_to(_ROOT)
-            at.write_text(source)
-            end = killed(tree, tests, options.limit)
-            shutil.copy2(file, at)
+    for number, (file, function, at) in enumerate(sample):
+        if not only or number in only:
+            tree, node, around = mutated(trees[file], function, at)
+            end = killed((tree, file, around), tests, options.limit)
             dead += end
+            where = f"{file.relative_to(_ROOT)}:{getattr(node, 'lineno', 0)} {around.name}"
             print(
-                f"{number} {'killed' if end else 'alive '} {file.relative_to(_ROOT)}:{line} {kind}",
+                f"{number} {'killed' if end else 'alive '} {where} {type(node).__name__}",
                 flush=True,
             )
     print(f"killed {dead} of {len(only) or len(sample)}")

@@ -23,7 +23,6 @@ RULES: list[dict[str, Any]] = [
     {"match": "hi", "steps": [{"say": "hello"}]},
 ]
 SEND = r"/send/m\.room\.message/"
-SYNC = r"/client/v3/sync"
 
 
 @pytest.fixture
@@ -94,53 +93,6 @@ async def test_an_answer_shows_once_whatever_happens_to_the_request(
         assert proxy.hits(kind) == 2, kind
         assert kind != "limited" or took_s >= 3.0, "sent before the server allowed it"
     assert daemon.sql("SELECT 1 FROM outbox WHERE state = 'unknown'") == []
-
-
-async def test_a_limit_in_one_room_delays_no_other(
-    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
-) -> None:
-    room = town.room.replace("!", "(!|%21)").replace(":", "(:|%3A)")
-    limit = proxy.fault("limited", path=room + SEND, retry_after_ms=30_000)
-    await town.person.say(town.room, "do one")
-    async with asyncio.timeout(BOUND_S):
-        while not proxy.hits("limited"):
-            await asyncio.sleep(0.05)
-    await town.ask("do two", "did two", room=town.rooms[1], timeout_s=BOUND_S)
-    assert "did one" not in town.answers()
-    proxy.clear(limit)
-
-
-@pytest.mark.timeout(120)
-async def test_trouble_with_sync_loses_and_doubles_nothing(
-    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
-) -> None:
-    for kind in ("slow", "late", "lost", "half", "cut", "status", "limited"):
-        proxy.fault(kind, path=SYNC, count=3, seconds=1.0, retry_after_ms=500)
-        for number in range(5):
-            await town.person.say(town.room, f"do {kind} {number}")
-        await town.person.wait_text(town.room, f"did {kind} 4", 40.0, by=town.bot)
-        did = [text for text in town.answers() if text.startswith(f"did {kind}")]
-        assert did == [f"did {kind} {number}" for number in range(5)]
-        proxy.clear()
-        assert proxy.hits(kind) >= 1, kind
-
-
-async def test_a_homeserver_with_limits_of_its_own_gets_everything_in_order(
-    tmp_path: Path,
-) -> None:
-    limits = {"rc_message": {"per_second": 4, "burst_count": 4}}
-    async with Synapse(tmp_path / "synapse", more=limits) as synapse:
-        bot, ann = await accounts(synapse)
-        async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
-            town = MatrixCluster(person, bot, synapse.url)
-            await town.furnish()
-            async with DaemonProcess(town.home(tmp_path / "home", RULES)):
-                await town.joined()
-                for number in range(12):
-                    await town.person.say(town.room, f"do {number}")
-                await town.person.wait_text(town.room, "did 11", 40.0, by=town.bot)
-                did = [text for text in town.answers() if text.startswith("did")]
-                assert did == [f"did {number}" for number in range(12)]
 
 
 async def test_a_homeserver_that_is_away_degrades_and_loses_nothing(

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, let_go, settled
+from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, settled
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
-from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import Seen
 from tests.support.synapse import Synapse
@@ -167,63 +166,6 @@ async def test_a_group_is_answered_where_the_bot_is_meant(
     assert not [text for text in town.answers() if "among us" in text or "off we go" in text]
 
 
-async def test_threads_are_sessions_of_their_own(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    root = await town.person.say(town.room, "the root")
-    await town.person.wait_text(town.room, "heard the root", by=town.bot)
-    inside = await town.person.say(town.room, "inside", thread=root)
-    await town.person.wait_text(town.room, "heard inside", by=town.bot, after=inside, thread=root)
-    keys = {row["session_id"] for row in daemon.sql("SELECT session_id FROM messages")}
-    assert len(keys) == 2
-    rows = daemon.sql("SELECT conversation FROM conversations WHERE channel = 'matrix'")
-    assert {row["conversation"] for row in rows} == {town.room, f"{town.room}/{root}"}
-
-
-async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await town.person.say(town.room, "wait 1")
-    waiting = await town.person.say(town.room, "teh end")
-    await town.person.edit(town.room, waiting, "the end")
-    await until_kept(daemon, "SELECT 1 FROM messages WHERE parts LIKE '%the end%'", 1)
-    let_go(daemon)
-    await town.person.wait_text(town.room, "heard the end", by=town.bot)
-    assert "heard teh end" not in town.answers()
-    await town.person.edit(town.room, waiting, "the end")  # no other text
-    await town.person.edit(town.room, waiting, "The End")
-    await town.person.wait_text(town.room, "heard (edited) The End", by=town.bot)
-    await settled(daemon)
-    assert town.answers().count("heard (edited) The End") == 1
-    assert not [text for text in town.answers() if "* " in text]
-
-
-async def test_what_is_deleted_while_it_waits_is_not_answered(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await town.person.say(town.room, "wait 1")
-    waiting = await town.person.say(town.room, "forget this")
-    await until_queued(daemon, 2)
-    await town.person.redact(town.room, waiting)
-    await until_kept(daemon, "SELECT 1 FROM messages WHERE state = 'cancelled'", 1)
-    let_go(daemon)
-    await town.ask("next", "heard next")
-    assert "heard forget this" not in town.answers()
-    states = daemon.sql("SELECT state FROM messages ORDER BY seq")
-    assert [row["state"] for row in states].count("cancelled") == 1
-
-
-async def until_queued(daemon: DaemonProcess, count: int) -> None:
-    await until_kept(daemon, "SELECT 1 FROM messages WHERE state IN ('queued', 'leased')", count)
-
-
-async def until_kept(daemon: DaemonProcess, query: str, count: int) -> None:
-    """Until the store has so many rows of ``query``."""
-    async with asyncio.timeout(BOUND_S):
-        while len(daemon.sql(query)) < count:
-            await asyncio.sleep(0.05)
-
-
 async def test_an_encrypted_room_is_refused_once_and_says_why(
     daemon: DaemonProcess, town: MatrixCluster
 ) -> None:
@@ -241,19 +183,6 @@ async def test_an_encrypted_room_is_refused_once_and_says_why(
     await settled(daemon)
     assert len(town.person.messages(room, by=town.bot)) == 1
     assert daemon.sql("SELECT 1 FROM messages WHERE principal LIKE '%clear%'") == []
-
-
-async def test_a_file_lands_in_the_workspace_and_its_caption_is_the_text(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await town.person.send_file(town.room, b"\x00data", name="../notes.bin", text="look at this")
-    seen = await town.person.wait_message(
-        town.room, lambda seen: seen.sender == town.bot and "look at this" in seen.text
-    )
-    assert "notes.bin" in seen.text
-    (file,) = (daemon.home / "agents" / "main" / "workspace" / "inbox").iterdir()
-    assert file.read_bytes() == b"\x00data"
-    assert file.name.endswith("notes.bin")
 
 
 async def test_history_from_before_the_bot_is_left_alone_but_what_followed_the_invitation_is_not(
@@ -336,70 +265,6 @@ async def test_a_session_that_ended_is_made_anew_from_the_password(
     assert BOT_PASSWORD not in text
 
 
-async def test_commands_work_with_a_slash_and_with_an_exclamation_mark(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    for command in ("/help", "!help"):
-        said = await town.person.say(town.room, command)
-        seen = await town.person.wait_message(
-            town.room, lambda seen: seen.sender == town.bot and "/status" in seen.text, after=said
-        )
-        assert seen.kind == "m.notice"
-
-
-async def test_what_was_read_is_marked_as_read(daemon: DaemonProcess, town: MatrixCluster) -> None:
-    said = await town.person.say(town.room, "seen?")
-    await town.person.wait_text(town.room, "heard seen?", by=town.bot)
-    await town.person.wait_for(town.room, lambda view: view.read.get(town.bot) == said or None)
-
-
-async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
-    daemon: DaemonProcess, town: MatrixCluster, proxy: FaultyProxy
-) -> None:
-    assert await daemon.stop() == 0
-    rewrite(daemon, lambda entry: entry["matrix"].update(homeserver=proxy.url))
-    await daemon.start()
-    await town.ask("by another way", "heard by another way")
-    slow = proxy.fault("hang", path="/media/download/", seconds=30.0)
-    await town.person.send_file(town.room, b"data", name="slow.bin", text="with a file")
-    async with asyncio.timeout(BOUND_S):
-        while not proxy.hits("hang"):
-            await asyncio.sleep(0.05)
-    await town.person.say(town.room, "behind the file")
-    stop = await town.person.say(town.room, "/stop")
-    told = await town.person.wait_message(
-        town.room, lambda seen: seen.sender == town.bot, 10.0, after=stop
-    )
-    assert told.kind == "m.notice"
-    assert "2 messages that were not read yet" in told.text
-    proxy.clear(slow)
-    await town.ask("after the stop", "heard after the stop", timeout_s=40.0)
-    await settled(daemon)
-    assert not [text for text in town.answers() if "the file" in text or "with a file" in text]
-    assert not list((daemon.home / "agents" / "main" / "workspace" / "inbox").iterdir())
-
-
-async def test_what_a_full_queue_refuses_is_told_in_one_word(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await edited(daemon, lambda entry: entry.update(queue_limit=2))
-    await town.person.say(town.room, "wait 1")
-    await until_queued(daemon, 1)
-    for number in range(8):
-        await town.person.say(town.room, f"number {number}")
-    notice = await town.person.wait_message(
-        town.room,
-        lambda seen: seen.sender == town.bot and seen.kind == "m.notice" and "full" in seen.text,
-        20.0,
-    )
-    assert "number 7" in notice.text or "more" in notice.text
-    let_go(daemon)
-    await town.person.wait_text(town.room, "waited 1", by=town.bot)
-    await settled(daemon)
-    full = [seen for seen in town.person.messages(town.room, by=town.bot) if "full" in seen.text]
-    assert len(full) == 1
-
-
 async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: MatrixCluster) -> None:
     assert await daemon.stop() == 0
     config = daemon.home / "config.toml"
@@ -410,52 +275,3 @@ async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: Matrix
     await town.person.wait_text(town.room, "may look but not write", by=town.bot, after=sent)
     inbox = daemon.home / "agents" / "main" / "workspace" / "inbox"
     assert not inbox.exists() or not list(inbox.iterdir())
-
-
-async def test_an_event_that_makes_no_sense_is_set_aside_and_costs_the_others_nothing(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
-    await town.ask("next", "heard next")
-    view = (await daemon.agents())["main"]
-    assert any("in quarantine" in note for note in view["warnings"])
-    (row,) = daemon.sql("SELECT raw, error FROM received WHERE state = 'quarantined'")
-    assert "without an address" in row["error"]
-    assert "no url" in row["raw"]
-
-
-async def test_people_are_spoken_to_in_their_language(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await edited(daemon, lambda entry: entry["matrix"].update(language="de"))
-    said = await town.person.say(town.room, "/nonsense")
-    await town.person.wait_text(town.room, "gibt es nicht", by=town.bot, after=said)
-    room = await town.person.room(invite=[town.bot], encrypted=True)
-    await town.person.wait_member(room, town.bot)
-    await town.person.say(room, "hallo")
-    await town.person.wait_text(room, "verschlüsselt", by=town.bot)
-
-
-async def test_a_room_that_was_replaced_is_told_to_the_operator(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    room = await town.person.room(invite=[town.bot])
-    await town.person.wait_member(room, town.bot)
-    await edited(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[room]))
-    path = f"/_matrix/client/v3/rooms/{room}/upgrade"
-    new = (await town.person.call("POST", path, {"new_version": "11"}))["replacement_room"]
-    told = await town.person.wait_text(town.room, "was replaced by", by=town.bot)
-    assert new in told.text
-
-
-async def test_what_was_set_aside_is_tried_again_when_an_operator_asks(
-    daemon: DaemonProcess, town: MatrixCluster
-) -> None:
-    await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
-    await town.ask("next", "heard next")
-    (row,) = daemon.sql("SELECT row_id FROM received WHERE state = 'quarantined'")
-    answer = await daemon.post(f"/poison/matrix.{row['row_id']}/retry")
-    assert answer.status == 200
-    async with asyncio.timeout(BOUND_S):
-        while not daemon.sql("SELECT 1 FROM received WHERE state = 'quarantined'"):
-            await asyncio.sleep(0.05)

@@ -236,21 +236,6 @@ async def test_each_piece_shows_once_over_kills_between_send_and_mark(
     assert json.loads(row["platform_ids"])[-1] == last.event_id
 
 
-async def test_a_lost_answer_is_asked_for_with_the_same_transaction_id(
-    bot: Bot, proxy: FaultyProxy
-) -> None:
-    proxy.fault("lost", path=SEND, method="PUT", count=1)
-    proxy.fault("status", path=SEND, method="PUT", count=1, skip=1)
-    assert (await bot.settled(await bot.add("hello")))["state"] == "delivered"
-    await bot.wait_text("hello")
-    paths = {path for method, path, _ in proxy.requests if method == "PUT" and "/send/" in path}
-    assert len(paths) == 1
-    assert proxy.hits("lost") == 1
-    await bot.settled(await bot.add("the end"))
-    await bot.wait_text("the end")
-    assert bot.texts() == ["hello", "the end"]
-
-
 async def test_the_server_takes_whatever_an_answer_holds(bot: Bot) -> None:
     row = await bot.settled(await bot.add(TRICKY))
     assert (row["state"], row["attempts"]) == ("delivered", 1)
@@ -261,30 +246,6 @@ async def test_the_server_takes_whatever_an_answer_holds(bot: Bot) -> None:
     edits = [edit_of(content_of(piece), seen[0].event_id) for piece in pieces]
     for number, edit in enumerate(edits):
         await bot.client.send(bot.room, "m.room.message", edit, txn_id=f"edit-{number}")
-
-
-async def test_a_stream_is_one_event_that_becomes_the_answer(bot: Bot) -> None:
-    said = await bot.person.say(bot.room, "go")
-    await bot.accept("m1")
-    bot.streams.accepted("m1", bot.room, said)
-    bot.live.begin(AGENT, f"matrix:{bot.room}", "m1")
-    bot.live.delta("m1", "The **first** words of many")
-    first = await bot.person.wait_message(
-        bot.room, lambda seen: seen.text.startswith("The first words"), by=bot.session.user_id
-    )
-    await bot.person.wait_seen(bot.room, said, lambda seen: "👀" in seen.reactions)
-    await bot.person.wait_for(bot.room, lambda view: bot.session.user_id in view.writing)
-    bot.live.delta("m1", ", and then some")
-    await bot.person.wait_seen(bot.room, first.event_id, lambda seen: "then some" in seen.text)
-    bot.live.end("m1")
-    row = await bot.settled(await bot.add("The whole **answer**.", message_id="m1"))
-    assert json.loads(row["platform_ids"]) == [first.event_id]
-    await bot.person.wait_seen(
-        bot.room, first.event_id, lambda seen: seen.text == "The whole answer."
-    )
-    assert bot.texts() == ["The whole answer."]
-    await bot.person.wait_seen(bot.room, said, lambda seen: "👀" not in seen.reactions)
-    await bot.person.wait_for(bot.room, lambda view: bot.session.user_id not in view.writing)
 
 
 async def test_a_kill_in_a_stream_leaves_one_answer_and_nothing_half(

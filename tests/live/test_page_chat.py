@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import FilePayload, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.live.browser import Browsing, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
@@ -383,41 +383,6 @@ async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene
         await expect(theirs(page, "end one")).to_be_visible()
 
 
-async def test_a_draft_stays_with_its_agent(scene: Scene) -> None:
-    page = await scene.page()
-    await text_field(page).fill("half a thou")
-    agents = page.get_by_role("navigation", name="Agents")
-    await agents.get_by_role("link", name="writer").click()
-    await expect(page.get_by_role("heading", name="writer")).to_be_visible()
-    await expect(text_field(page)).to_have_value("")
-    await say(page, "to the writer")
-    await expect(theirs(page, "you said to the writer")).to_be_visible()
-    await agents.get_by_role("link", name="main").click()
-    await expect(text_field(page)).to_have_value("half a thou")
-    await expect(log(page)).not_to_contain_text("to the writer")
-    await page.reload()
-    await expect(text_field(page)).to_have_value("half a thou")
-
-    # Shift and Enter begin a line; Enter sends.
-    await text_field(page).press("End")
-    await page.keyboard.press("Shift+Enter")
-    await page.keyboard.type("ght")
-    await page.keyboard.press("Enter")
-    await expect(mine(page, "half a thou")).to_contain_text("ght")
-
-
-async def test_an_answer_elsewhere_is_counted_until_it_is_seen(scene: Scene) -> None:
-    page = await scene.page()
-    await say(page, "stream late")
-    agents = page.get_by_role("navigation", name="Agents")
-    await agents.get_by_role("link", name="cook").click()
-    await expect(agents.get_by_role("link", name="main")).to_contain_text("1")
-    await expect(page).to_have_title(re.compile(r"^\(1\) cook"))
-    await agents.get_by_role("link", name="main").click()
-    await expect(theirs(page, "end late")).to_be_visible()
-    await expect(page).to_have_title("main · agentsup")
-
-
 async def test_earlier_messages_come_on_demand_and_the_place_is_kept(scene: Scene) -> None:
     chat = await scene.chat()
     for number in range(60):
@@ -519,13 +484,6 @@ async def test_the_chat_is_for_everybody(scene: Scene, device: str, scheme: str)
         assert composer["y"] + composer["height"] <= views["y"]
 
 
-async def test_who_may_only_look_is_told_so(scene: Scene) -> None:
-    page = await scene.page("vic")
-    await expect(page.get_by_text("You may look, but not write.")).to_be_visible()
-    await expect(text_field(page)).to_have_count(0)
-    assert await axe(page) == []
-
-
 async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Scene) -> None:
     page = await scene.page()
     scene.daemon.kill()
@@ -600,23 +558,6 @@ async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
     scene.forgive(*LOSS)
 
 
-async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
-    page = await scene.page()
-    scene.daemon.kill()
-    await scene.daemon.ended()
-    await page.evaluate("() => { location.hash = '#/chat/cook'; }")
-    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
-    await say(page, "see")
-    await page.evaluate("() => { location.hash = '#/chat/main'; }")
-    file = scene.daemon.home / "agents.json"
-    entries = json.loads(file.read_text())
-    file.write_text(json.dumps([each for each in entries if each["name"] != "cook"]))
-    scene.daemon.launch()
-    await scene.daemon.ready()
-    await expect(page.locator("#toasts")).to_contain_text("cook:")
-    scene.forgive(*LOSS)
-
-
 async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     page = await scene.page()
     scene.daemon.kill()
@@ -668,75 +609,6 @@ async def test_a_question_that_is_told_twice_is_shown_once(scene: Scene) -> None
     await page.get_by_role("button", name="green").click()
     await expect(theirs(page, "green tea")).to_have_count(1)
     await expect(log(page).locator(".question")).to_have_count(1)
-
-
-async def test_a_text_that_has_to_wait_goes_also_while_one_looks_elsewhere(scene: Scene) -> None:
-    page = await scene.page()
-    # The daemon says once that it takes nothing for a minute.
-    await page.evaluate(
-        """() => {
-            const { WebSocket: Real } = window;
-            let isRefused = false;
-            window.WebSocket = class extends Real {
-                send(data) {
-                    const { type, id } = JSON.parse(data);
-                    if (type !== 'say' || isRefused) { super.send(data); return; }
-                    isRefused = true;
-                    const problem = { status: 503, detail: 'not now', retry_after_s: 60 };
-                    this.onmessage({ data: JSON.stringify({ type: 'error', id, problem }) });
-                }
-            };
-            location.hash = '#/chat/cook';
-        }"""
-    )
-    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
-    await say(page, "see it")
-    await expect(mine(page, "see it")).to_contain_text("waits for the connection")
-    assert scene.said() == []
-    await page.evaluate("() => { location.hash = '#/agents'; }")
-    async with asyncio.timeout(BOUND_S):
-        while not scene.said():
-            await asyncio.sleep(0.1)
-    assert scene.said() == ["see it"]
-
-
-async def test_chosen_files_stay_with_their_chat(scene: Scene) -> None:
-    page = await scene.page()
-    files: list[FilePayload] = [
-        {"name": f"{n}.txt", "mimeType": "text/plain", "buffer": b"x"} for n in "abc"
-    ]
-    await page.locator("input[type=file]").set_input_files(files)
-    chips = page.get_by_role("list", name="Files to send").get_by_role("listitem")
-    await expect(chips).to_have_count(3)
-    await page.evaluate("() => { location.hash = '#/chat/writer'; }")
-    await expect(page.get_by_role("textbox", name="Message to writer")).to_be_visible()
-    await expect(chips).to_have_count(0)
-    await page.evaluate("() => { location.hash = '#/agents'; }")
-    await expect(page.get_by_role("heading", name="Agents", level=1)).to_be_visible()
-    await page.evaluate("() => { location.hash = '#/chat/main'; }")
-    await expect(chips).to_have_count(3)
-    await expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
-    await page.reload()
-    await expect(chips).to_have_count(3)
-    await say(page, "here they are")
-    await expect(mine(page, "here they are").locator(".file")).to_have_count(3)
-    await expect(chips).to_have_count(0)
-    await page.reload()
-    await expect(mine(page, "here they are").locator(".file")).to_have_count(3)
-    await expect(chips).to_have_count(0)
-
-
-async def test_the_same_text_from_two_tabs_stands_twice_in_both(scene: Scene) -> None:
-    one = await scene.page()
-    other = await one.context.new_page()
-    await other.goto(scene.daemon.url)
-    await expect(log(other)).to_be_visible()
-    await say(one, "twin")
-    await say(other, "twin")
-    for page in (one, other):
-        await expect(theirs(page, "you said twin")).to_have_count(2)
-        await expect(mine(page, "twin")).to_have_count(2)
-    scene.forgive(*LOSS)
 
 
 async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:

@@ -234,20 +234,6 @@ async def test_no_label_breaks_inside_a_word_at_any_width(scene: Scene, scheme: 
     assert await page.evaluate(BROKEN) == []
 
 
-async def test_a_view_that_fails_offers_to_try_again(scene: Scene) -> None:
-    page = await scene.page()
-    await page.route("**/page/figures.js", lambda route: route.abort())
-    await (
-        page.get_by_role("navigation", name="Views").get_by_role("link", name="Statistics").click()
-    )
-    await expect(page.get_by_role("alert")).to_be_visible()
-    assert await axe(page) == []
-    await page.unroute("**/page/figures.js")
-    await page.get_by_role("button", name="Try again").click()
-    await expect(page.get_by_role("table")).to_be_visible()
-    scene.forgive("figures.js", "ERR_FAILED", "dynamically imported")
-
-
 async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> None:
     page = await scene.page()
     views = page.get_by_role("navigation", name="Views")
@@ -268,32 +254,6 @@ async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> 
     await expect(page.get_by_role("button", name="black")).to_be_disabled()
     await expect(page.locator("#open-questions")).to_be_hidden()
     await expect(mine(page, "tea")).not_to_contain_text("waits")
-
-
-async def test_a_link_for_another_device_is_made(scene: Scene) -> None:
-    page = await scene.page()
-    await choose(page, "Link for another device")
-    asked = page.get_by_role("dialog")
-    await asked.get_by_label("Who will use it").select_option("ann")
-    await asked.get_by_role("button", name="Make a link").click()
-    link = asked.get_by_label("The link")
-    await expect(link).to_have_value(re.compile(r"#code="))
-    await expect(asked).to_contain_text("This address leads to this computer only")
-    assert await axe(page) == []
-    phone = await scene.browsing.page(device="phone")
-    await phone.goto(await link.input_value())
-    await expect(phone.locator("#who")).to_have_text("ann")
-    # Ann makes one for herself alone, and stops nothing.
-    await phone.locator("#who").click()
-    await expect(phone.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
-    await expect(phone.get_by_role("button", name="Stop everything")).to_be_hidden()
-    await phone.get_by_role("button", name="Link for another device").click()
-    own = phone.get_by_role("dialog")
-    await expect(own.get_by_label("Who will use it").locator("option")).to_have_text(["Me (ann)"])
-    await own.get_by_role("button", name="Make a link").click()
-    await expect(own.get_by_label("The link")).to_have_value(re.compile(r"#code="))
-    await asked.get_by_role("button", name="Close").click()
-    await expect(asked).to_be_hidden()
 
 
 async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None:
@@ -331,19 +291,6 @@ async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: Scene) ->
     await dialog.get_by_role("button", name="Sign in as ann").click()
     await expect(page.locator("#who")).to_have_text("ann")
     scene.forgive(*REFUSED)
-
-
-async def test_the_banner_tells_of_a_wrong_configuration(scene: Scene) -> None:
-    page = await scene.page()
-    file = scene.daemon.home / "agents.json"
-    good = file.read_text()
-    file.write_text("[{")
-    banner = page.get_by_role("alert")
-    await expect(banner).to_contain_text("The configuration has an error")
-    assert await axe(page) == []
-    assert await overflow_px(page) == 0
-    file.write_text(good)
-    await expect(banner).to_be_hidden()
 
 
 async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) -> None:
@@ -455,24 +402,6 @@ async def test_a_tab_asks_before_it_goes_on_as_somebody_else(scene: Scene) -> No
 HEARD_TWICE = """() => {
     for (const _ of [1, 2]) dispatchEvent(new StorageEvent('storage', { key: 'agentsup:secret' }));
 }"""
-
-ASKED_AGAIN = """async () => {
-    const { ask, closeDialog } = await import('/page/dom.js');
-    const closed = new Promise((done) => {
-        document.querySelector('#ask').addEventListener('close', () => setTimeout(done));
-    });
-    const before = ask('Before?', 'a', 'Yes');
-    closeDialog();
-    const after = ask('After?', 'b', 'Yes');
-    await closed;
-    document.querySelector('#ask-yes').click();
-    return [await before, await after];
-}"""
-
-
-async def test_a_dialog_is_not_answered_by_the_closing_of_the_one_before(scene: Scene) -> None:
-    page = await scene.page("ann")
-    assert await page.evaluate(ASKED_AGAIN) == [False, True]
 
 
 async def test_all_tabs_follow_who_signs_in_and_out(scene: Scene) -> None:

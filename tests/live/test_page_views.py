@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.live.browser import Browsing, Device, Scheme, axe, overflow_px
 from tests.process.conftest import MakeDaemon
@@ -266,86 +265,6 @@ async def test_work_is_seen_cancelled_and_moved_up(house: House) -> None:
     assert (await house.daemon.result(third))["text"] == "you said third"
 
 
-async def test_what_has_ended_is_found_by_a_filter_that_stays(house: House) -> None:
-    done = await house.daemon.send("main", "hello")
-    failed = await house.daemon.send("writer", "fail for want of ink")
-    for message_id in (done, failed):
-        await house.daemon.result(message_id)
-    page = await house.page("work")
-    await page.get_by_label("Show").select_option("Done")
-    await expect(item(page, "hello")).to_contain_text("done")
-    await expect(item(page, "ink").locator(".tag")).to_have_text("failed")
-    await expect(item(page, "ink").locator(".bad")).to_contain_text("it can't be done")
-    await page.get_by_label("Agent").focus()
-    await page.get_by_label("Agent").select_option("main")
-    await expect(item(page, "ink")).to_have_count(0)
-    assert page.url.endswith("#/work?agent=main&show=done")
-    assert await has_focus(page.get_by_label("Agent"))
-    await page.reload()
-    await expect(item(page, "hello")).to_have_count(1)
-    await expect(page.get_by_label("Show")).to_have_value("done")
-    await expect(item(page, "ink")).to_have_count(0)
-
-    await item(page, "hello").locator("summary").click()
-    await expect(item(page, "hello").first).to_contain_text("you said hello")
-    await item(page, "hello").get_by_role("button", name="Replay").click()
-    await expect(item(page, "hello")).to_have_count(2)
-    await expect(item(page, "hello").nth(1).locator("details")).to_have_attribute("open", "")
-
-
-async def test_a_late_answer_to_an_earlier_filter_is_not_shown(house: House) -> None:
-    await house.daemon.result(await house.daemon.send("main", "hello"))
-    page = await house.page("work")
-    await expect(page.get_by_text("Nothing runs and nothing waits.")).to_be_visible()
-    asked: asyncio.Queue[Route] = asyncio.Queue()
-    # The page looks at once more when its events begin, which may be now: not at these.
-    wanted = re.compile(r"/messages\?.*state=(done|cancelled)")
-    await page.route(wanted, asked.put, times=2)
-    await page.get_by_label("Show").select_option("Done")
-    late = await asked.get()
-    await page.get_by_label("Show").select_option("Cancelled")
-    await late.continue_()
-    async with asyncio.timeout(BOUND_S):
-        current = await asked.get()
-    assert "state=cancelled" in current.request.url
-    await expect(item(page, "hello")).to_have_count(0)
-    await current.continue_()
-    await expect(page.get_by_text("Nothing here.")).to_be_visible()
-
-
-async def test_a_second_press_meanwhile_does_nothing(house: House) -> None:
-    await house.daemon.result(await house.daemon.send("main", "hello"))
-    page = await house.page("work?show=done")
-    asked: asyncio.Queue[Route] = asyncio.Queue()
-    await page.route("**/replay", asked.put, times=3)
-    replay = item(page, "hello").get_by_role("button", name="Replay")
-    await replay.click()
-    await replay.click()
-    await (await asked.get()).continue_()
-    await expect(item(page, "hello")).to_have_count(2)
-    assert asked.empty()
-    # One that fails says why, and may be tried again.
-    await item(page, "hello").first.get_by_role("button", name="Replay").click()
-    await (await asked.get()).abort()
-    await expect(page.locator("#toasts")).to_contain_text("The daemon does not answer.")
-    await item(page, "hello").first.get_by_role("button", name="Replay").click()
-    await (await asked.get()).continue_()
-    await expect(item(page, "hello")).to_have_count(3)
-    house.browsing.forgive()
-
-
-async def test_a_long_queue_comes_in_pages(house: House) -> None:
-    ids = [await house.daemon.send("main", f"number {n}") for n in range(120)]
-    await house.daemon.result(ids[-1])
-    page = await house.page("work?show=done")
-    await expect(page.locator("#view .item")).to_have_count(100)
-    await expect(page.locator("#view .item .clamp").first).to_have_text("number 119")
-    await page.get_by_role("button", name="More").click()
-    await expect(page.locator("#view .item")).to_have_count(120)
-    await expect(page.locator("#view .item .clamp").last).to_have_text("number 0")
-    await expect(page.get_by_role("button", name="More")).to_be_hidden()
-
-
 # -- questions -------------------------------------------------------------------------------------
 
 
@@ -523,25 +442,6 @@ async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> N
     assert (await house.daemon.result(letter, 0))["state"] == "cancelled"
 
 
-async def test_all_dead_letters_that_are_shown_are_requeued(house: House) -> None:
-    ids = [await house.crashed(name, f"over {name}") for name in ("cook", "writer")]
-    page = await house.page("dead")
-    (house.daemon.home / "rules.yaml").write_text(
-        json.dumps([{"match": "(.+)", "steps": [{"say": "mended"}]}])
-    )
-    for name in ("cook", "writer"):
-        await house.daemon.until(name, "running", timeout_s=BOUND_S)
-    await page.get_by_label("Agent").select_option("cook")
-    await expect(item(page, "over writer")).to_have_count(0)
-    await expect(page.get_by_role("button", name="Requeue all shown")).to_be_hidden()
-    await page.get_by_label("Agent").select_option("All agents")
-    await page.get_by_role("button", name="Requeue all shown").click()
-    await expect(page.locator("#toasts")).to_contain_text("Back in the queue: 2.")
-    await expect(page.get_by_text("No failed messages.")).to_be_visible()
-    for message_id in ids:
-        assert (await house.daemon.result(message_id))["text"] == "mended"
-
-
 # -- log and figures -------------------------------------------------------------------------------
 
 
@@ -590,26 +490,6 @@ async def test_the_log_of_an_agent_is_followed_and_filtered(house: House) -> Non
     await page.get_by_label("Agent").select_option("main")
     await expect(page.get_by_role("heading", name="Log of main")).to_be_visible()
     await expect(lines.filter(has_text="soup")).to_have_count(0)
-
-
-async def test_figures_tell_turns_time_and_cost(house: House) -> None:
-    for text in ("hello", "pay", "fail now"):
-        await house.daemon.result(await house.daemon.send("main", text))
-    page = await house.page("figures")
-    row = page.get_by_role("row", name=re.compile("^main"))
-    cells = await row.get_by_role("cell").all_text_contents()
-    assert cells[:3] == ["3", "1", "0"]
-    assert all(cell.endswith(" s") for cell in cells[3:6])
-    assert cells[6:] == ["1.2K", "300", "$0.250"]
-    chart = page.get_by_role("img", name=re.compile("^main: 3 turns, at most 3 in an hour"))
-    await expect(chart).to_be_visible()
-    await expect(page.get_by_role("img", name="cook: no turns")).to_be_visible()
-    await house.daemon.send("cook", "hello")
-    await expect(page.get_by_role("img", name=re.compile("^cook: 1 turn,"))).to_be_visible()
-    await page.get_by_label("Span").select_option("7 days")
-    await expect(chart).to_have_count(0)
-    await expect(page.get_by_role("img", name=re.compile("^main: 3 turns"))).to_be_visible()
-    assert page.url.endswith("?hours=168")
 
 
 # -- everywhere ------------------------------------------------------------------------------------

@@ -75,51 +75,6 @@ def entries(server: ModelServer, **more: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(180)
-async def test_what_passes_is_waited_for(
-    tmp_path: Path, server: ModelServer, provider: Provider
-) -> None:
-    async with DaemonProcess(write_home(tmp_path / "home", entries(server))) as daemon:
-        chat = await daemon.chat()
-        assert await chat.ask("wait a bit", timeout_s=BOUND_S) == "big about wait a bit"
-        assert await chat.ask("twice please", timeout_s=BOUND_S) == "big about twice please"
-        shown = await daemon.get("/traces/last")
-        engines = [span for span in shown["spans"] if span["kind"] == "engine"]
-        assert [(one["name"], one["state"], one["code"]) for one in engines] == [
-            ("llm", "retry", "server_error"),
-            ("llm", "retry", "server_error"),
-            ("llm", "ok", ""),
-        ]
-        engine = engines[-1]
-        assert engine["attributes"]["model"] == "big"
-        assert engine["attributes"]["input_tokens"] > 0
-        assert await chat.ask("cut it", timeout_s=BOUND_S) == "big about cut it"
-        answer = await chat.ask("steps forever")
-        assert answer.startswith("nothing but a list\n\n[I stopped at my limit of steps")
-        assert (provider.times("wait a bit"), provider.times("twice please")) == (2, 3)
-        assert provider.times("steps forever") == 3
-        assert server.violations == []
-
-
-@pytest.mark.timeout(180)
-async def test_the_fallback_answers_where_the_model_is_out(
-    tmp_path: Path, server: ModelServer, provider: Provider
-) -> None:
-    home = write_home(tmp_path / "home", entries(server, fallback_model="small"))
-    async with DaemonProcess(home) as daemon:
-        chat = await daemon.chat()
-        told = "\n\n[My usual model is not available; small answers for now.]"
-        assert await chat.ask("nomodel one") == "small about nomodel one" + told
-        assert await chat.ask("money two") == "small about money two"
-        assert await chat.ask("fine three") == "big about fine three"
-        assert await chat.ask("always four", timeout_s=30) == "small about always four" + told
-        assert provider.times("always four") == 4
-        assert (await chat.command("/model fallback"))["ok"]
-        assert await chat.ask("fine five") == "small about fine five"
-        assert (await chat.command("/model primary"))["ok"]
-        assert await chat.ask("fine six") == "big about fine six"
-
-
-@pytest.mark.timeout(180)
 async def test_kills_between_attempts_add_none(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:

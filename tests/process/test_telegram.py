@@ -85,42 +85,6 @@ def rewrite(daemon: DaemonProcess, *entries: Mapping[str, Any]) -> None:
     new.replace(file)
 
 
-async def test_people_talk_to_two_agents(make_daemon: MakeDaemon, town: Town) -> None:
-    daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
-    await daemon.start()
-    assert (await connected(daemon, "main"))["status"] == "running"
-    await connected(daemon, "bob")
-    for agent in ("main", "bob"):
-        chat = await town.chat(agent)
-        await town.ask(chat, "hi", "hello")
-        said = await town.people.texts(chat)
-        assert said.count("hello") == 1
-    stranger = await town.people.private(await town.people.user("Eve"), town.bots["bob"])
-    await town.people.say(stranger, "hi")
-    await town.ask(await town.chat("bob"), "do it", "did it")
-    (answer,) = await town.people.texts(stranger)  # a code, and nothing of the agent
-    assert "I have not read what you wrote" in answer
-    # With no [people], those whom main allows are operators.
-    chat = await town.chat("main")
-    await town.ask(chat, "/agents", "bob")
-    assert await town.people.violations() == []
-
-
-async def test_what_is_written_while_nobody_listens_is_answered(
-    make_daemon: MakeDaemon, town: Town
-) -> None:
-    daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
-    await daemon.start()
-    chat = await town.chat("bob")
-    await town.ask(chat, "hi", "hello")
-    assert await daemon.stop() == 0
-    first = await town.people.say(chat, "do one")
-    await town.people.say(chat, "do two")
-    await daemon.start()
-    await town.people.wait_text(chat, "did two", after=first)
-    assert (await town.people.texts(chat, after=first)).count("did one") == 1
-
-
 async def test_a_platform_that_is_away_degrades_and_loses_nothing(
     make_daemon: MakeDaemon, town: Town
 ) -> None:
@@ -287,25 +251,3 @@ async def test_no_change_or_restart_of_ours_makes_two_pollers(
     await daemon.start()
     await town.ask(chat, "hi", "hello")
     assert [line for line in daemon.log() if TWO_POLLERS in str(line)] == []
-
-
-async def test_what_could_not_be_handled_is_shown_in_chat_and_dropped_by_the_operator(
-    make_daemon: MakeDaemon, town: Town
-) -> None:
-    daemon = make_daemon([town.entry("main", telegram_token=None), town.entry("bob")], RULES)
-    await daemon.start()
-    chat = await town.chat("bob")
-    await town.people.inject(town.bots["bob"], {"message": {"message_id": "one", "chat": 5}})
-    await town.ask(chat, "hi", "hello")
-    await town.ask(chat, "/status", "agentsup quarantine list")
-    (one,) = (await daemon.get("/poison"))["poison"]
-    assert one["raw"]["message"]["message_id"] == "one"
-    assert one["error"]
-    assert (await daemon.post(f"/poison/{one['id']}/retry")).status == 200
-    async with asyncio.timeout(BOUND_S):
-        while not (await daemon.get("/poison"))["poison"]:
-            await asyncio.sleep(0.05)  # it can't be handled this time either
-    assert (await daemon.post(f"/poison/{one['id']}/drop")).status == 200
-    await connected(daemon, "bob")
-    status = await town.ask(chat, "/status", "bob")
-    assert "poison" not in status["message"]["text"]

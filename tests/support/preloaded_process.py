@@ -39,8 +39,6 @@ _MODEL: Final = (
     "agentsup.engines.llm.openai_client",
     "agentsup.engines.llm.session",
 )
-WITH_TELEGRAM: Final = (*DAEMON, *_TELEGRAM)
-"""The same of a daemon with a bot; the library behind it is loaded by the channel's own door."""
 WITH_MODEL: Final = (*DAEMON, *_MODEL)
 """The same of a daemon whose agents have a model by the engine ``llm``."""
 

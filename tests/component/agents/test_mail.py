@@ -12,7 +12,7 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion
 from agentsup.mailbox.work.handler import Handler, Work
 from agentsup.model.agent import AgentSpec
-from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.errors import Conflict
 from agentsup.model.ids import CallId
 from agentsup.model.message import Message, MessageKind, MessageOutcome
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
@@ -94,35 +94,6 @@ async def use(house: VirtualDaemon, tool: str, message_id: str, args: dict[str, 
     return await found.run(context, args)
 
 
-async def test_a_role_is_an_address(household: Open) -> None:
-    house = await household(
-        agent(
-            "ann",
-            rule(
-                "go",
-                call("mailbox_send", to_role="Writer", to_team="desk", subject="s", body="b"),
-                SAY_RESULT,
-            ),
-            rule(
-                "nobody", call("mailbox_send", to_role="painter", subject="s", body="b"), SAY_RESULT
-            ),
-            tools=TOOLS,
-        ),
-        agent("ben", role="writer", team="desk"),
-        agent("cat", role="writer", team="other"),
-        roles=["writer"],
-    )
-    sent = await results_of(house, "ann", "go")
-    assert (sent["to"], sent["agent"], sent["reason"]) == (
-        "role:Writer@desk",
-        "ben",
-        "the only one",
-    )
-    assert "there is no agent with role 'painter'" in await results_of(house, "ann", "nobody")
-    chosen = await house.sql("SELECT data ->> 'agent' FROM events WHERE type = 'route.chosen'")
-    assert chosen == [("ben",)]
-
-
 @pytest.mark.parametrize(
     "args, field",
     [
@@ -173,18 +144,6 @@ async def test_what_others_write_to_each_other_is_nothing_to_answer(household: O
     first = await results_of(house, "ann", "first")
     again = await results_of(house, "ann", f"role {first['message_id']}")
     assert again["thread_id"] == first["thread_id"], "its own letter's thread goes on"
-
-
-async def test_an_unknown_addressee_is_a_result_with_the_near_one(household: Open) -> None:
-    house = await household(
-        agent(
-            "ann",
-            rule("go", call("mailbox_send", to_agent_id="bem", subject="s", body="b"), SAY_RESULT),
-            tools=TOOLS,
-        ),
-        agent("ben"),
-    )
-    assert "Did you mean ben?" in await results_of(house, "ann", "go")
 
 
 async def test_a_broadcast_and_reading_it(household: Open) -> None:
@@ -383,25 +342,6 @@ async def test_the_asker_gets_one_answer_of_the_other(household: Open) -> None:
     await house.until(lambda: "so it is done" in house.texts())
     replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
     assert [m.text for m in replies] == ["cat did it"]
-
-
-async def test_what_cannot_be_given_away(household: Open) -> None:
-    house = await household(agent("ann", rule("slow", {"sleep": 600})), agent("ben"))
-    running = await house.said("ann", "slow")
-    await house.until(lambda: _is(house, running, "leased"))
-    with pytest.raises(Conflict, match="only one that waits or is dead"):
-        await house.daemon.dispatcher.reassign(running, "ben", OPERATOR)
-    done = await house.ask("ben", "hi")
-    with pytest.raises(Conflict, match="only one that waits or is dead"):
-        await house.daemon.dispatcher.reassign(done.message_id, "ann", OPERATOR)
-    with pytest.raises(NotFound):
-        await house.daemon.dispatcher.reassign(running, "nobody", OPERATOR)
-    with pytest.raises(NotFound):
-        await house.daemon.dispatcher.reassign("msg_0", "ben", OPERATOR)
-
-
-async def _is(house: VirtualDaemon, message_id: str, state: str) -> bool:
-    return await house.state_of(message_id) == state
 
 
 # -- a host's own handler --------------------------------------------------------------------------

@@ -80,16 +80,6 @@ async def test_a_kill_at_any_step_sends_nothing_twice(
     assert sent(house) == [("a.csv", "")]
 
 
-async def test_without_the_key_of_the_call_it_would_be_sent_twice(
-    household: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sent_files, "is_sent", lambda *given: False)
-    with pytest.raises(AssertionError):
-        await test_a_kill_at_any_step_sends_nothing_twice(
-            household, monkeypatch, "journal.after_effect"
-        )
-
-
 @pytest.mark.parametrize(
     "path, said",
     [

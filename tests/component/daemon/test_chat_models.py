@@ -148,14 +148,3 @@ async def test_a_group_that_gets_a_new_id_takes_its_models_along(household: Open
     await house.db.write(sessions.move_tx, agent_id, "chat:console:-1", "chat:console:-2")
     found = {each.chat for each in await house.daemon.control.chat_models.of("ann")}
     assert found == {"console:-2", "console:-2/7", "console:-11"}
-
-
-async def test_without_the_check_of_the_service_the_model_goes_elsewhere(
-    household: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told(*args: object) -> bool:
-        return False
-
-    monkeypatch.setattr(chat_models, "note_notice_tx", told)
-    with pytest.raises(AssertionError):
-        await test_another_service_does_not_get_the_model_and_the_chat_is_told_once(household)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.daemon.runtime import overrides
-from agentsup.daemon.runtime.overrides import Overriding
-from agentsup.model.control import CommandContext, OverridableField
+from agentsup.model.control import CommandContext
 from agentsup.model.errors import BadRequest, Forbidden
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from tests.component.conftest import Open
@@ -231,46 +229,6 @@ async def test_two_at_once_both_hold(household: Open) -> None:
 
 
 # -- the same without the mechanism ------------------------------------------------------------------
-
-
-async def test_without_the_guard_anybody_overrides(
-    household: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unguarded(
-        self: Overriding, name: str, field: str, value: Any, by: Principal
-    ) -> OverridableField:
-        return await self._set(name, field, value, by)
-
-    monkeypatch.setattr(Overriding, "set", unguarded)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        await test_nobody_but_an_operator_overrides(household, EVE)
-
-
-async def test_without_the_check_what_has_no_effect_is_taken(
-    household: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unchecked(self: Overriding, name: str, field: str, value: Any) -> None:
-        return
-
-    monkeypatch.setattr(Overriding, "_check_effect", unchecked)
-    with pytest.raises(AssertionError):
-        await test_what_would_have_no_effect_is_refused_with_the_reason(
-            household, "/model small", "uses no model"
-        )
-
-
-async def test_without_the_lock_one_of_two_is_lost(
-    household: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin = Overriding.__init__
-
-    def unlocked(self: Overriding, *given: Any) -> None:
-        begin(self, *given)
-        self._lock = nullcontext()  # type: ignore[assignment]
-
-    monkeypatch.setattr(Overriding, "__init__", unlocked)
-    with pytest.raises(AssertionError):
-        await test_two_at_once_both_hold(household)
 
 
 async def test_all_fields_are_listed_in_both_languages(household: Open) -> None:

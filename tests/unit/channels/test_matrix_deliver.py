@@ -20,7 +20,6 @@ from agentsup.channels.core.errors import (
     PlatformError,
     RateLimited,
     RequestRefused,
-    TokenRefused,
 )
 from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.matrix import deliver
@@ -158,33 +157,6 @@ async def context(tmp_path: Path) -> AsyncIterator[Bench]:
     await database.close()
 
 
-async def test_a_part_is_one_event_with_body_and_html(context: Bench) -> None:
-    async with context.relaying():
-        row = await context.settled(await context.add("Hello **Ann**, see `x`"))
-    (event,) = context.rooms.messages()
-    assert (row["state"], row["progress"], row["begun_at"]) == ("delivered", 0, 0)
-    assert json.loads(row["platform_ids"]) == [event.event_id]
-    assert event.content["msgtype"] == "m.text"
-    assert event.content["body"] == "Hello Ann, see x"
-    assert event.content["formatted_body"] == (
-        "<p>Hello <strong>Ann</strong>, see <code>x</code></p>"
-    )
-    assert event.content["m.mentions"] == {}
-
-
-async def test_a_long_answer_is_several_events_in_order(context: Bench) -> None:
-    async with context.relaying():
-        row = await context.settled(await context.add(LONG))
-    texts = context.rooms.texts()
-    assert len(texts) > 3
-    assert len(json.loads(row["platform_ids"])) == len(texts)
-    assert "".join("".join(texts).split()) == "".join(LONG.split())
-    assert all(
-        len(json.dumps(event.content, ensure_ascii=False).encode()) < 50_000
-        for event in context.rooms.messages()
-    )
-
-
 async def test_in_a_thread_clients_without_threads_see_a_reply(context: Bench) -> None:
     async with context.relaying():
         await context.settled(await context.add("hello", room=f"{ROOM}/$root"))
@@ -206,25 +178,7 @@ async def test_notices_ring_nobody_and_are_shown_as_written(context: Bench) -> N
     assert "formatted_body" not in event.content
 
 
-async def test_an_empty_answer_says_so(context: Bench) -> None:
-    async with context.relaying():
-        await context.settled(await context.add(" "))
-    assert context.rooms.texts() == ["(an empty message)"]
-
-
 # -- exactly once ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_lost_response_shows_the_answer_once(context: Bench, when: str) -> None:
-    getattr(context.rooms, when)["send"] = [CUT, CUT]
-    async with context.relaying():
-        row = await context.settled(await context.add("hello"))
-    assert row["state"] == "delivered"
-    assert context.rooms.texts() == ["hello"]
-    txns = {facts["txn_id"] for _, call, facts in context.rooms.calls if call == "send"}
-    assert len(context.rooms.times("send")) == 3
-    assert len(txns) == 1
 
 
 async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Bench) -> None:
@@ -440,14 +394,6 @@ async def test_an_event_that_alone_makes_the_server_fail_gives_way(context: Benc
     assert context.rooms.texts()[0] == "more"
 
 
-async def test_a_room_that_is_gone_says_so(context: Bench) -> None:
-    context.rooms.gone.add(ROOM)
-    async with context.relaying():
-        row = await context.settled(await context.add("hello"))
-    assert row["state"] == "dropped"
-    assert "not in room" in row["detail"]
-
-
 async def test_a_room_that_was_replaced_names_the_other(context: Bench) -> None:
     context.rooms.before["send"] = [NotAllowed(403, "too little power", "M_FORBIDDEN")]
     context.rooms.room_states[ROOM, "m.room.tombstone"] = {"replacement_room": OTHER}
@@ -457,21 +403,6 @@ async def test_a_room_that_was_replaced_names_the_other(context: Bench) -> None:
     assert f"replaced by {OTHER}" in row["detail"]
 
 
-async def test_parts_wait_for_a_token_and_for_a_bot(context: Bench) -> None:
-    context.rooms.before["send"] = [TokenRefused("no")]
-    part = await context.add("hello")
-    async with context.relaying():
-        await context.until(part, lambda row: row["detail"] == "no")
-        context.channel.detach(AGENT)
-        await context.until(part, lambda row: row["retry_reason"] == "absent_bot")
-        context.channel.attach(
-            AGENT,
-            BotHandle(context.rooms, context.sender, lambda: context.settings),  # type: ignore[arg-type]  # a twin of what is used
-        )
-        row = await context.settled(part)
-    assert (row["state"], row["attempts"]) == ("delivered", 1)
-
-
 async def test_a_name_of_another_kind_is_refused(context: Bench) -> None:
     async with context.relaying():
         row = await context.settled(await context.add("hello", room="12345"))
@@ -479,27 +410,6 @@ async def test_a_name_of_another_kind_is_refused(context: Bench) -> None:
 
 
 # -- the answer that was streamed ------------------------------------------------------------------
-
-
-async def test_the_answer_takes_the_place_of_what_was_streamed(context: Bench) -> None:
-    streamed = await context.rooms.send(
-        ROOM, "m.room.message", {"msgtype": "m.text", "body": "begin…"}, txn_id="s"
-    )
-
-    async def takeover(message_id: str) -> str | None:
-        assert message_id == "m1"
-        return streamed
-
-    context.begin(takeover=takeover)
-    context.rooms.after["edit"] = [CUT]
-    async with context.relaying():
-        row = await context.settled(await context.add(LONG))
-    texts = context.rooms.texts()
-    assert "".join("".join(texts).split()) == "".join(LONG.split())
-    assert json.loads(row["platform_ids"])[0] == streamed
-    assert context.rooms.events[streamed].edits == 1
-    sizes = [len(json.dumps(event.content).encode()) for event in context.rooms.events.values()]
-    assert max(sizes) < 60_000
 
 
 async def test_what_a_person_removed_is_not_edited(context: Bench) -> None:
@@ -519,21 +429,6 @@ async def test_what_a_person_removed_is_not_edited(context: Bench) -> None:
 
 
 # -- files -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name, kind", [("a.pdf", "m.file"), ("b.PNG", "m.image"), ("c.mp3", "m.audio")]
-)
-async def test_a_file_is_uploaded_and_named(context: Bench, name: str, kind: str) -> None:
-    (context.workspace / name).write_bytes(b"12345")
-    async with context.relaying():
-        await context.settled(await context.add("look", "file", path=name))
-    text, file = context.rooms.messages()
-    assert text.content["body"] == "look"
-    assert file.content["msgtype"] == kind
-    assert file.content["filename"] == name
-    assert file.content["info"]["size"] == 5
-    assert context.rooms.files[file.content["url"]] == b"12345"
 
 
 async def test_a_file_whose_send_was_cut_is_shown_once(context: Bench) -> None:

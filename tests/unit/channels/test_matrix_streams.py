@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from agentsup.channels.core.errors import ChatGone, NotSent, OutcomeUnknown, RateLimited
-from agentsup.channels.matrix.live_answer import LATE_S
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.fakes.entropy import SeededEntropy
@@ -295,17 +294,6 @@ async def test_what_was_surely_not_sent_is_not_looked_for(context: Bench) -> Non
     assert await context.on_record() == []
 
 
-async def test_after_a_crash_the_answer_still_takes_the_place(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    (event,) = context.rooms.messages()
-    await context.crash()
-    await context.clock.sleep(LATE_S + 1.0)
-    await context.answer("the whole answer")
-    assert await context.streams.takeover("m1") == event.event_id
-
-
 async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(context: Bench) -> None:
     await context.accept()
     await context.turn()
@@ -365,31 +353,6 @@ async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(
     assert context.shown().startswith("Other words")
 
 
-async def test_a_parked_turn_begins_anew_below(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("Before I ask, some words", then_s=1.0)
-    context.live.end("m1")
-    await context.become("parked")
-    await context.clock.sleep(5.0)
-    assert context.rooms.texts() == []
-    await context.become("leased")
-    await context.turn()
-    await context.say("After the answer, some more", then_s=3.0)
-    assert context.shown().startswith("After the answer")
-
-
-async def test_a_stopped_turn_keeps_what_was_said_and_says_so(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    context.live.end("m1")
-    await context.become("cancelled")
-    await context.clock.sleep(5.0)
-    assert context.shown() == "The first words of many\n\n⏹ stopped"
-    assert await context.on_record() == []
-
-
 async def test_a_refusal_silences_the_stream_and_nothing_else(context: Bench) -> None:
     await context.accept()
     await context.turn()
@@ -425,26 +388,6 @@ async def test_a_stream_leaves_its_window_on_long_texts(context: Bench) -> None:
     assert max(sizes) < 60_000
 
 
-async def test_buffered_shows_whole_paragraphs(context: Bench) -> None:
-    context.streaming = Streaming(mode="buffered", edit_interval_s=1.0)
-    await context.accept()
-    await context.turn()
-    await context.say("One paragraph of words\n\nand another that is not", then_s=5.0)
-    assert context.shown() == "One paragraph of words\n\n…"
-
-
-async def test_off_shows_nothing_but_typing(context: Bench) -> None:
-    context.streaming = Streaming(mode="off")
-    await context.accept()
-    await context.turn()
-    await context.say("One paragraph of words", then_s=50.0)
-    assert context.rooms.events == {}
-    assert context.rooms.writing == {ROOM: True}
-    context.live.end("m1")
-    await context.clock.sleep(1.0)
-    assert context.rooms.writing == {ROOM: False}
-
-
 async def test_typing_is_renewed_before_it_fades(context: Bench) -> None:
     await context.accept()
     await context.turn()
@@ -455,27 +398,6 @@ async def test_typing_is_renewed_before_it_fades(context: Bench) -> None:
 
 
 # -- eyes ------------------------------------------------------------------------------------------
-
-
-async def test_eyes_stand_while_the_work_goes_on(context: Bench) -> None:
-    await context.accept()
-    context.streams.accepted("m1", ROOM, "$person")
-    await context.clock.sleep(1.0)
-    assert context.rooms.reactions("$person") == ["👀"]
-    await context.become("done", "ok")
-    await context.clock.sleep(1.0)
-    assert context.rooms.reactions("$person") == []
-    assert await context.eyes() == 0
-
-
-async def test_what_is_answered_at_once_needs_no_eyes(context: Bench) -> None:
-    await context.accept()
-    context.streams.accepted("m1", ROOM, "$person")
-    await context.clock.sleep(0.1)
-    await context.become("done", "ok")
-    await context.clock.sleep(5.0)
-    assert context.rooms.times("reaction") == []
-    assert await context.eyes() == 0
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["known", "answer lost"])
@@ -506,11 +428,3 @@ async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(context: Be
     await context.clock.sleep(1.0)
     assert context.rooms.reactions("$person") == []
     assert await context.eyes() == 0
-
-
-async def test_eyes_can_be_switched_off(context: Bench) -> None:
-    context.streaming = Streaming(reactions=False)
-    await context.accept()
-    context.streams.accepted("m1", ROOM, "$person")
-    await context.clock.sleep(5.0)
-    assert context.rooms.calls == []

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -308,30 +308,6 @@ async def test_a_draft_that_hangs_delays_the_answer_by_a_moment_only(context: Be
 # -- edits -----------------------------------------------------------------------------------------
 
 
-async def test_in_a_group_one_message_grows_and_the_answer_takes_its_place(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    for word in range(40):
-        await context.say(f"word{word} ", then_s=0.5)
-    ((message_id, text),) = context.platform.messages.items()
-    assert text.startswith("word0 word1 ")
-    assert len(text.split()) > 30
-    assert await context.on_record() == [message_id]
-    at = context.platform.times("sendMessage") + context.platform.times("editMessageText")
-    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
-    assert len(at) >= 5
-    assert min(gaps) >= 3.0, "20 messages a minute are all that a group bears"
-    context.live.end("m1")
-    await context.answer("the whole answer")
-    assert await context.streams.takeover("m1") == str(message_id)
-    assert await context.streams.takeover("m1") == str(message_id), "an attempt may be made again"
-    await context.settle("delivered", message_id)
-    await context.clock.sleep(15.0)
-    assert await context.on_record() == []
-    assert list(context.platform.messages) == [message_id]
-    assert await context.streams.takeover("m1") is None, "shown again, it is a message of its own"
-
-
 async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
     context: Bench,
 ) -> None:
@@ -406,16 +382,6 @@ async def test_a_long_answer_is_shown_by_its_newest_part(context: Bench) -> None
     assert "59 word" in context.shown()
 
 
-async def test_buffered_shows_whole_paragraphs(context: Bench) -> None:
-    context.streaming = replace(LIVE, mode="buffered")
-    await context.accept()
-    await context.turn()
-    await context.say("One thing.\n\nAnother th", then_s=5.0)
-    assert context.shown() == "One thing. …"
-    await context.say("ing.\n\n", then_s=5.0)
-    assert context.shown() == "One thing.\n\nAnother thing. …"
-
-
 async def test_a_text_that_the_platform_refuses_is_shown_plain(context: Bench) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [MarkupRefused(400, "can't parse entities")]
@@ -428,18 +394,6 @@ async def test_a_text_that_the_platform_refuses_is_shown_plain(context: Bench) -
 # -- the end ---------------------------------------------------------------------------------------
 
 
-async def test_a_stop_in_mid_stream_leaves_what_was_said_and_says_so(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    await context.say(" that nobody saw yet")
-    context.live.end("m1")
-    await context.become("cancelled")
-    await context.clock.sleep(1.0)
-    assert context.shown() == "The first words of many that nobody saw yet\n\n⏹ stopped"
-    assert await context.on_record() == []
-
-
 async def test_a_turn_that_failed_says_so_where_it_was_shown(context: Bench) -> None:
     await context.accept()
     await context.turn()
@@ -448,20 +402,6 @@ async def test_a_turn_that_failed_says_so_where_it_was_shown(context: Bench) -> 
     await context.become("done", "failed")
     await context.clock.sleep(1.0)
     assert context.shown() == "The first words of many\n\n⚠ interrupted"
-
-
-async def test_a_turn_that_asks_takes_its_preamble_back_and_begins_anew(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("Let me look at this first", then_s=1.0)
-    context.live.end("m1")
-    await context.become("parked")
-    await context.clock.sleep(1.0)
-    assert context.platform.messages == {}
-    await context.become("leased")
-    await context.turn()
-    await context.say("Now that you have answered", then_s=5.0)
-    assert context.shown() == "Now that you have answered …"
 
 
 async def test_a_turn_tried_again_goes_on_in_the_same_message(context: Bench) -> None:
@@ -505,22 +445,6 @@ async def test_what_could_not_be_deleted_at_once_is_deleted_later(context: Bench
 
 
 # -- after a crash ---------------------------------------------------------------------------------
-
-
-async def test_after_a_crash_the_answer_takes_over_what_was_streamed_before(context: Bench) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    ((message_id, _),) = context.platform.messages.items()
-    await context.crash()
-    await context.turn()
-    await context.say("It begins again, from the start", then_s=5.0)
-    assert context.platform.messages == {message_id: "It begins again, from the start …"}
-    context.live.end("m1")
-    await context.answer("the whole answer")
-    await context.crash()
-    await context.clock.sleep(5.0)
-    assert await context.streams.takeover("m1") == str(message_id)
 
 
 async def test_right_after_a_crash_the_answer_goes_as_a_new_message(context: Bench) -> None:
@@ -694,19 +618,6 @@ async def test_what_another_agent_works_for_a_chat_is_not_shown_by_this_bot(cont
     assert context.platform.calls == []
 
 
-async def test_typing_is_shown_while_a_turn_runs_and_no_longer(context: Bench) -> None:
-    context.streaming = Streaming(mode="off")
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=20.0)
-    at = context.platform.typed_at
-    assert [round(later - earlier, 1) for earlier, later in itertools.pairwise(at)] == [4.5] * 4
-    context.live.end("m1")
-    await context.clock.sleep(30.0)
-    assert len(context.platform.typed_at) == 5
-    assert context.platform.messages == {}
-
-
 async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(context: Bench) -> None:
     await context.accept()
     await context.turn()
@@ -725,17 +636,6 @@ async def test_typing_waits_while_the_chat_is_paused(context: Bench) -> None:
     assert context.platform.typed_at == []
     await context.clock.sleep(20.0)
     assert context.platform.typed_at
-
-
-async def test_eyes_are_on_a_message_until_its_work_has_ended(context: Bench) -> None:
-    await context.accept()
-    context.streams.accepted("m1", GROUP, 42)
-    await context.clock.sleep(5.0)
-    assert context.platform.reactions == {42: ["👀"]}
-    context.platform.trouble["setMessageReaction"] = [RateLimited(3.0)]
-    await context.become("done", "ok")
-    await context.clock.sleep(30.0)
-    assert context.platform.reactions == {42: ["👀", ""]}
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -36,20 +35,6 @@ async def test_the_home_is_right_and_its_agents_know_the_fake(tmp_path: Path) ->
             assert len(list(fake.world.journal.all("user"))) == 1, "the person was made twice"
 
 
-async def test_another_demo_in_the_same_home_is_named(tmp_path: Path) -> None:
-    with demo._demo_home(str(tmp_path / "home")) as place:
-        async with FakeTelegram(place.home.root / demo.FAKE):
-            with pytest.raises(CommandFailed, match="another demo"):
-                await demo._Demo(place, keeps=True, port=0)._start_fake()
-
-
-async def test_a_place_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    with demo._demo_home(str(tmp_path / "home")) as place:
-        (tmp_path / "home").write_text("")
-        with pytest.raises(CommandFailed, match="can't be made"):
-            await demo._Demo(place, keeps=True, port=0)._start_fake()
-
-
 def test_a_home_of_somebody_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "agents.json").write_text("[]")
     with (
@@ -58,20 +43,6 @@ def test_a_home_of_somebody_is_left_alone(tmp_path: Path) -> None:
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["agents.json"]
-
-
-def test_without_a_home_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with demo._demo_home(None) as place:
-        (place.home.root / "file").write_text("")
-        assert place.home.root.parent == tmp_path
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CommandFailed, match=r"pip install 'agentsup\[telegram\]'"):
-        demo.run_demo(None, None)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
-import os
-import socket
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -17,11 +12,9 @@ from tests.support.simloop import (
     SeededLoop,
     SimRun,
     SimulationStuck,
-    VirtualLoop,
     run_lives,
     run_seeded,
     run_virtual,
-    seeds,
 )
 
 
@@ -43,49 +36,6 @@ def test_the_private_names_the_loops_lean_on_exist() -> None:
     assert hasattr(asyncio.runners, "_cancel_all_tasks"), "the leak check wraps it"
 
 
-def test_the_stock_loop_still_has_the_shape_the_jump_relies_on() -> None:
-    stock: Any = asyncio.SelectorEventLoop
-    source = inspect.getsource(stock._run_once)
-    for line in ("ntodo = len(self._ready)", "self._ready.popleft()", "end_time = self.time()"):
-        assert line in source
-
-
-async def _wait(seconds: float) -> float:
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(seconds)
-    return loop.time()
-
-
-def test_an_hour_costs_nothing_and_is_exact() -> None:
-    assert run_virtual(_wait(3600)) == 3600
-    assert run_virtual(_wait(1.5), start_s=100) == 101.5
-
-
-def test_a_timer_fires_at_large_times_where_a_nanosecond_is_lost() -> None:
-    assert run_virtual(_wait(0.1), start_s=3e9, horizon_s=10) == pytest.approx(3e9 + 0.1)
-
-
-def test_a_cancelled_timer_does_not_move_the_clock() -> None:
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        loop.call_later(50, lambda: None).cancel()
-        async with asyncio.timeout(70):
-            await asyncio.sleep(1)
-        return loop.time()
-
-    assert run_virtual(main()) == 1
-
-
-def test_a_timeout_expires_in_virtual_time() -> None:
-    async def main() -> float:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(30):
-                await asyncio.Event().wait()
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(main()) == 30
-
-
 def test_a_deadlock_is_told_with_the_place_of_each_waiter() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
@@ -103,26 +53,6 @@ def test_an_endless_ticker_ends_at_the_horizon() -> None:
         run_virtual(main(), horizon_s=1000)
 
 
-def test_a_job_runs_in_the_loops_thread_and_its_error_reaches_the_waiter() -> None:
-    async def main() -> int:
-        with pytest.raises(ZeroDivisionError):
-            await asyncio.to_thread(lambda: 1 // 0)
-        return await asyncio.to_thread(os.getpid)
-
-    assert run_virtual(main()) == os.getpid()
-
-
-def test_a_real_descriptor_is_refused() -> None:
-    async def main() -> None:
-        left, right = socket.socketpair()
-        with left, right:
-            left.setblocking(False)
-            await asyncio.get_running_loop().sock_recv(left, 1)
-
-    with pytest.raises(RuntimeError, match="real file descriptor"):
-        run_virtual(main())
-
-
 @pytest.mark.leaks("errors", reason="the error is the subject")
 def test_an_error_nobody_awaits_fails_the_run() -> None:
     async def main() -> None:
@@ -131,25 +61,6 @@ def test_an_error_nobody_awaits_fails_the_run() -> None:
 
     with pytest.raises(BackgroundErrors, match="ZeroDivisionError"):
         run_virtual(main())
-
-
-@pytest.mark.virtual
-async def test_the_marker_gives_a_virtual_loop() -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    before = loop.time()
-    await asyncio.sleep(86_400)
-    assert loop.time() - before == 86_400
-
-
-async def test_without_the_marker_the_loop_is_the_stock_one() -> None:
-    assert not isinstance(asyncio.get_running_loop(), VirtualLoop)
-
-
-def test_the_fixture_runs_a_coroutine(
-    virtual: Callable[[Coroutine[Any, Any, float]], float],
-) -> None:
-    assert virtual(_wait(9)) == 9
 
 
 async def _interleave(run: SimRun) -> list[str]:
@@ -212,35 +123,6 @@ def test_a_race_is_found_and_the_failure_says_how_to_replay_it(
     assert command in capsys.readouterr().err
 
 
-def test_a_planted_lost_wake_is_a_deadlock_of_some_seeds() -> None:
-    async def main(_run: SimRun) -> None:
-        bell = asyncio.Event()
-        work: list[int] = []
-
-        async def consumer() -> None:
-            while not work:
-                await asyncio.to_thread(
-                    lambda: None
-                )  # checks, yields, then clears: the wake is lost
-                bell.clear()
-                await bell.wait()
-
-        async def producer() -> None:
-            await asyncio.sleep(0.005)
-            work.append(1)
-            bell.set()
-
-        await asyncio.gather(consumer(), producer())
-
-    stuck = 0
-    for seed in range(40):
-        try:
-            run_seeded(seed, main)
-        except SimulationStuck:
-            stuck += 1
-    assert 0 < stuck < 40
-
-
 def test_a_crash_stops_every_task_without_running_its_handlers() -> None:
     trace: list[str] = []
 
@@ -271,37 +153,3 @@ def test_a_crash_stops_every_task_without_running_its_handlers() -> None:
 
     assert run_lives(3, scenario) == ["woke"] * 3
     assert trace.count("finally") == 3, "buried when the run is over, and not before"
-
-
-def test_a_crash_inside_a_step_lets_nothing_after_its_next_wait_run() -> None:
-    trace: list[str] = []
-
-    async def main(loop: SeededLoop) -> None:
-        loop.call_soon(lambda: None)
-        loop.crash()
-        trace.append("same step")
-        loop.call_soon(trace.append, "scheduled after the crash")
-        await asyncio.sleep(0)
-        trace.append("next step")
-
-    with pytest.raises(Crashed):
-        run_lives(1, lambda run: run.life(main))
-    assert trace == ["same step"]
-
-
-def test_seeds_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TEST_SIM_SEED", raising=False)
-    monkeypatch.delenv("TEST_SIM_SEEDS", raising=False)
-    assert list(seeds(3, corpus=[9, 1, 9])) == [9, 1, 0, 2]
-    monkeypatch.setenv("TEST_SIM_SEEDS", "5")
-    assert list(seeds(3)) == [0, 1, 2, 3, 4]
-    monkeypatch.setenv("TEST_SIM_SEED", "77")
-    assert list(seeds(3, corpus=[9])) == [77]
-
-
-def test_a_runtime_error_of_the_work_itself_is_not_taken_for_a_crash() -> None:
-    async def main(_loop: SeededLoop) -> None:
-        raise RuntimeError("mine")
-
-    with pytest.raises(RuntimeError, match="mine"):
-        run_lives(1, lambda run: run.life(main))

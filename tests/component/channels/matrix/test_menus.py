@@ -15,7 +15,7 @@ from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole
-from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MatrixMenuFixture, menu_rigged
+from tests.component.channels.matrix.menu_rig import ANN, ROOM, MatrixMenuFixture, menu_rigged
 
 pytestmark = pytest.mark.virtual
 THREAD = f"{ROOM}/$root"
@@ -38,14 +38,6 @@ async def test_a_question_lists_its_options_and_offers_reactions(rig: MatrixMenu
     )
     assert "<em>colour</em>" in event.content["formatted_body"]
     assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
-
-
-async def test_a_reaction_answers_and_the_question_says_so(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask()
-    assert await rig.react(event, "2️⃣")
-    assert await rig.answer_of(question) == ("answered", "blue")
-    assert rig.shown(event) == "Which?\n\n✔ Ann: blue"
-    assert rig.rooms.messages() == [event], "nothing more has to be said"
 
 
 @pytest.mark.parametrize("emoji, answer", [("👍", "yes"), ("👎🏽", "no"), ("2️⃣", "no")])
@@ -235,14 +227,6 @@ async def test_an_expired_question_says_so_and_a_press_is_late(rig: MatrixMenuFi
     assert "Too late" in rig.shown(rig.last())
 
 
-async def test_a_viewer_may_not_press(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask()
-    await rig.react(event, "1️⃣", VERA)
-    assert (await rig.answer_of(question))[0] == "open"
-    assert rig.shown(rig.last()) == "You may look but not write here."
-    assert await rig.say("1", who=VERA) is None
-
-
 async def test_other_reactions_are_nobodys_business(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert not await rig.react(event, "🎉")
@@ -262,14 +246,6 @@ async def test_a_reaction_from_another_room_is_none(rig: MatrixMenuFixture) -> N
     question, event = await rig.ask()
     assert not await rig.menus.on_reaction("!other:localhost", event.event_id, "1️⃣", ANN, "p")
     assert (await rig.answer_of(question))[0] == "open"
-
-
-async def test_old_questions_are_pressed_after_a_restart(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask()
-    await rig.restart()
-    assert await rig.react(event, "1️⃣")
-    assert await rig.answer_of(question) == ("answered", "red")
-    assert rig.shown(event) == "Which?\n\n✔ Ann: red"
 
 
 async def test_how_it_ended_is_shown_also_after_trouble(rig: MatrixMenuFixture) -> None:
@@ -333,37 +309,6 @@ def number_of(text: str, label: str) -> str:
     return line.split(".")[0]
 
 
-async def test_what_changes_something_is_asked_first_and_done_once(rig: MatrixMenuFixture) -> None:
-    page = await rig.command("/agents bob")
-    restart = number_of(rig.shown(page), "Restart")
-    await rig.say(restart)
-    confirm = rig.last()
-    assert "Rebuild bob now?" in rig.shown(confirm)
-    assert rig.house.calls == []
-    yes = number_of(rig.shown(confirm), "Yes: Restart")
-    await rig.react(confirm, f"{yes}\ufe0f\u20e3")
-    assert rig.house.calls == ["restart bob"]
-    await rig.react(confirm, f"{yes}\ufe0f\u20e3", BEN)
-    assert rig.house.calls == ["restart bob"]
-    assert "needs the role operator" in rig.shown(rig.last())
-    await rig.react(confirm, f"{yes}\ufe0f\u20e3")
-    assert rig.house.calls == ["restart bob"]
-    assert "Ann pressed this at" in rig.shown(rig.last())
-
-
-async def test_the_same_press_handled_again_does_nothing_again(rig: MatrixMenuFixture) -> None:
-    page = await rig.command("/agents bob")
-    await rig.say(number_of(rig.shown(page), "Restart"))
-    confirm = rig.last()
-    yes = f"{number_of(rig.shown(confirm), 'Yes: Restart')}\ufe0f\u20e3"
-    await rig.react(confirm, yes, press_id="event:again")
-    before = len(rig.rooms.messages())
-    await rig.restart()
-    await rig.react(confirm, yes, press_id="event:again")
-    assert rig.house.calls == ["restart bob"]
-    assert len(rig.rooms.messages()) == before
-
-
 async def test_a_number_typed_again_after_a_crash_presses_once(rig: MatrixMenuFixture) -> None:
     page = await rig.command("/agents bob")
     number = number_of(rig.shown(page), "Stop")
@@ -406,15 +351,6 @@ async def test_a_menu_of_one_conversation_is_not_pressed_from_another(
     assert await rig.say("1", reply_to=menu, conversation=THREAD) is None
 
 
-async def test_people_read_their_language(rig: MatrixMenuFixture) -> None:
-    anna = replace(ANN, language="de")
-    page = await rig.command("/agents bob", anna)
-    assert "Antworte mit der Nummer" in rig.shown(page)
-    await rig.say(number_of(rig.shown(page), "Neu starten"), who=anna)
-    assert "bob jetzt neu aufbauen?" in rig.shown(rig.last())
-    assert "Ja: Neu starten" in rig.shown(rig.last())
-
-
 async def test_links_have_no_number(rig: MatrixMenuFixture) -> None:
     rows = [[{"label": "Open", "url": "https://e.org/"}, {"label": "Do", "data": "b:x"}]]
     await rig.part("notice", {"text": "pick", "plain": True, "buttons": rows})
@@ -450,23 +386,6 @@ async def test_what_may_be_lost_is_shown_again_once(rig: MatrixMenuFixture) -> N
     await rig.react(note, "1️⃣", BEN)
     assert "Ann pressed this at" in rig.shown(rig.last())
     assert sum("precious" in text for text in rig.rooms.texts()) == 2
-
-
-async def test_a_waiting_message_is_taken_back_by_a_press(rig: MatrixMenuFixture) -> None:
-    await rig.put("first")
-    (lease,) = await rig.mail.claim("agt_main")
-    waits = await rig.put("second")
-    rig.waiting.watch(waits.message_id, ROOM)
-    await rig.quiet(5.0)
-    note = rig.last()
-    assert rig.shown(note).startswith("Your message waits: one message is before it.\n\n1. Cancel")
-    await rig.react(note, "1️⃣")
-    assert await rig.mail.state_of(waits.message_id) == "cancelled"
-    await rig.quiet(15.0)
-    assert "1. Cancel" not in rig.shown(note)
-    await rig.react(note, "1️⃣")
-    assert await rig.mail.state_of(lease.message.message_id) == "leased"
-    await rig.mail.finish(lease)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -557,20 +476,3 @@ async def test_a_note_of_last_week_is_ended_after_a_restart(rig: MatrixMenuFixtu
     await rig.mail.finish(await rig.mail.one("agt_main"), "done")
     await rig.quiet(30.0)
     assert rig.shown(note) == "▸ Your message waited; its turn has begun."
-
-
-async def test_a_note_says_that_the_message_waits_no_longer(rig: MatrixMenuFixture) -> None:
-    await rig.put("first")
-    (lease,) = await rig.mail.claim("agt_main")
-    waits = await rig.put("second")
-    rig.waiting.watch(waits.message_id, ROOM)
-    await rig.quiet(5.0)
-    note = rig.last()
-    await rig.restart()
-    await rig.mail.finish(await rig.mail.one("agt_main"), "done")
-    later = await rig.mail.one("agt_main")
-    await rig.quiet(15.0)
-    assert rig.shown(note) == "▸ Your message waited; its turn has begun."
-    await rig.react(note, "1️⃣")
-    assert await rig.mail.state_of(later.message.message_id) == "leased"
-    assert lease.message.text == "first"

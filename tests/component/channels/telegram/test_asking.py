@@ -12,7 +12,6 @@ from agentsup.mailbox.questions import asking
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.message import MessageOutcome
-from agentsup.model.principal import OPERATOR
 from agentsup.model.question import AnswerableBy
 from tests.component.channels.telegram.rig import TelegramFixture, rigged
 
@@ -58,27 +57,6 @@ async def shown(rig: TelegramFixture) -> int:
     return message_id
 
 
-async def test_a_press_lets_the_turn_go_on(rig: TelegramFixture) -> None:
-    await rig.people.say(rig.chat, "an option")
-    message = await shown(rig)
-    query = await rig.people.press(rig.chat, message, text="blue")
-    assert (await rig.people.pressed(query))["text"] == "Answered: blue"
-    await rig.people.wait_text(rig.chat, "so it is blue")
-    await rig.people.wait_text(rig.chat, "✔ P")
-    assert await rig.people.violations() == []
-
-
-async def test_a_press_made_while_the_bot_was_down_counts(rig: TelegramFixture) -> None:
-    await rig.people.say(rig.chat, "an option")
-    message = await shown(rig)
-    await rig.die()
-    query = await rig.people.press(rig.chat, message, text="red")
-    await rig.start()
-    await rig.people.wait_text(rig.chat, "so it is red")
-    assert (await rig.people.pressed(query))["text"] == "Answered: red"
-    await rig.people.wait_text(rig.chat, "✔ P")
-
-
 async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "your name")
     message = await shown(rig)
@@ -97,16 +75,6 @@ async def test_a_reply_quicker_than_the_note_of_the_message_is_an_answer(
     )
     await rig.people.say(rig.chat, "Ann", reply_to=message)
     await rig.people.wait_text(rig.chat, "so it is Ann")
-
-
-async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: TelegramFixture) -> None:
-    await rig.people.say(rig.chat, "an option")
-    await shown(rig)
-    (question,) = await rig.mailbox.questions()
-    await rig.mailbox.answer(question.question_id, "red", OPERATOR)
-    await rig.people.wait_text(rig.chat, "✔ operator: red")
-    record = await rig.people.wait_text(rig.chat, "About")
-    assert "reply_markup" not in record["message"]
 
 
 async def test_two_people_pressing_at_once_are_told_the_same(rig: TelegramFixture) -> None:

@@ -14,22 +14,11 @@ import pytest
 from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.telegram import deliver
 from agentsup.mailbox.delivery import outbox
-from agentsup.model.channel import OutboxPart, RetryReason
+from agentsup.model.channel import OutboxPart
 from tests.component.channels.telegram.bench import AGENT, TOKEN, StreamFixture
 
 LONG = "\n\n".join(f"Paragraph {n}: " + "lorem ipsum " * 60 for n in range(20))
 """Four pieces."""
-
-
-async def test_a_part_is_delivered_once_with_its_formatting(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    async with context.relaying():
-        row = await context.settled(await context.add(ann, "Hello **Ann**, see `x`"))
-    (record,) = [one for one in await context.people.messages(chat) if one["is_bot"]]
-    assert (row["state"], row["progress"], row["doubts"]) == ("delivered", 0, 0)
-    assert json.loads(row["platform_ids"]) == [str(record["message_id"])]
-    assert record["message"]["text"] == "Hello Ann, see x"
-    assert [e["type"] for e in record["message"]["entities"]] == ["bold", "code"]
 
 
 async def test_a_long_answer_arrives_in_pieces_that_are_the_answer(context: StreamFixture) -> None:
@@ -230,40 +219,6 @@ async def test_a_blocked_bot_drops_the_part_and_says_why(context: StreamFixture)
     assert "blocked by the user" in row["detail"]
 
 
-async def test_without_its_bot_a_part_waits_and_goes_when_it_comes(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    context.channel.detach(AGENT)
-    async with context.relaying():
-        part = await context.add(ann, "patience")
-        row = await context.until(part, lambda row: row["retry_reason"] == "absent_bot")
-        assert (row["state"], row["attempts"]) == ("pending", 0)
-        context.attach()
-        woken = await context.database.write(
-            lambda tx: outbox.make_due_tx(
-                tx, channel="telegram", agent_id=AGENT, reason=RetryReason.ABSENT_BOT
-            )
-        )
-        assert woken == 1
-        await context.settled(part)
-    assert await context.people.texts(chat) == ["patience"]
-
-
-async def test_a_file_is_uploaded_from_the_workspace(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    (context.workspace / "report.csv").write_bytes(b"a,b\n1,2\n")
-    async with context.relaying():
-        part = await context.add(
-            ann, "The *figures*", "file", path="report.csv", name="figures.csv"
-        )
-        row = await context.settled(part)
-    assert row["state"] == "delivered"
-    (record,) = [one for one in await context.people.messages(chat) if one["is_bot"]]
-    document = record["message"]["document"]
-    assert document["file_name"] == "figures.csv"
-    assert record["message"]["caption"] == "The figures"
-    assert await context.people.download(document["file_unique_id"]) == b"a,b\n1,2\n"
-
-
 def a_picture() -> bytes:
     """A black dot as PNG."""
 
@@ -316,14 +271,6 @@ async def test_refused_buttons_cost_the_buttons_only(context: StreamFixture) -> 
     assert "reply_markup" not in record["message"]
 
 
-async def test_an_empty_answer_is_said_to_be_empty(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    async with context.relaying():
-        row = await context.settled(await context.add(ann, "  \n"))
-    assert row["state"] == "delivered"
-    assert await context.people.texts(chat) == ["(an empty message)"]
-
-
 async def test_what_does_not_name_a_chat_is_refused(context: StreamFixture) -> None:
     async with context.relaying():
         row = await context.settled(await context.add("nowhere", "x"))
@@ -357,24 +304,6 @@ async def test_a_very_long_answer_may_go_as_a_file(context: StreamFixture) -> No
     (record,) = [one for one in await context.people.messages(chat) if one["is_bot"]]
     data = await context.people.download(record["message"]["document"]["file_unique_id"])
     assert data.decode().strip() == LONG.strip()
-
-
-async def test_the_streamed_message_becomes_the_answer(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    sent = await context.people.call(TOKEN, "sendMessage", chat_id=ann, text="Hel…")
-    streamed_id = int(sent["result"]["message_id"])
-
-    async def takeover(message_id: str) -> int | None:
-        assert message_id == "m1"
-        return streamed_id
-
-    context.attach(takeover=takeover)
-    # An answer that is lost on its way does no harm: the same edit again changes nothing.
-    await context.people.fault("cut_after", method="editMessageText", count=1)
-    async with context.relaying():
-        row = await context.settled(await context.add(ann, "Hello, whole."))
-    assert (row["state"], json.loads(row["platform_ids"])) == ("delivered", [str(streamed_id)])
-    assert await context.people.texts(chat) == ["Hello, whole."]
 
 
 async def test_a_streamed_message_that_is_gone_is_sent_anew(context: StreamFixture) -> None:

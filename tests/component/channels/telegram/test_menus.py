@@ -12,7 +12,6 @@ import pytest_asyncio
 from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.mailbox.messages import sessions
 from agentsup.model.errors import StoreUnavailable
-from agentsup.model.message import DeliverTo
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
 from agentsup.store.transaction import Tx
@@ -42,31 +41,6 @@ async def begin_session(rig: TelegramMenuFixture, key: str) -> None:
     mail = rig.mail
     at, entropy = mail.clock.now_ms(), mail.entropy
     await mail.db.write(lambda tx: sessions.new_tx(tx, "agt_main", key, at=at, entropy=entropy))
-
-
-async def test_a_press_answers_and_the_message_shows_it(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    question = await rig.ask(str(ann), "Which *one*?", timeout_s=3600.0)
-    shown = await rig.last(chat)
-    assert rig.labels(shown) == [["red", "blue"]]
-    assert "answer by" in shown["text"]
-    told = await rig.press(chat, "blue", ann)
-    assert told["text"] == "Answered: blue"
-    assert not told["show_alert"]
-    ended = await rig.until_text(chat, "✔ Ann: blue", has_keyboard=False)
-    assert ended["text"].startswith("Which one?")
-    assert ended["message_id"] == shown["message_id"]
-    await rig.until_ended(1)
-    calls = (await rig.people.report())["calls"]
-    assert calls["editMessageText"] == 1
-    assert "editMessageReplyMarkup" not in calls
-    closed = await rig.question(question.question_id)
-    assert (closed.state, closed.answer, closed.answered_by) == (
-        QuestionState.ANSWERED,
-        "blue",
-        "Ann",
-    )
 
 
 async def test_a_second_press_changes_nothing_and_says_who_was_first(
@@ -117,17 +91,6 @@ async def test_a_press_that_is_late_by_a_clock_that_may_be_set_can_be_repeated(
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
 
 
-async def test_strangers_and_viewers_answer_nothing(rig: TelegramMenuFixture, ann: int) -> None:
-    eve = await rig.person("Eve", None)
-    vic = await rig.person("Vic", PersonRole.VIEWER)
-    group = await rig.people.group("Group", [ann, eve, vic, rig.bot.bot_id])
-    question = await rig.ask(group)
-    assert (await rig.press(group, "red", eve))["text"] == "This button is not for you."
-    assert (await rig.press(group, "red", vic))["text"] == "You may look but not write here."
-    assert (await rig.question(question.question_id)).state is QuestionState.OPEN
-    assert rig.labels(await rig.last(group)) == [["red", "blue"]]
-
-
 async def test_a_button_from_another_chat_answers_nothing(
     rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
@@ -156,36 +119,6 @@ async def test_a_press_that_means_nothing_is_answered_all_the_same(
     assert (await rig.question(question.question_id)).state is QuestionState.OPEN
 
 
-async def test_a_button_of_an_earlier_run_works(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    question = await rig.ask(str(ann))
-    await rig.restart()
-    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
-    await rig.until_text(chat, "Ann: red", has_keyboard=False)
-    assert (await rig.question(question.question_id)).answer == "red"
-
-
-async def test_a_press_handled_twice_answers_once(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    rig.repeat = True
-    question = await rig.ask(str(ann))
-    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
-    await rig.until_text(chat, "Ann: red", has_keyboard=False)
-    answered = await rig.mail.sql("SELECT count(*) FROM events WHERE type = 'question.closed'")
-    assert answered == [(1,)]
-    assert (await rig.question(question.question_id)).answer == "red"
-
-
-async def test_an_answer_from_elsewhere_takes_the_keyboard_away(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    question = await rig.ask(str(ann))
-    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
-    await rig.until_text(chat, "✔ operator: red", has_keyboard=False)
-
-
 async def test_a_question_whose_work_was_stopped_is_withdrawn(
     rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
@@ -193,22 +126,6 @@ async def test_a_question_whose_work_was_stopped_is_withdrawn(
     await rig.mail.mailbox.stop("agent:agt_main", OPERATOR)
     await rig.until_text(chat, "Withdrawn", has_keyboard=False)
     assert (await rig.question(question.question_id)).state is QuestionState.CANCELLED
-
-
-async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    question = await rig.ask(str(ann))
-    await rig.stop()
-    await rig.mail.mailbox.cancel(question.message_id, OPERATOR)
-    await rig.start()
-    await rig.until_text(chat, "Withdrawn", has_keyboard=False)
-    await rig.until_ended(1)
-    report = await rig.people.report()
-    await rig.restart()
-    await rig.command(ann, "/start")
-    after = await rig.people.report()
-    assert after["calls"]["editMessageText"] == report["calls"]["editMessageText"] == 1
 
 
 async def test_trouble_of_the_platform_delays_how_it_is_shown(
@@ -229,16 +146,6 @@ async def test_a_typed_option_answers_the_only_open_question(
     await rig.until_text(chat, "Ann: blue", has_keyboard=False)
     assert rig.heard == ["hello"]
     assert (await rig.question(question.question_id)).answer == "blue"
-
-
-async def test_a_typed_answer_handled_twice_is_no_new_text(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    rig.repeat = True
-    await rig.ask(str(ann))
-    await rig.people.say(chat, "blue")
-    await rig.until_text(chat, "Ann: blue")
-    assert rig.heard == []
 
 
 async def test_with_two_questions_open_a_text_needs_a_reply(
@@ -312,13 +219,6 @@ async def test_a_reaction_in_a_topic_answers(rig: TelegramMenuFixture, ann: int)
     assert (await rig.question(question.question_id)).answer == "no"
 
 
-async def test_words_are_in_the_person_s_language(rig: TelegramMenuFixture) -> None:
-    uli = await rig.person("Uli", language="de")
-    chat = await rig.people.private(uli, rig.bot.bot_id)
-    await rig.ask(str(uli))
-    assert (await rig.press(chat, "red", uli))["text"] == "Beantwortet: red"
-
-
 def _run(tx: Tx, sql: str) -> None:
     tx.execute(sql)
 
@@ -349,60 +249,7 @@ async def test_show_again_shows_once_more_and_once_only(
     assert (await rig.people.texts(chat)).count("the answer") == 1
 
 
-async def test_cancel_takes_a_waiting_message_back(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    await rig.park(str(ann))
-    to = DeliverTo("chat", agent_id="agt_main", channel="telegram", conversation=str(ann))
-    waits = await rig.mail.put(
-        "later please", "agt_main", deliver_to=to, session_key=f"chat:telegram:{ann}"
-    )
-
-    body = {"text": "It waits.", "plain": True, "cancel": waits.message_id}
-    await rig.put_part(str(ann), "notice", body)
-    await rig.deliver()
-    message = (await rig.last(chat))["message_id"]
-    told = await rig.press(chat, "Cancel", ann)
-    assert told["text"] == "Taken back: “later please”"
-    await rig.until_text(chat, "Taken back", has_keyboard=False)
-    assert await rig.mail.state_of(waits.message_id) == "cancelled"
-    query = await rig.people.press(
-        chat, message, data=f"cancel:{waits.message_id}", user=ann, force=True
-    )
-    assert "has ended already" in (await rig.people.pressed(query))["text"]
-
-
 # -- menus -----------------------------------------------------------------------------------------
-
-
-async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: TelegramMenuFixture) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    await rig.command(ola, "/agents")
-    first = await rig.last(chat)
-    assert "1 to 6 of 10" in first["text"]
-    assert rig.labels(first)[-1] == ["1 / 2", "›"]
-    await rig.press(chat, "›", ola)
-    page = await rig.until_text(chat, "7 to 10 of 10")
-    assert page["message_id"] == first["message_id"]
-    await rig.press(chat, "● bob", ola)
-    await rig.until_labels(chat, [["Stop", "Restart"], ["‹ Agents", "↻"]])
-    await rig.press(chat, "Stop", ola)
-    await rig.until_text(chat, "Stop bob until it is started again?")
-    assert rig.house.calls == []
-    await rig.press(chat, "No", ola)
-    await rig.until_labels(chat, [["Stop", "Restart"], ["‹ Agents", "↻"]])
-    await rig.press(chat, "Stop", ola)
-    await rig.until_text(chat, "Stop bob until")
-    await rig.press(chat, "Yes: Stop", ola)
-    await rig.until_text(chat, "bob is stopped and stays so")
-    assert rig.house.calls == ["stop bob"]
-    await rig.press(chat, "‹ bob", ola)
-    await rig.until_text(chat, "– bob - stopped")
-    await rig.press(chat, "Start", ola)
-    await rig.until_text(chat, "bob is running.")
-    assert rig.house.calls == ["stop bob", "start bob"]
-    assert len(await rig.people.texts(chat)) == 1
 
 
 async def test_who_is_no_operator_looks_only(rig: TelegramMenuFixture, ann: int) -> None:
@@ -415,37 +262,6 @@ async def test_who_is_no_operator_looks_only(rig: TelegramMenuFixture, ann: int)
     await rig.press(group, "↻", ann)
     await rig.until_labels(group, [["‹ Agents", "↻"]])
     assert rig.house.calls == []
-
-
-async def test_a_double_press_acts_once(rig: TelegramMenuFixture) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    rig.house.states["bob"] = "stopped"
-    await rig.command(ola, "/agents bob")
-    message = await rig.last(chat)
-    (start,) = message["reply_markup"]["inline_keyboard"][0]
-    queries = [
-        await rig.people.press(
-            chat, message["message_id"], data=start["callback_data"], user=ola, force=True
-        )
-        for _ in range(2)
-    ]
-    told = [(await rig.people.pressed(query)).get("text") or "" for query in queries]
-    assert rig.house.calls == ["start bob"]
-    assert sorted(text[:16] for text in told) == ["", "Ola pressed this"]
-
-
-async def test_a_press_found_again_after_a_crash_does_nothing_twice(
-    rig: TelegramMenuFixture,
-) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    rig.house.states["bob"] = "stopped"
-    await rig.command(ola, "/agents bob")
-    rig.repeat = True
-    await rig.press(chat, "Start", ola)
-    await rig.until_text(chat, "● bob - running")
-    assert rig.house.calls == ["start bob"]
 
 
 async def test_a_confirmed_press_found_again_shows_how_things_are(rig: TelegramMenuFixture) -> None:
@@ -472,19 +288,6 @@ async def test_a_slow_command_does_not_leave_the_button_turning(rig: TelegramMen
     await rig.until_text(chat, "bob is running.")
 
 
-async def test_a_refused_command_is_told_and_can_be_pressed_again(rig: TelegramMenuFixture) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    rig.house.states["bob"] = "stopped"
-    await rig.command(ola, "/agents bob")
-    del rig.house.states["bob"]
-    told = await rig.press(chat, "Start", ola)
-    assert told["text"] == "there is no agent bob"
-    rig.house.states["bob"] = "stopped"
-    await rig.press(chat, "Start", ola)
-    await rig.until_text(chat, "bob is running.")
-
-
 async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: TelegramMenuFixture) -> None:
     ola = await rig.person("Ola", PersonRole.OPERATOR)
     chat = await rig.people.private(ola, rig.bot.bot_id)
@@ -501,53 +304,6 @@ async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: TelegramMen
     assert "1 to 6 of 10" in fresh["text"]
     await rig.press(chat, "›", ola)
     await rig.until_text(chat, "7 to 10 of 10")
-
-
-async def test_sessions_are_switched_by_a_press(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    await rig.command(ann, "/new Plans")
-    await rig.command(ann, "/new Ideas")
-    await rig.command(ann, "/sessions")
-    assert rig.labels(await rig.last(chat)) == [["▸ Ideas"], ["Plans"], ["+ New"]]
-    await rig.press(chat, "Plans", ann)
-    await rig.until_text(chat, "This chat goes on in session")
-    await rig.press(chat, "‹ Sessions", ann)
-    await rig.until_labels(chat, [["Ideas"], ["▸ Plans"], ["+ New"]])
-
-
-async def test_the_model_is_chosen_by_a_press(rig: TelegramMenuFixture) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    rig.house.model = "small-1"
-    await rig.command(ola, "/model")
-    ends = [["For this chat only ›"], ["As in the file"]]
-    assert rig.labels(await rig.last(chat)) == [["● small-1"], *ends]
-    await rig.press(chat, "As in the file", ola)
-    await rig.until_text(chat, "main uses the default model from now on.")
-    assert rig.house.calls == ["model None", "model_tier None"]
-
-
-async def test_dead_letters_are_dropped_after_a_question(rig: TelegramMenuFixture) -> None:
-    ola = await rig.person("Ola", PersonRole.OPERATOR)
-    chat = await rig.people.private(ola, rig.bot.bot_id)
-    accepted = await rig.mail.put("a bad one", "agt_main")
-    for _ in range(9):
-        leases = await rig.mail.claim("agt_main")
-        if leases:
-            await rig.mail.mailbox.retry(leases[0], code="x", text="it broke")
-        rig.mail.later(3600)
-    assert await rig.mail.state_of(accepted.message_id) == "dead"
-    await rig.command(ola, "/dead")
-    await rig.press(chat, "1. a bad one", ola)
-    await rig.until_labels(chat, [["Requeue", "Replay", "Drop"], ["‹ Failed messages"]])
-    await rig.press(chat, "Drop", ola)
-    await rig.until_text(chat, "for good?")
-    await rig.press(chat, "Yes: Drop", ola)
-    await rig.until_text(chat, "was dropped")
-    await rig.press(chat, "‹ Failed messages", ola)
-    await rig.until_text(chat, "There are no failed messages.", has_keyboard=True)
-    assert await rig.mail.state_of(accepted.message_id) == "cancelled"
 
 
 # -- how an end is shown where it is hard ----------------------------------------------------------

@@ -32,13 +32,6 @@ async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
         yield rig
 
 
-async def test_a_text_is_answered(rig: TelegramFixture) -> None:
-    await rig.start()
-    await rig.people.say(rig.chat, "hello")
-    await rig.people.wait_text(rig.chat, "echo: hello")
-    assert await rig.people.violations() == []
-
-
 async def test_texts_sent_while_down_are_answered_in_order(rig: TelegramFixture) -> None:
     for number in range(5):
         await rig.people.say(rig.chat, f"text {number}")
@@ -320,21 +313,6 @@ async def test_a_second_poller_is_named_and_outlived(rig: TelegramFixture) -> No
     await rig.people.say(rig.chat, "still there?")
     await rig.people.wait_text(rig.chat, "echo: still there?")
     assert rig.reports[-1].state is ChannelState.UP
-
-
-async def test_lives_one_after_the_other_are_never_two_pollers(
-    rig: TelegramFixture, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each life's first poll follows the end of the last one of the life before."""
-    seen: set[ChannelState] = set()
-    for number in range(8):
-        await rig.start()
-        await rig.people.say(rig.chat, f"text {number}")
-        await rig.people.wait_text(rig.chat, f"echo: text {number}")
-        seen |= {report.state for report in rig.reports}
-        await (rig.stop() if number % 2 else rig.die())
-    assert ChannelState.CONFLICT not in seen
-    assert "terminated by other getUpdates" not in caplog.text
 
 
 async def test_an_unknown_token_ends_the_life(rig: TelegramFixture) -> None:

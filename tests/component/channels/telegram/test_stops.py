@@ -136,21 +136,6 @@ async def test_downloads_in_all_places_hold_up_no_stop_and_no_text_elsewhere(
     await rig.people.clear_faults()
 
 
-async def test_commands_in_all_places_hold_up_no_stop(rig: TelegramFixture) -> None:
-    rig.limits = rig.quick(chats_at_once=1)
-    gate = add_command(rig, "slow")
-    chat = await another(rig, "Zoe")
-    await rig.start()
-    await rig.people.say(chat, "/slow")
-    await until(lambda: "slow began" in rig.ran)
-    await rig.people.say(rig.chat, "waits for a place")
-    await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped")
-    gate.set()
-    await rig.settled()
-    assert rig.agent.texts == []
-
-
 async def test_a_full_memory_holds_up_no_stop_and_keeps_the_order(rig: TelegramFixture) -> None:
     rig.limits = rig.quick(backlog=10)
     other = await another(rig, "Zoe")
@@ -165,23 +150,6 @@ async def test_a_full_memory_holds_up_no_stop_and_keeps_the_order(rig: TelegramF
     await rig.people.clear_faults()
     await until(lambda: len(rig.agent.seen) == 31)
     assert rig.agent.texts == ["first", *wanted]
-
-
-async def test_what_memory_could_not_hold_is_handled_once_across_lives(
-    rig: TelegramFixture,
-) -> None:
-    rig.limits = rig.quick(backlog=3)
-    wanted = [f"t{number}" for number in range(40)]
-    for text in wanted:
-        await rig.people.say(rig.chat, text)
-    for _ in range(3):
-        await rig.start()
-        await rig.die()
-    await rig.start()
-    await rig.people.say(rig.chat, "the last")
-    await until(lambda: len(rig.agent.seen) >= 41)
-    await rig.settled()
-    assert rig.agent.texts == [*wanted, "the last"]
 
 
 async def test_a_stop_behind_many_texts_drops_them_all(rig: TelegramFixture) -> None:
@@ -221,27 +189,6 @@ async def test_who_may_not_stop_drops_nothing(rig: TelegramFixture) -> None:
     await rig.people.wait_text(chat, "operator")
     await rig.people.clear_faults()
     await rig.people.wait_text(rig.chat, "echo: stays")
-
-
-async def test_a_stop_of_all_chats_is_told_where_it_dropped_something(rig: TelegramFixture) -> None:
-    rig.commands._table["stop_all"] = Command(
-        "stop_all", "", "", rig.commands._table["stop"].run, operator=True
-    )
-    chat = await another(rig, "Ben")
-    await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
-    await rig.people.send_file(chat, b"data", name="a.txt", caption="goes")
-    async with asyncio.timeout(BOUND_S):
-        while "getFile" not in (await rig.people.report())["calls"]:
-            await asyncio.sleep(0.01)
-    await rig.people.say(rig.chat, "/stop_all")
-    await rig.people.wait_text(rig.chat, "stopped")
-    await rig.people.wait_text(chat, "not read yet was dropped")
-    await rig.settled()
-    assert (await rig.people.report())["calls"]["getFile"] == 1, "it was waited for"
-    assert rig.agent.texts == []
-    assert [path for path in (rig.folder / "workspace").rglob("*") if path.is_file()] == []
-    await rig.people.clear_faults()
 
 
 async def test_a_stop_reaches_every_chat_of_its_session(rig: TelegramFixture) -> None:
@@ -415,18 +362,6 @@ async def test_a_stop_given_elsewhere_keeps_to_its_scope(rig: TelegramFixture) -
         await stop_elsewhere(rig, "all", given_in="telegram")
     await rig.people.wait_text(rig.chat, "echo: behind the file")
     assert rig.agent.texts == ["first", "a file", "behind the file"]
-
-
-async def test_a_stop_of_a_session_reaches_every_chat_that_is_in_it(rig: TelegramFixture) -> None:
-    await rig.start()
-    await rig.people.say(rig.chat, "first")
-    await rig.people.wait_text(rig.chat, "echo: first")
-    ((session_id,),) = await rig.rows("SELECT session_id FROM sessions")
-    async with a_file_that_takes_long(rig):
-        await stop_elsewhere(rig, f"session:{session_id}")
-    await rig.people.say(rig.chat, "after it")
-    await rig.people.wait_text(rig.chat, "echo: after it")
-    assert rig.agent.texts == ["first", "after it"]
 
 
 async def test_a_stop_that_could_not_be_written_holds_for_them_when_it_is(

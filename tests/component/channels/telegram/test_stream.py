@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from agentsup.channels.telegram.flood import CallKind
-from agentsup.channels.telegram.live_answer import LATE_S
 from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
-from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
@@ -112,36 +110,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         assert await rig.people.violations() == []
 
 
-async def test_the_first_words_are_seen_before_the_turn_has_ended(stage: Stage) -> None:
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The **first** words")
-    await stage.draft(stage.rig.chat, "The first words")
-    assert await stage.texts(stage.rig.chat) == []
-    stage.say(message_id, " and the next")
-    await stage.draft(stage.rig.chat, "The first words and the next")
-    stage.finish(message_id, "The **first** words and the next and the last.")
-    await stage.people.wait_text(stage.rig.chat, "and the last.")
-    view = await stage.people.view(stage.rig.chat)
-    assert view["drafts"] == []
-    assert len(await stage.texts(stage.rig.chat)) == 1
-
-
-async def test_without_drafts_one_message_grows_in_a_private_chat(stage: Stage) -> None:
-    """With them some clients lock the input, and with it /stop."""
-    assert not Streaming().drafts
-    stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, drafts=False))
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(stage.rig.chat, "The first words")
-    stage.finish(message_id, "The first words and the last.")
-    await stage.people.wait_text(stage.rig.chat, "and the last.")
-    (told,) = [each for each in await stage.people.messages(stage.rig.chat) if each["is_bot"]]
-    assert told["message_id"] == record["message_id"]
-    assert await stage.drafts(stage.rig.chat) == []
-
-
 async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage: Stage) -> None:
     await stage.rig.start()
     message_id = await stage.ask(stage.rig.chat)
@@ -156,132 +124,6 @@ async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage:
     await stage.people.wait_text(stage.rig.chat, "pong next")
     await stage.rig.settled()
     assert stage.rig.ran == ["stop", "ping next"]
-
-
-async def test_a_server_that_knows_no_drafts_and_says_little_costs_nothing(stage: Stage) -> None:
-    await stage.people.fault(
-        "error", method="sendMessageDraft", status=404, description="Not Found"
-    )
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The first words")
-    await stage.people.wait_text(stage.rig.chat, "The first words")
-    stage.finish(message_id, "The first words and the last.")
-    await stage.people.wait_text(stage.rig.chat, "and the last.")
-    calls = (await stage.people.report())["calls"]
-    assert calls["sendMessageDraft"] == 1
-
-
-async def test_in_a_group_one_message_grows_into_the_answer(stage: Stage) -> None:
-    chat = await stage.group()
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    stage.finish(message_id, "Something **else** entirely, " + "and long. " * 600)
-    await stage.people.wait_text(chat, "Something else entirely")
-    await stage.rig.settled()
-    await stage.forgotten()
-    answers = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
-    assert answers[0]["message_id"] == record["message_id"]
-    assert not any(each["deleted_ms"] for each in answers)
-    told = "".join(each["message"]["text"] for each in answers)
-    assert "The first words" not in told
-    assert told.count("and long.") == 600, "neither truncated nor doubled"
-
-
-async def test_in_a_topic_the_stream_and_the_answer_stay_there(stage: Stage) -> None:
-    chat = await stage.group(forum=True)
-    thread = await stage.people.topic(chat, "Plans", user=stage.rig.ann)
-    await stage.rig.start()
-    message_id = await stage.ask(chat, thread=thread)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    assert record["message"]["message_thread_id"] == thread
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(chat, "the whole answer")
-    assert await stage.texts(chat) == ["the whole answer"]
-
-
-async def test_a_stop_in_mid_stream_leaves_an_honest_end(stage: Stage) -> None:
-    chat = await stage.group()
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    stage.rig.live.end(message_id)
-    await stage.rig.mailbox.cancel(message_id, SYSTEM)
-    await stage.people.wait_text(chat, "stopped")
-    await stage.people.wait_text(chat, "Cancelled by")
-    await stage.forgotten()
-    told = {
-        each["message_id"]: each["message"]["text"] for each in await stage.people.messages(chat)
-    }
-    assert told[record["message_id"]] == "The first words\n\n⏹ stopped"
-
-
-async def test_a_stop_takes_the_draft_away(stage: Stage) -> None:
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The first words")
-    await stage.draft(stage.rig.chat, "The first words")
-    stage.rig.live.end(message_id)
-    await stage.rig.mailbox.cancel(message_id, SYSTEM)
-    await stage.people.wait_text(stage.rig.chat, "Cancelled by")
-    assert (await stage.people.view(stage.rig.chat))["drafts"] == []
-
-
-@pytest.mark.parametrize("end", [TelegramFixture.stop, TelegramFixture.die])
-async def test_after_a_restart_the_answer_stands_there_alone(
-    stage: Stage, end: Callable[[TelegramFixture], Awaitable[None]]
-) -> None:
-    chat = await stage.group()
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    await stage.people.wait_text(chat, "The first words")
-    await stage.recorded()
-    await end(stage.rig)
-    stage.finish(message_id, "the whole answer")
-    await stage.rig.settled()
-    await stage.rig.start()
-    await stage.people.wait_text(chat, "the whole answer")
-    await stage.forgotten()
-    assert await stage.texts(chat) == ["the whole answer"]
-
-
-async def test_a_turn_that_goes_on_after_a_restart_uses_the_same_message(stage: Stage) -> None:
-    chat = await stage.group()
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    await stage.recorded()
-    await stage.rig.die()
-    await stage.rig.start()
-    stage.say(message_id, ", and more")
-    await stage.people.wait_text(chat, "The first words, and more")
-    await asyncio.sleep(LATE_S)
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(chat, "the whole answer")
-    bots = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
-    assert [each["message_id"] for each in bots] == [record["message_id"]]
-
-
-async def test_where_drafts_are_refused_edits_are_used(stage: Stage) -> None:
-    await stage.people.fault(
-        "error", method="sendMessageDraft", status=400, description="Bad Request: no drafts here"
-    )
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(stage.rig.chat, "The first words")
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(stage.rig.chat, "the whole answer")
-    bots = [
-        each for each in await stage.people.messages(stage.rig.chat, deleted=True) if each["is_bot"]
-    ]
-    assert [each["message_id"] for each in bots] == [record["message_id"]]
 
 
 @pytest.mark.parametrize(
@@ -370,6 +212,23 @@ async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answ
     assert (await stage.people.report())["hammered"] == 0
 
 
+async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stage) -> None:
+    rig, people = stage.rig, stage.people
+    await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=2 * BOUND_S)
+    await rig.start()
+    for number in range(7):
+        user = await people.user(f"Person {number}")
+        rig.allow(user)
+        chat = await people.private(user, rig.bot.bot_id)
+        stage.say(await stage.ask(chat), "Words that are not seen")
+    message_id = await stage.ask(rig.chat)
+    stage.say(message_id, "Words that are not seen")
+    await asyncio.sleep(0.5)
+    stage.finish(message_id, "the whole answer")
+    await people.wait_text(rig.chat, "the whole answer")
+    await people.clear_faults()
+
+
 @pytest.mark.parametrize(
     "kind, facts",
     [("flood", {"retry_after": 60}), ("hang", {"seconds": 5.0}), ("server_error", {})],
@@ -393,73 +252,3 @@ async def test_trouble_in_one_chat_is_no_trouble_of_another(
     stage.finish(well, "the whole answer")
     await people.wait_text(rig.chat, "the whole answer")
     assert asyncio.get_running_loop().time() - began < 2.0
-
-
-async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stage) -> None:
-    rig, people = stage.rig, stage.people
-    await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=2 * BOUND_S)
-    await rig.start()
-    for number in range(7):
-        user = await people.user(f"Person {number}")
-        rig.allow(user)
-        chat = await people.private(user, rig.bot.bot_id)
-        stage.say(await stage.ask(chat), "Words that are not seen")
-    message_id = await stage.ask(rig.chat)
-    stage.say(message_id, "Words that are not seen")
-    await asyncio.sleep(0.5)
-    stage.finish(message_id, "the whole answer")
-    await people.wait_text(rig.chat, "the whole answer")
-    await people.clear_faults()
-
-
-async def test_an_edit_that_hangs_ends_in_one_answer(stage: Stage) -> None:
-    chat = await stage.group()
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    fault = await stage.people.fault("late", method="editMessageText", seconds=2.5)
-    stage.say(message_id, ", and more")
-    await stage.people.wait_text(chat, ", and more")  # applied, but we are not told
-    began = asyncio.get_running_loop().time()
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(chat, "the whole answer")
-    await stage.people.clear_faults(fault)
-    assert asyncio.get_running_loop().time() - began < 3.0
-    await stage.forgotten()
-    assert await stage.texts(chat) == ["the whole answer"]
-    bots = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
-    assert [
-        bool(each["deleted_ms"]) for each in bots if each["message_id"] == record["message_id"]
-    ] == [True]
-
-
-async def test_typing_and_eyes_are_seen_while_a_turn_runs(stage: Stage) -> None:
-    stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, reactions=True))
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    await stage.people.wait_for(
-        stage.rig.chat, lambda view: view["action"] and view["action"]["action"] == "typing"
-    )
-    bot = str(stage.rig.bot.bot_id)
-
-    def eyes(view: dict[str, Any]) -> Any:
-        return [each["reactions"].get(bot) for each in view["messages"] if not each["is_bot"]]
-
-    await stage.people.wait_for(stage.rig.chat, lambda view: any(eyes(view)))
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(stage.rig.chat, "the whole answer")
-    await stage.people.wait_for(stage.rig.chat, lambda view: not any(eyes(view)))
-
-
-async def test_a_mode_that_is_off_shows_the_answer_alone(stage: Stage) -> None:
-    quiet = Streaming(mode="off", typing=False, reactions=False)
-    stage.rig.spec = replace(stage.rig.spec, streaming=quiet)
-    await stage.rig.start()
-    message_id = await stage.ask(stage.rig.chat)
-    stage.say(message_id, "The first words")
-    await asyncio.sleep(0.3)  # time in which they would be shown; what must not happen has no event
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(stage.rig.chat, "the whole answer")
-    report = await stage.people.report()
-    assert not {"sendMessageDraft", "sendChatAction", "setMessageReaction"} & set(report["calls"])

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.principal import SYSTEM
-from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.component.channels.telegram.rig import TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
-WAITS = "Your message waits: one message is before it."
 BEGUN = "▸ Your message waited; its turn has begun."
-DROPPED = "✖ Your message waited; it was dropped before its turn."
 
 
 @pytest.fixture
@@ -56,18 +53,6 @@ async def recorded(rig: TelegramFixture) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_button_goes_when_the_turn_begins(rig: TelegramFixture) -> None:
-    await rig.start()
-    note = await noted(rig)
-    assert note["text"] == WAITS
-    # An edit whose answer is lost is made again; a refused one too.
-    await rig.people.fault("cut_after", method="editMessageText", count=1)
-    rig.agent.gate.set()
-    await rig.people.wait_text(rig.chat, "echo: second")
-    await ended(rig, note, BEGUN)
-    await recorded(rig)
-
-
 async def test_a_turn_that_began_while_the_bot_was_dead_takes_the_button_too(
     rig: TelegramFixture,
 ) -> None:
@@ -98,13 +83,6 @@ async def test_a_message_that_still_waits_keeps_its_button_over_a_restart(
     await ended(rig, note, "taken back")
 
 
-async def test_a_stop_says_that_it_was_dropped(rig: TelegramFixture) -> None:
-    await rig.start()
-    note = await noted(rig)
-    await rig.mailbox.stop(f"agent:{AGENT_ID}", SYSTEM)
-    await ended(rig, note, DROPPED)
-
-
 async def test_a_note_that_comes_too_late_is_not_sent(rig: TelegramFixture) -> None:
     await rig.people.fault("flood", method="sendMessage", count=1, retry_after=2)
     await rig.start()
@@ -117,16 +95,3 @@ async def test_a_note_that_comes_too_late_is_not_sent(rig: TelegramFixture) -> N
     await rig.people.wait_text(rig.chat, "echo: second")
     await recorded(rig)
     assert [text for text in await rig.people.texts(rig.chat) if "waits" in text] == []
-
-
-async def test_the_note_is_in_the_person_s_language(rig: TelegramFixture) -> None:
-    uli = await rig.people.user("Uli", language_code="de-AT")
-    rig.allow(uli)
-    rig.chat = await rig.people.private(uli, rig.bot.bot_id)
-    await rig.start()
-    note = await noted(rig)
-    assert note["text"] == "Deine Nachricht wartet: Eine Nachricht ist vor ihr dran."
-    ((button,),) = note["reply_markup"]["inline_keyboard"]
-    assert button["text"] == "Abbrechen"
-    rig.agent.gate.set()
-    await ended(rig, note, "▸ Deine Nachricht hat gewartet; jetzt ist sie dran.")

@@ -303,18 +303,6 @@ async def test_a_download_that_fails_is_tried_again(rig: TelegramFixture) -> Non
 # -- commands --------------------------------------------------------------------------------------
 
 
-async def test_a_command_is_answered_with_its_buttons(rig: TelegramFixture) -> None:
-    await rig.start()
-    await rig.people.say(rig.chat, "/ping one")
-    record = await rig.people.wait_text(rig.chat, "pong one")
-    rows = record["message"]["reply_markup"]["inline_keyboard"]
-    assert [button["text"] for row in rows for button in row] == ["again"]
-    await rig.people.press(rig.chat, record["message_id"], text="again")
-    async with asyncio.timeout(BOUND_S):
-        while rig.ran != ["ping one", "ping again"]:
-            await asyncio.sleep(0.01)
-
-
 async def test_a_command_that_a_crash_interrupted_is_not_run_again(rig: TelegramFixture) -> None:
     await rig.people.say(rig.chat, "/ping x")
     await rig.start()
@@ -376,19 +364,3 @@ async def test_what_came_too_late_is_named_once_and_not_answered(rig: TelegramFi
     assert "/ping" in record["message"]["text"]
     await rig.people.wait_text(rig.chat, "echo: fresh")
     assert rig.agent.texts == [*before, "fresh"]
-
-
-async def test_chats_do_not_wait_for_each_other(rig: TelegramFixture) -> None:
-    """A file that hangs in one chat holds up that chat only, and there the order stays."""
-    zoe = await rig.people.user("Zoe")
-    other = await rig.people.private(zoe, rig.bot.bot_id)
-    rig.allow(zoe)
-    await rig.start()
-    hang = await rig.people.fault("hang", method="getFile", count=1, seconds=2 * BOUND_S)
-    await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="one")
-    await rig.people.say(rig.chat, "two")
-    await rig.people.say(other, "three")
-    await rig.people.wait_text(other, "echo: three")
-    await rig.people.clear_faults(hang)
-    await rig.people.wait_text(rig.chat, "echo: two")
-    assert rig.agent.texts == ["three", "one", "two"]
