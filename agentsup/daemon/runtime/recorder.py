@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from agentsup.api.server import ApiServer
 from agentsup.daemon.runtime import boot
@@ -80,7 +81,7 @@ class LifeRecorder:
             return
         name = self._name(status.child_id)
         if is_new_state:
-            facts = {"reason": status.reason} if status.reason else {}
+            facts: dict[str, Any] = {"reason": status.reason} if status.reason else {}
             is_shown = name != status.child_id and status.state in _SHOWN  # an agent or its bot
             usual = _log.info if is_shown else _log.debug
             level = _log.warning if status.state in _UNWELL else usual

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from agentsup.api.http.dependencies import ApiLimits
-from agentsup.api.server.app import API
-from agentsup.api.server.listener import ApiServer
+from agentsup.api.server.listener import API, ApiServer
 from agentsup.channels.local import LocalChannel
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.mailbox.messages.values import Completion
