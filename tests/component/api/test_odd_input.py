@@ -71,7 +71,7 @@ async def test_no_request_with_an_agents_token_breaks_something(rig: ApiFixture)
     document = (await rig.call("GET", "/openapi.json"))[1]
     fuzz = ApiFuzz(document, 1, pool, without=WAITS)
     found: dict[int, set[str]] = {}
-    for _ in range(300):
+    for _ in range(500):
         asked = fuzz.next()
         status, told, _ = await rig.call(
             asked.method,
