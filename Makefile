@@ -143,13 +143,14 @@ sim: setup ## 100,000 seeds of the simulation (TEST_SIM_SEEDS to change), 5,000 
 	@TEST_APPROVALS=$${TEST_APPROVALS:-5000} $(PYTEST) -q -n 2 tests/component/agents/test_approval_races.py
 
 # What `timeout` gives a line is several times what it takes on two cores: a hang ends there.
-kill: setup ## 300 SIGKILLs of a real daemon under mixed traffic; all hostile servers, 20,000 odd requests, all planted files, 6 hostile histories, 40 storms without answers (each bounded in time)
+kill: setup synapse ## 300 SIGKILLs of a real daemon under mixed traffic, 100 under Matrix; all hostile servers, 20,000 odd requests, all planted files, 6 hostile histories, 40 storms without answers (each bounded in time)
 	@TEST_KILLS=$${TEST_KILLS:-300} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
 	@TEST_HOSTILE=all TEST_FUZZ=$${TEST_FUZZ:-20000} timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_hostile_peers.py tests/process/test_fuzz_api.py
 	@TEST_PLANTED=all timeout 3600 $(PYTEST) -q --timeout=0 tests/process/test_planted_files.py tests/contract/engines/test_hanging_files.py
 	@TEST_FLOW_SEEDS=$${TEST_FLOW_SEEDS:-1,2,3,4,5,6} TEST_FLOW_CALLS=$${TEST_FLOW_CALLS:-400} TEST_FLOW_ROUNDS=$${TEST_FLOW_ROUNDS:-2} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/proofs/test_proofs.py -k "test_the_promise_holds and reach"
 	@TEST_STORMS=$${TEST_STORMS:-40} timeout 3600 $(PYTEST) -q --timeout=0 tests/component/agents/test_unanswered_storms.py
 	@TEST_TELEGRAM_EACH=2000 $(PYTEST) -q tests/component/channels/telegram/test_traffic.py
+	@TEST_KILLS=$${TEST_MATRIX_KILLS:-100} $(PYTEST) -q -m live tests/live/test_matrix_kills.py
 
 soak: setup ## 200,000 messages to one daemon: each answered once, memory level (TEST_SOAK to change)
 	@TEST_SOAK=$${TEST_SOAK:-200000} timeout 7200 $(PYTEST) -q -s --timeout=0 tests/process/test_soak.py

@@ -121,7 +121,7 @@ WORDS: Final[Mapping[str, tuple[Part, ...]]] = {
             TEST_KILLS="300",
             TEST_PLANTED="all",
         ),
-        _tests("live", "-m", "live", "tests/live"),
+        _tests("live", "-m", "live", "tests/live", TEST_KILLS="100"),
     ),
 }
 
