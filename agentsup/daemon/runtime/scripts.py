@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentsup.config import ConfigFinding, KeyPath, LocateField, Severity, timed_reads
-from agentsup.engines.scripted import build_script, load_script, script_path
+from agentsup.engines.scripted import build_script, parse_script, read_script, script_path
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigError
 
@@ -84,8 +84,13 @@ class ScriptCheck:
         key = _key(named, home)
         known = self._known.get(key)
         if isinstance(key, Path):
-            found = _in_time(partial(_looked_at, key, known), key)
-            known = (None, found) if isinstance(found, OSError) else found
+            found = _in_time(partial(_read, key, None if known is None else known[0]), key)
+            if isinstance(found, OSError):
+                known = None, found
+            elif known is None or found[1] is not None:
+                # Only the read is timed: on a busy machine a sound script takes long to be checked.
+                check = partial(parse_script, found[1] or b"", path=str(key))
+                known = found[0], _problem_of(check)
             self._seen[key] = known[0]
         elif known is None:
             known = None, _problem_of(partial(build_script, named.rules, path="rules"))
@@ -123,12 +128,10 @@ def _version(path: Path) -> Version:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _looked_at(path: Path, known: tuple[Version, Problem] | None) -> tuple[Version, Problem]:
-    """The file's version and its problem; ``known`` if the version is still the same."""
+def _read(path: Path, known: Version) -> tuple[Version, bytes | None]:
+    """The file's version and its content; None in place of that if the version is ``known``."""
     version = _version(path)
-    if known is not None and known[0] == version:
-        return known
-    return version, _problem_of(partial(load_script, path))
+    return version, None if version == known else read_script(path)
 
 
 def _problem_of(read: Callable[[], object]) -> Problem:

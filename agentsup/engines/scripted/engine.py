@@ -114,7 +114,13 @@ def script_path(source: str, home: str) -> Path:
 
 def load_script(path: Path) -> Script:
     """Read and check a script file; blocks. Raises ``ConfigError`` or ``OSError``."""
-    return parse_script(read_plain(path, MAX_SCRIPT_BYTES + 1), path=str(path))
+    return parse_script(read_script(path), path=str(path))
+
+
+def read_script(path: Path) -> bytes:
+    """The content of a script file, not longer than ``parse_script`` needs to refuse it; blocks.
+    Raises ``OSError``."""
+    return read_plain(path, MAX_SCRIPT_BYTES + 1)
 
 
 @dataclass(slots=True)
