@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from agentsup.channels.core.showing.placeholders import Placeholder, Trust, all_of
+from agentsup.channels.core.live.placeholders import Placeholder, Trust, all_of
 from agentsup.kit.clock import SystemClock
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged

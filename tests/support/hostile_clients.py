@@ -57,8 +57,8 @@ async def _anthropic(url: str, limit_s: float) -> Any:
 
 
 async def _recording(url: str, limit_s: float) -> Any:
-    from agentsup.agents.senses import Hearing
-    from agentsup.agents.senses.kinds import Unreadable
+    from agentsup.agents.media import Hearing
+    from agentsup.agents.media.kinds import Unreadable
     from agentsup.config.voice import VoiceSettings
     from agentsup.engines.process import Fencing
     from agentsup.kit.pool import BoundedPool
@@ -194,7 +194,7 @@ DOORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "matrix",
             "matrix file",
         ),
-        "agentsup.agents.senses.voice": ("recording",),
+        "agentsup.agents.media.voice": ("recording",),
         "agentsup.engines.llm.client": ("openai", "anthropic"),
         "agentsup.engines.providers.client": ("model list",),
         "agentsup.engines.llm.anthropic_client": ("anthropic",),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from agentsup.agents.media import NOTHING, Seen
 from agentsup.agents.memory.preparation import PreparedTurn, TurnPreparation, TurnStart
 from agentsup.agents.persona import delegation_notes as handing_on
 from agentsup.agents.persona import prompt
@@ -22,7 +23,6 @@ from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.recovery.engine_problems import chat_model_problem
 from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.roles.limits import RoleLimits
-from agentsup.agents.senses import NOTHING, Seen
 from agentsup.agents.turn import spans
 from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
@@ -312,7 +312,7 @@ class TurnHandler:
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
         workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures
-        seen = await self._services.senses.of(message, workspace, sees=sees)
+        seen = await self._services.media.of(message, workspace, sees=sees)
         state.notices += seen.problems
         return seen
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentsup.agents.budget.spending import BudgetReservations, StoredBudget
+from agentsup.agents.media import MediaReader
 from agentsup.agents.memory.preparation import TurnPreparer, TurnStart
 from agentsup.agents.persona.context import RunTokens
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.recovery.engine_problems import EngineProblems
 from agentsup.agents.roles.limits import Roles
-from agentsup.agents.senses import Senses
 from agentsup.agents.tools.restart_requests import Restarts
 from agentsup.agents.turn.endpoint import TurnEndpoints
 from agentsup.agents.turn.engine_host import HostServices
@@ -54,7 +54,7 @@ class TurnServices:
     """Reserves what turns will use and ends turns that use too much."""
     zone_of: Callable[[str, str], str] = lambda agent_id, person: "UTC"
     """The name of the time zone of a person, as an agent is to see it."""
-    senses: Senses = field(default_factory=Senses)
+    media: MediaReader = field(default_factory=MediaReader)
     """Reads the files that come with messages."""
     served: TurnEndpoints = field(default_factory=TurnEndpoints)
     """The turns whose programs call our tools over MCP."""

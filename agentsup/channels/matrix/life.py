@@ -7,10 +7,10 @@ from pathlib import Path
 
 from agentsup.channels.core.errors import TokenRefused
 from agentsup.channels.core.life.bot import Bot, LifeParts
+from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving.rows import RowOwner
 from agentsup.channels.core.sending.http import HttpPool
-from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.channels.matrix.access import People
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel

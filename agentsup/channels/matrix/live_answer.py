@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, PlatformError
-from agentsup.channels.core.showing import live_answer
-from agentsup.channels.core.showing.placeholders import Trust
-from agentsup.channels.core.showing.rate_limit import RateLimit
-from agentsup.channels.core.showing.stream_outcome import StreamOutcome
+from agentsup.channels.core.live import live_answer
+from agentsup.channels.core.live.placeholders import Trust
+from agentsup.channels.core.live.rate_limit import RateLimit
+from agentsup.channels.core.live.stream_outcome import StreamOutcome
 from agentsup.channels.matrix.placeholder_updates import SEND_TIMEOUT_S, EventUpdates
 from agentsup.channels.matrix.render import Piece, render_partial, with_line
 from agentsup.channels.text.rendering import rendered

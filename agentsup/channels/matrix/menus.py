@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 from agentsup.catalogue import words
-from agentsup.channels.core.pressing.presses import Presses
-from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.buttons.presses import Presses
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons
 from agentsup.channels.matrix import choice_cards

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import PlatformError
 from agentsup.channels.core.files.fetching import Attachment, Opened
-from agentsup.channels.core.pressing.typed_answers import TypedText
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.context import write_patiently
 from agentsup.channels.core.receiving.messages import PlatformMessages

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from agentsup.channels.core.errors import LowPriorityDropped, OutcomeUnknown, PlatformError
-from agentsup.channels.core.showing import placeholders
-from agentsup.channels.core.showing.placeholder_updates import PlaceholderUpdates, StreamContext
-from agentsup.channels.core.showing.placeholders import Placeholder
+from agentsup.channels.core.live import placeholders
+from agentsup.channels.core.live.placeholder_updates import PlaceholderUpdates, StreamContext
+from agentsup.channels.core.live.placeholders import Placeholder
 from agentsup.channels.matrix.address import RoomAddress
 from agentsup.channels.matrix.outgoing import MESSAGE, content_of, edit_of, new_of, short
 from agentsup.channels.matrix.render import Piece, render

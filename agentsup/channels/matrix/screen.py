@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.channels.core.buttons.display import EndShown, PressDisplay
+from agentsup.channels.core.buttons.typed_answers import AskedCard
 from agentsup.channels.core.errors import TRANSIENT, PlatformError, TokenRefused
-from agentsup.channels.core.pressing.display import EndShown, PressDisplay
-from agentsup.channels.core.pressing.typed_answers import AskedCard
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons
 from agentsup.channels.matrix import choice_cards

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from agentsup.channels.core.showing import signs
-from agentsup.channels.core.showing.signs import REACTIONS_MAX, SEEN, SeenMessage
+from agentsup.channels.core.live import signs
+from agentsup.channels.core.live.signs import REACTIONS_MAX, SEEN, SeenMessage
 from agentsup.channels.matrix import seen_reactions
 from agentsup.channels.matrix.address import parse
 from agentsup.channels.matrix.outgoing import short

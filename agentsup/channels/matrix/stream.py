@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from agentsup.channels.core.live.placeholders import Placeholder
+from agentsup.channels.core.live.streams import StreamSet
 from agentsup.channels.core.receiving.messages import BotDependencies
-from agentsup.channels.core.showing.placeholders import Placeholder
-from agentsup.channels.core.showing.streams import StreamSet
 from agentsup.channels.matrix.address import parse
 from agentsup.channels.matrix.live_answer import LiveAnswer
 from agentsup.channels.matrix.placeholder_updates import EventUpdates

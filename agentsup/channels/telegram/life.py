@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from agentsup.catalogue import Catalogue
 from agentsup.channels.core.errors import PlatformError, TokenRefused
 from agentsup.channels.core.life.bot import Bot, LifeParts
+from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving.rows import RowOwner
-from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import TelegramClient

@@ -17,8 +17,8 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.showing import live_answer
-from agentsup.channels.core.showing.rate_limit import (
+from agentsup.channels.core.live import live_answer
+from agentsup.channels.core.live.rate_limit import (
     WINDOW_CHARS,
     RateLimit,
     StreamMethod,

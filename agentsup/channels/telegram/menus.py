@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agentsup.channels.core.pressing.presses import Presses
+from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.telegram.address import parse
 from agentsup.channels.telegram.client import TelegramClient

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from agentsup.catalogue import LocalizedTexts, words
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import PlatformError, RequestRefused
 from agentsup.channels.core.files.fetching import Attachment, Opened
-from agentsup.channels.core.pressing.typed_answers import TypedText
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
 from agentsup.channels.core.receiving.inbox import InboxReply

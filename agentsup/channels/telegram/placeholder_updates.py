@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from agentsup.channels.core.showing.placeholder_updates import PlaceholderUpdates
+from agentsup.channels.core.live.placeholder_updates import PlaceholderUpdates
 from agentsup.channels.telegram import render
 from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.errors import NotModified

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agentsup.channels.core.live.rate_limit import draft_id_of
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.raw import is_int
 from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner
-from agentsup.channels.core.showing.rate_limit import draft_id_of
 from agentsup.kit import faults
 from agentsup.mailbox.queue import open_of
 from agentsup.store import Reader, Tx

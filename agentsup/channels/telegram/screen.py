@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
+from agentsup.channels.core.buttons.display import EndShown, PressDisplay
+from agentsup.channels.core.buttons.typed_answers import AskedCard
 from agentsup.channels.core.errors import PlatformError
-from agentsup.channels.core.pressing.display import EndShown, PressDisplay
-from agentsup.channels.core.pressing.typed_answers import AskedCard
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import cards
 from agentsup.channels.telegram.address import parse

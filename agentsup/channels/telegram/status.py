@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from agentsup.channels.core.errors import LowPriorityDropped
+from agentsup.channels.core.live import signs
+from agentsup.channels.core.live.signs import REACTIONS_MAX, SEEN, SeenMessage
 from agentsup.channels.core.receiving.rows import of_open_messages
-from agentsup.channels.core.showing import signs
-from agentsup.channels.core.showing.signs import REACTIONS_MAX, SEEN, SeenMessage
 from agentsup.channels.telegram.address import ChatAddress, parse
 from agentsup.channels.telegram.flood import CallKind
 from agentsup.channels.telegram.received import CHANNEL

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agentsup.channels.core.live.placeholders import Placeholder
+from agentsup.channels.core.live.streams import StreamSet
 from agentsup.channels.core.receiving.messages import BotDependencies
-from agentsup.channels.core.showing.placeholders import Placeholder
-from agentsup.channels.core.showing.streams import StreamSet
 from agentsup.channels.telegram.address import parse
 from agentsup.channels.telegram.live_answer import DraftSupport, LiveAnswer
 from agentsup.channels.telegram.placeholder_updates import MessageUpdates

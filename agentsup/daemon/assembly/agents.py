@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentsup.agents import AgentStack
+from agentsup.agents.media import MediaReader
 from agentsup.agents.recovery import EngineProblems
-from agentsup.agents.senses import Senses
 from agentsup.agents.turn import HostServices, TurnServices
 from agentsup.agents.workspace import EngineSetup, ProcessTable
 from agentsup.config import ConfigSnapshot
@@ -242,7 +242,7 @@ def _turns(
         brief=tasks.brief,
         zone_of=tasks.zone_of,
         roles=roles.turns,
-        senses=Senses(boot.files, hear=hearing_of(boot, mail.current).text_of),
+        media=MediaReader(boot.files, hear=hearing_of(boot, mail.current).text_of),
         spending=spending.turns,
         turn_ended=measured.turn_ended,
         problems=EngineProblems(running.fleet.check_again),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentsup.agents.senses import Hearing
+from agentsup.agents.media import Hearing
 from agentsup.config import ConfigSnapshot, resolve
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fencing import fencing_of

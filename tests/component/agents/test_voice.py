@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agentsup.agents.senses import Hearing, Seen, Senses
-from agentsup.agents.senses import voice as voice_module
+from agentsup.agents.media import Hearing, MediaReader, Seen
+from agentsup.agents.media import voice as voice_module
 from agentsup.config.voice import VoiceSettings
 from agentsup.engines.process import Fencing
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.message import Part
-from tests.component.agents.test_senses import message
+from tests.component.agents.test_media import message
 
 
 def recording(minutes: float = 0.1) -> bytes:
@@ -78,7 +78,7 @@ async def heard(
         files=BoundedPool("files"),
     )
     given = message(parts=(Part("file", path=f"inbox/{name}", name=name),))
-    return await Senses(hear=hearing.text_of).of(given, workspace, sees=True)
+    return await MediaReader(hear=hearing.text_of).of(given, workspace, sees=True)
 
 
 async def test_a_server_is_sent_the_recording_and_its_text_is_the_persons(

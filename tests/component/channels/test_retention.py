@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.channels.core.live import placeholders
+from agentsup.channels.core.live.placeholders import Placeholder
 from agentsup.channels.core.retention import retention_rules
-from agentsup.channels.core.showing import placeholders
-from agentsup.channels.core.showing.placeholders import Placeholder
 from agentsup.channels.matrix import choice_cards, seen_reactions
 from agentsup.channels.matrix.choice_cards import ChoiceCard
 from agentsup.channels.matrix.seen_reactions import SeenReaction

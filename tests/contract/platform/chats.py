@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.errors import ChatGone, OutcomeUnknown, RateLimited
-from agentsup.channels.core.pressing.presses import Presses
+from agentsup.channels.core.live.streams import StreamSet
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending.buttons import mint_tx
 from agentsup.channels.core.sending.deliver import PieceChannel
 from agentsup.channels.core.sending.settings import DeliverySettings
-from agentsup.channels.core.showing.streams import StreamSet
 from agentsup.channels.matrix import deliver as matrix
 from agentsup.channels.matrix import menus as matrix_menus
 from agentsup.channels.matrix import stream as matrix_stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.model.control import CommandButton
 from agentsup.model.principal import Principal
 from tests.contract.platform.chats import ANN, VERA, PlatformChat

@@ -59,7 +59,7 @@ def asked_for() -> dict[str, str]:
 def test_every_key_is_asked_for() -> None:
     """A text that nothing says is no text. Some keys are made of a table's name and a word."""
     made = re.compile(
-        r"(state|budget|context|cost|approval|button|confirm|press|question|diff|agent|unreadable|failure|failed|trace|wait|rights|skip|task_state|run_state|memory\.scope|link|senses)\."
+        r"(state|budget|context|cost|approval|button|confirm|press|question|diff|agent|unreadable|failure|failed|trace|wait|rights|skip|task_state|run_state|memory\.scope|link|media)\."
     )
     texts, known = load().texts(ENGLISH), asked_for()
     one = {key for key in texts if key.endswith(".one") and f"{key[:-4]}.other" in texts}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.core.showing.rate_limit import (
+from agentsup.channels.core.live.rate_limit import (
     PREVIEW_CHARS,
     WINDOW_CHARS,
     Progress,

@@ -7,7 +7,7 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
-from agentsup.channels.core.showing.waiting_notes import WaitingNotes
+from agentsup.channels.core.live.waiting_notes import WaitingNotes
 
 
 async def test_a_bot_that_ends_at_once_leaves_no_coroutine_behind() -> None:

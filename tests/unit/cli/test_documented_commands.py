@@ -28,7 +28,9 @@ _HAS_COMMAND = re.compile(r"(?:^|[|;&(]|\bagentsup)\s*agentsup\s")
 _HAS_PLACES = re.compile(r"[…\[\]<>|·]|\b[A-Z]{2,}\b")
 PUNCTUATION = frozenset("();<>|&$")
 # Commands of others, and of the terminal's chat, which sends them to no daemon.
-NOT_OURS = frozenset({"newbot", "revoke", "deletebot", "setprivacy", "quit", "answer", "question", "file"})
+NOT_OURS = frozenset(
+    {"newbot", "revoke", "deletebot", "setprivacy", "quit", "answer", "question", "file"}
+)
 
 
 def where(path: Path) -> str:

@@ -31,7 +31,7 @@ SENTENCE = re.compile(
 # Files whose SQL looks into texts all the same, with the reason.
 TEXTS_LOOKED_INTO: dict[str, str] = {
     "agents/pipeline/results.py": "a page of a long result is cut out; nothing is compared",
-    "channels/core/pressing/questions.py": "a room's threads begin with its id, until a column has the room",
+    "channels/core/buttons/questions.py": "a room's threads begin with its id, until a column has the room",
     "mailbox/delivery/notices.py": "keys of chats begin with chat:, until pointers have columns",
     "mailbox/delivery/shown_parts.py": "a room's threads begin with its id, until a column has the room",
     "mailbox/messages/sessions.py": "a room's threads begin with its key, until pointers have columns",

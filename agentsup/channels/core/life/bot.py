@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.errors import PlatformError, TokenRefused
 from agentsup.channels.core.files.inbox_files import sweep_inbox
-from agentsup.channels.core.pressing.presses import Presses
+from agentsup.channels.core.live.streams import StreamSet
+from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.incoming import ReceivedItems
 from agentsup.channels.core.receiving.messages import BotDependencies, BotServices
@@ -20,8 +22,6 @@ from agentsup.channels.core.receiving.rows import RowOwner
 from agentsup.channels.core.receiving.source import RetryDecision, Source
 from agentsup.channels.core.report import ChannelReport, ChannelState
 from agentsup.channels.core.sending.deliver import LONG_PAUSE_S
-from agentsup.channels.core.showing.streams import StreamSet
-from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox

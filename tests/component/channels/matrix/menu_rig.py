@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.buttons.typed_answers import TypedText
+from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.sending import buttons
 from agentsup.channels.core.sending.settings import DeliverySettings
-from agentsup.channels.core.showing.waiting_notes import WaitingNotes
 from agentsup.channels.matrix.address import parse
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.menus import Menus

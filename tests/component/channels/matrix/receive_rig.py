@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import ChatGone, PlatformError
 from agentsup.channels.core.files.inbox_files import Write
-from agentsup.channels.core.pressing.typed_answers import TypedText
 from agentsup.channels.core.receiving.inbox import Inbox
 from agentsup.channels.core.receiving.messages import ReceiveLimits
 from agentsup.channels.core.receiving.rows import ReceivedRow

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.sending import buttons, cards
 from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.address import ChatAddress

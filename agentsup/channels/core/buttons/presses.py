@@ -14,9 +14,9 @@ from typing import Any, Generic
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.catalogue import words
-from agentsup.channels.core.pressing.display import P, PressDisplay
-from agentsup.channels.core.pressing.questions import ChatQuestions
-from agentsup.channels.core.pressing.typed_answers import TypedText
+from agentsup.channels.core.buttons.display import P, PressDisplay
+from agentsup.channels.core.buttons.questions import ChatQuestions
+from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons, cards
 from agentsup.channels.core.sending.buttons import Pressed, PressRefusal, RefusedPress

@@ -1,4 +1,4 @@
 from .kinds import NOTHING as NOTHING
 from .kinds import Seen as Seen
-from .service import Senses as Senses
+from .service import MediaReader as MediaReader
 from .voice import Hearing as Hearing

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from agentsup.catalogue import words
 from agentsup.channels.core.errors import LowPriorityDropped, PlatformError, RateLimited
-from agentsup.channels.core.showing.placeholder_updates import PlaceholderUpdates
-from agentsup.channels.core.showing.placeholders import Trust
-from agentsup.channels.core.showing.rate_limit import (
+from agentsup.channels.core.live.placeholder_updates import PlaceholderUpdates
+from agentsup.channels.core.live.placeholders import Trust
+from agentsup.channels.core.live.rate_limit import (
     PREVIEW_CHARS,
     WINDOW_CHARS,
     Progress,
@@ -29,7 +29,7 @@ from agentsup.channels.core.showing.rate_limit import (
     complete_length,
     next_show_at,
 )
-from agentsup.channels.core.showing.stream_outcome import StreamFate, StreamOutcome
+from agentsup.channels.core.live.stream_outcome import StreamFate, StreamOutcome
 from agentsup.kit.tasks import is_set_within
 from agentsup.observe import LiveTurn
 

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from agentsup.agents.media import kinds
+from agentsup.agents.media.kinds import NOTHING, Seen, Unreadable
 from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.senses import kinds
-from agentsup.agents.senses.kinds import NOTHING, Seen, Unreadable
 from agentsup.kit.log import get_logger
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
@@ -83,7 +83,7 @@ def _libraries() -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Senses:
+class MediaReader:
     """Looks at files of messages; shared by all agents."""
 
     files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))

@@ -17,8 +17,8 @@ from datetime import tzinfo
 from typing import Any
 
 from agentsup.catalogue import words
-from agentsup.channels.core.pressing.display import ButtonPress, EndShown, PressDisplay
-from agentsup.channels.core.pressing.typed_answers import (
+from agentsup.channels.core.buttons.display import ButtonPress, EndShown, PressDisplay
+from agentsup.channels.core.buttons.typed_answers import (
     AskedCard,
     TypedText,
     meant,

@@ -59,7 +59,7 @@ NOTHING = Seen()
 
 
 class Unreadable(Exception):
-    """The file can't be read; ``reason`` is one of the texts ``senses.*``."""
+    """The file can't be read; ``reason`` is one of the texts ``media.*``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -119,4 +119,4 @@ def transcript(message: Message, part: Part, text: str) -> str:
 def problem_text(message: Message, part: Part, reason: str) -> str:
     """The sentence for the person, in their language."""
     name = " ".join((part.name or part.path).split())[:80]
-    return words(message.principal.language)(f"senses.{reason}", name=name)
+    return words(message.principal.language)(f"media.{reason}", name=name)

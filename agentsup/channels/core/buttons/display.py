@@ -12,6 +12,7 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from agentsup.channels.core.buttons.typed_answers import AskedCard
 from agentsup.channels.core.errors import (
     ChatGone,
     LowPriorityDropped,
@@ -21,7 +22,6 @@ from agentsup.channels.core.errors import (
     RateLimited,
     TokenRefused,
 )
-from agentsup.channels.core.pressing.typed_answers import AskedCard
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import cards
 from agentsup.channels.core.sending.notices import ChatNotices

@@ -17,11 +17,11 @@ from agentsup.channels.core.errors import (
     RateLimited,
     TokenRefused,
 )
+from agentsup.channels.core.live import placeholders
+from agentsup.channels.core.live.placeholders import Placeholder
+from agentsup.channels.core.live.rate_limit import StreamMode
+from agentsup.channels.core.live.stream_outcome import StreamFate, StreamOutcome, outcome_of
 from agentsup.channels.core.receiving.messages import Address
-from agentsup.channels.core.showing import placeholders
-from agentsup.channels.core.showing.placeholders import Placeholder
-from agentsup.channels.core.showing.rate_limit import StreamMode
-from agentsup.channels.core.showing.stream_outcome import StreamFate, StreamOutcome, outcome_of
 from agentsup.kit.clock import Clock
 from agentsup.kit.compute import compute
 from agentsup.kit.log import get_logger

@@ -15,7 +15,7 @@ from PIL import Image
 from pypdf import PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
-from agentsup.agents.senses import Seen, Senses, kinds, service
+from agentsup.agents.media import MediaReader, Seen, kinds, service
 from agentsup.config import Home
 from agentsup.model.engine import EngineDone, EngineEvent, Segment
 from agentsup.model.message import Message, MessageKind, Part, text_parts
@@ -77,7 +77,7 @@ async def seen(tmp_path: Path, *, sees: bool = True, **files: bytes) -> Seen:
     names = {name.replace("_", "."): data for name, data in files.items()}
     for name, data in names.items():
         (inbox / name).write_bytes(data)
-    return await Senses().of(message(*names), inbox.parent, sees=sees)
+    return await MediaReader().of(message(*names), inbox.parent, sees=sees)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
@@ -187,7 +187,7 @@ async def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     inbox.mkdir(parents=True)
     (tmp_path / "secret.txt").write_text("the key")
     (inbox / "a.txt").symlink_to(tmp_path / "secret.txt")
-    found = await Senses().of(message("a.txt"), inbox.parent, sees=True)
+    found = await MediaReader().of(message("a.txt"), inbox.parent, sees=True)
     assert found.text == "[inbox/a.txt could not be shown to you: gone]"
 
 
@@ -200,7 +200,7 @@ async def test_an_album_is_bounded_in_number_and_bytes(tmp_path: Path) -> None:
     names = [f"{number}.png" for number in range(kinds.MOST_FILES + 2)]
     for name in names:
         (inbox / name).write_bytes(picture())
-    found = await Senses(read=reader).of(message(*names), inbox.parent, sees=True)
+    found = await MediaReader(read=reader).of(message(*names), inbox.parent, sees=True)
     assert [each.path for each in found.pictures] == ["inbox/0.png", "inbox/1.png"]
     assert len(found.problems) == len(names) - 2
 
@@ -213,7 +213,7 @@ async def test_without_eyes_no_picture_is_decoded(tmp_path: Path) -> None:
 
 
 async def test_files_of_other_agents_are_not_looked_for(tmp_path: Path) -> None:
-    found = await Senses().of(message("a.png", sender_agent_id="agt_2"), tmp_path, sees=True)
+    found = await MediaReader().of(message("a.png", sender_agent_id="agt_2"), tmp_path, sees=True)
     assert found == Seen()
 
 

@@ -35,7 +35,7 @@ QUALITIES = (82, 65, 45)
 
 
 class Unusable(Exception):
-    """The file can't be read; the first argument is the reason, one of the texts ``senses.*``."""
+    """The file can't be read; the first argument is the reason, one of the texts ``media.*``."""
 
 
 Extracted = tuple[dict[str, Any], list[bytes]]
