@@ -1,7 +1,8 @@
-"""A stranger is let in on the page: the request is shown, a role is chosen, the bot answers."""
+"""Bots on the page: a stranger is let in, and the bot of an agent is offered to be created."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,10 @@ async def door(make_daemon: MakeDaemon, browsing: Browsing, tmp_path: Path) -> A
         FakeTelegramProcess(tmp_path / "fake") as fake,
         TelegramDriver(fake.url) as people,
     ):
-        bot = await people.add_bot(TOKEN, username="main_bot")
+        bot = await people.add_bot(TOKEN, username="main_bot", can_manage_bots=True)
         entry = {"name": "main", "telegram_token": TOKEN, "telegram_base_url": fake.url}
         rules = [{"match": "(.+)", "steps": [{"say": "you said $1"}]}]
-        daemon = make_daemon([entry], rules, '[people.ann]\nrole = "user"\n')
+        daemon = make_daemon([entry, {"name": "poet"}], rules, '[people.ann]\nrole = "user"\n')
         await daemon.start()
         yield Door(daemon, browsing, people, bot)
         for context in browsing.browser.contexts:
@@ -81,3 +82,18 @@ async def test_a_stranger_is_let_in_on_the_page(door: Door) -> None:
     other = await door.page("ann")
     await expect(other.get_by_role("heading", name="main", exact=True)).to_be_visible()
     await expect(other.get_by_role("heading", name="Who wants to be let in")).to_have_count(0)
+
+
+async def test_the_bot_of_an_agent_is_offered_as_a_link_and_a_code_to_scan(door: Door) -> None:
+    page = await door.page()
+    poet = page.get_by_role("article", name="poet")
+    await poet.get_by_role("button", name="Telegram bot").click()
+    link = page.get_by_label("The link", exact=True)
+    await expect(link).to_have_value(
+        re.compile(r"^https://t\.me/newbot/main_bot/poet_\w+_bot\?name=poet$")
+    )
+    await expect(page.get_by_role("img", name="The link as a QR code")).to_be_visible()
+    assert await axe(page) == []
+    assert await overflow_px(page) == 0
+    main = page.get_by_role("article", name="main")
+    await expect(main.get_by_role("button", name="Telegram bot")).to_have_count(0)
