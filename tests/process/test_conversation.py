@@ -153,6 +153,7 @@ async def _correction(stage: Stage) -> None:
     await stage.talker.say("wait")
     said = await stage.talker.say("water the rozes")
     await stage.talker.correct(said, "water the roses")
+    await stage.waits("water the roses")
     stage.let_go()
     await stage.talker.hears("you said water the roses")
     assert not any("you said water the rozes" in t for t in await stage.talker.transcript())

@@ -6,6 +6,7 @@ added to ``STAGES`` of the test. Talkers speak the raw protocol of their transpo
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,6 +111,15 @@ class Stage:
 
     daemon: DaemonProcess
     talker: Talker
+
+    async def waits(self, text: str) -> None:
+        """Return once ``text`` waits for its turn; a correction may still be on its way."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                told = await self.daemon.get("/messages?agent=main&state=queued")
+                if any(text in each["text"] for each in told["messages"]):
+                    return
+                await asyncio.sleep(0.05)
 
     def let_go(self) -> None:
         """Let the turn go on that is ``HELD``, or the next one that will be."""
