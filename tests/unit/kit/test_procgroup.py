@@ -65,7 +65,7 @@ async def lines_of(group: ProcessGroup) -> AsyncGenerator[bytes, None]:
             yield line
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = BOUND_S) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.002)
