@@ -50,6 +50,18 @@ def write_atomic(
     _sync_directory(target.parent)
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write ``data`` over the beginning of the file at ``path``, durably, if there is no room for a
+    new file. For data of at most one sector (512 bytes) in a file that is no longer than it.
+    Raises ``OSError``."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, data, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _sync_directory(path: Path) -> None:
     """Flush the directory's entries to disk, if the file system supports that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

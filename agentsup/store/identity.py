@@ -10,6 +10,7 @@ docs/decisions/0084-a-start-asks-three-things-of-its-store.md.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import sqlite3
 import threading
@@ -20,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from agentsup.kit.files import write_atomic
+from agentsup.kit.files import overwrite, write_atomic
 from agentsup.kit.log import get_logger
 from agentsup.model.errors import StoreLost
 from agentsup.store import backup
@@ -31,6 +32,8 @@ _log = get_logger(__name__)
 
 APPLIED = "applied"
 """The directory, beside the store, of the configuration that was applied last."""
+_SIZE = 512
+"""Size of the record in bytes: one sector of a disk."""
 UNPACKED = ".restoring"
 """The directory, beside the store, into which the archive of a home is unpacked."""
 
@@ -210,7 +213,7 @@ class StoreRecord:
                 at=self._now_ms(),
             )
             try:
-                self._write(what)
+                self._write_last(what)
             except OSError as error:
                 _log.warning(f"the end of {self._store} could not be noted: {error}")
 
@@ -229,6 +232,17 @@ class StoreRecord:
     def _write(self, what: RecordedIdentity) -> None:
         write(self._store, what)
         self._noted = what
+
+    def _write_last(self, what: RecordedIdentity) -> None:
+        try:
+            self._write(what)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            # Others took the room that the disk reserve left. There is none for a second file, but
+            # the record is one sector, which can be overwritten: it is old or new after a power cut.
+            overwrite(path_beside(self._store), _encoded(what))
+            self._noted = what
 
 
 def path_beside(store: Path) -> Path:
@@ -258,7 +272,12 @@ def read_record(path: Path) -> RecordedIdentity | None:
 
 def write(store: Path, what: RecordedIdentity) -> None:
     """Replace the record of the store at ``store``. Raises ``OSError``."""
-    write_atomic(path_beside(store), json.dumps(asdict(what)).encode() + b"\n")
+    write_atomic(path_beside(store), _encoded(what))
+
+
+def _encoded(what: RecordedIdentity) -> bytes:
+    """The record, padded with spaces to ``_SIZE`` bytes, which is more than any record needs."""
+    return json.dumps(asdict(what)).encode().ljust(_SIZE - 1) + b"\n"
 
 
 def describe(connection: sqlite3.Connection) -> StoreFile:
