@@ -82,12 +82,17 @@ def store_secret(home: Home, name: str, secret: str) -> str:
     return f"file:{home.secrets.name}/{name}"
 
 
+class ProviderUnavailable(CommandFailed):
+    """The provider can't be asked now; it has refused nothing."""
+
+
 def models_of(choice: ModelChoice) -> tuple[str, ...]:
     """The models of the provider. Raises ``CommandFailed`` that says what to do."""
     try:
         return asyncio.run(choice.client.models())
     except EngineFailed as error:
-        raise CommandFailed(error.message) from None
+        kind = CommandFailed if error.permanent else ProviderUnavailable
+        raise kind(error.message) from None
 
 
 def ask_model(choice: ModelChoice) -> ModelAnswer:

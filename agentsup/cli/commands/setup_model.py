@@ -10,6 +10,7 @@ from typing import Final
 from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.model_choice import (
     ModelChoice,
+    ProviderUnavailable,
     answer_text,
     ask_model,
     check_known,
@@ -127,6 +128,11 @@ def _signed_in(
     for left in reversed(range(_TRIES)):
         try:
             return choice, models_of(choice)
+        except ProviderUnavailable as failure:
+            if given.model and given.test is False:
+                questions.say(f"{failure}. {given.model} is taken without a look at its models.")
+                return choice, ()
+            raise
         except CommandFailed as failure:
             if not questions.can_ask or not left or given.key_file:
                 raise
@@ -150,7 +156,8 @@ def _tried(
         hint = f": {load}, then run `agentsup setup` again" if load else "; name one with --model"
         raise CommandFailed(f"{where} has no model{hint}")
     only = known[0] if len(known) == 1 else ""
-    questions.say(f"{where} has {f'one model, {only}' if only else f'{len(known)} models'}.")
+    if known:
+        questions.say(f"{where} has {f'one model, {only}' if only else f'{len(known)} models'}.")
     while True:
         model = given.model or only or questions.model(known, "--model")
         choice = replace(choice, model=model)

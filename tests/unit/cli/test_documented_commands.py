@@ -14,36 +14,16 @@ import typer
 
 from agentsup.cli.app import app
 from agentsup.cli.main import hoisted
+from tests.support.shown_commands import HAS_PLACES, INLINE, PAGES, codes, shell_lines, where
+from tests.support.source_tree import ROOT as SOURCE
 
-HERE = Path(__file__).parents[3]
-PAGES = (
-    *(HERE / "README.md", HERE / "CONTRIBUTING.md", HERE / "compose.yaml"),
-    *sorted((HERE / "docs").glob("*.md")),
-    *sorted((HERE / "docs" / "examples").glob("*.md")),
-)
 ROOT: Any = typer.main.get_command(app)
-_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _HAS_COMMAND = re.compile(r"(?:^|[|;&(]|\bagentsup)\s*agentsup\s")
-_HAS_PLACES = re.compile(r"[…\[\]<>|·]|\b[A-Z]{2,}\b")
 PUNCTUATION = frozenset("();<>|&$")
 # Commands of others, and of the terminal's chat, which sends them to no daemon.
 NOT_OURS = frozenset(
     {"newbot", "revoke", "deletebot", "setprivacy", "quit", "answer", "question", "file"}
 )
-
-
-def where(path: Path) -> str:
-    return str(path.relative_to(HERE))
-
-
-def shell_lines(text: str) -> Iterator[str]:
-    """Lines of blocks that a person would type, and those of comments in compose.yaml."""
-    for indent, language, block in _BLOCK.findall(text):
-        if language in ("", "sh", "bash", "console"):
-            lines = (line.removeprefix(indent) for line in block.splitlines())
-            yield from "\n".join(lines).replace("\\\n", " ").splitlines()
-    yield from re.findall(r"^# \w+: +(docker .+)$", text, re.MULTILINE)
 
 
 def pieces(line: str) -> Iterator[list[str]]:
@@ -110,9 +90,9 @@ def shown() -> Iterator[tuple[str, list[str], bool]]:
                 for words in pieces(line):
                     if (given := ours(words)) is not None:
                         yield f"{where(path)}: {line.strip()}", given, True
-        for code in _INLINE.findall(_BLOCK.sub("", text)):
+        for code in codes(text):
             if code.startswith("agentsup "):
-                whole = _HAS_PLACES.search(code) is None
+                whole = HAS_PLACES.search(code) is None
                 line = code if whole else re.sub(r"[\[\]<>|]", " ", code)
                 given = shlex.split(line)[1:]
                 yield f"{where(path)}: {code}", given, whole
@@ -142,11 +122,11 @@ def test_each_shown_command_is_one() -> None:
 
 
 def test_the_table_of_commands_names_commands() -> None:
-    text = (HERE / "docs" / "cli.md").read_text(encoding="utf-8")
+    text = (SOURCE / "docs" / "cli.md").read_text(encoding="utf-8")
     table = text.partition("| command | what it does |")[2].partition("\n\n")[0]
     seen = 0
     for row in table.splitlines():
-        for code in _INLINE.findall(row.split(" | ")[0].replace("\\|", "|")):
+        for code in INLINE.findall(row.split(" | ")[0].replace("\\|", "|")):
             first, *others = re.sub(r"[\[\]()|']", " ", code).split(" · ")
             words = shlex.split(first)
             taken(words, exactly=False)
@@ -158,26 +138,26 @@ def test_the_table_of_commands_names_commands() -> None:
 
 
 def test_make_has_the_targets_that_are_named() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (HERE / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (SOURCE / "Makefile").read_text(), re.MULTILINE))
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
-        lines = (*shell_lines(text), *_INLINE.findall(text))
+        lines = (*shell_lines(text), *INLINE.findall(text))
         named = {found[1] for line in lines if (found := re.match(r"make ([a-z-]+)\b", line))}
         assert named <= targets, (where(path), named - targets)
 
 
 def test_chat_commands_that_are_named_are_there() -> None:
-    sources = (HERE / "agentsup" / "commands").glob("*.py")
+    sources = (SOURCE / "agentsup" / "commands").glob("*.py")
     defined = {
         name
         for path in sources
         for name in re.findall(r'Command\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }
     assert {"agents", "stop", "task"} <= defined
-    routes = (HERE / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    routes = (SOURCE / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
     segments = set(re.findall(r"`[A-Z]+ /(\w+)", routes))
     for path in PAGES:
-        for code in _INLINE.findall(path.read_text(encoding="utf-8")):
+        for code in INLINE.findall(path.read_text(encoding="utf-8")):
             word = re.fullmatch(r"/([a-z_]+)(?: [^/]*|)", code)
             if word is None or word[1] in segments | NOT_OURS or Path(f"/{word[1]}").exists():
                 continue
@@ -185,14 +165,14 @@ def test_chat_commands_that_are_named_are_there() -> None:
 
 
 def test_what_troubleshooting_says_one_sees_is_said_somewhere() -> None:
-    text = (HERE / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    sources = (*(HERE / "agentsup").rglob("*.py"), *(HERE / "scripts").glob("*.sh"))
-    texts = (*sources, HERE / "agentsup" / "catalogue" / "en.toml")
+    text = (SOURCE / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    sources = (*(SOURCE / "agentsup").rglob("*.py"), *(SOURCE / "scripts").glob("*.sh"))
+    texts = (*sources, SOURCE / "agentsup" / "catalogue" / "en.toml")
     # A sentence may be broken over lines of the source.
     said = re.sub(r'"\s*\n\s*f?"', "", "\n".join(map(Path.read_text, texts)))
     seen = 0
     for row in re.findall(r"^\| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE):
-        for code in _INLINE.findall(row):
+        for code in INLINE.findall(row):
             if code.startswith(("agentsup", "/", "--")) or code == "Host" or ":57:" in code:
                 continue
             seen += 1
