@@ -65,7 +65,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
     def check_any(tx: Tx, message_id: str, fence: int) -> None:
         check(tx, message_id, fence_of(tx, message_id))
 
-    patch.setattr(waits, "hold", hold_any)
+    patch.setattr(waits, "need_lease", hold_any)
     patch.setattr(journal, "_check_lease", check_any)
 
 

@@ -37,7 +37,7 @@ def need_lease(ctx: MailboxContext, reader: Reader, lease: Lease) -> Any:
 def wait_tx(ctx: MailboxContext, tx: Tx, lease: Lease, target_id: str) -> None:
     """Record that the turn of ``lease`` waits for an existing message, unless that has ended.
 
-    Raises ``LeaseLost`` if the turn does not need_lease its message any more, ``WouldDeadlock`` if the
+    Raises ``LeaseLost`` if the turn does not hold its message any more, ``WouldDeadlock`` if the
     target waits, directly or indirectly, for this very turn.
     """
     need_lease(ctx, tx, lease)
