@@ -232,6 +232,8 @@ def task_line(
         text += f", {preview(task.progress, 60)}"
     if schedule is not None and schedule.next_at is not None and not schedule.is_paused:
         text += f"; {say('tasks.again', when=moment(schedule.next_at, schedule.zone, now, say))}"
+    elif schedule is not None and schedule.is_paused:
+        text += f"; {say('tasks.times_paused')}"
     return f"{task_label(task)}\n   {short_id(task.task_id)}, {agent}: {text}"
 
 

@@ -16,7 +16,7 @@ from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 
-VIEWS: Final = ("agents", "work", "questions", "dead", "log/main", "figures", "setup")
+VIEWS: Final = ("agents", "work", "tasks", "questions", "dead", "log/main", "figures", "setup")
 WIDER: Final = "(it) => it.scrollWidth - it.clientWidth"
 """The part of the page that scrolls, beyond its width."""
 RULES: Final[list[dict[str, Any]]] = [
@@ -200,6 +200,7 @@ async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Ho
     writer = card(page, "writer")
     await writer.get_by_role("button", name="Settings").click()
     dialog = page.get_by_role("dialog", name="Settings of writer")
+    await dialog.locator("summary").click()
     row = dialog.get_by_role("row", name=re.compile("^model "))
     await expect(row).to_contain_text("large")
     await expect(row).to_contain_text("agents.json")
@@ -570,6 +571,7 @@ async def test_every_view_fits_and_everybody_can_use_it(house: House, device: De
     await house.asked("main", "choose")
     await house.daemon.send("writer", "wait here", new_session=True)
     await house.daemon.send("writer", "and then " + "this_waits_in_one_word" * 20)
+    await house.daemon.post("/tasks/create", {"prompt": "a_task_in_one_word" * 20})
     page = await house.page("agents", device=device)
     for view in VIEWS:
         await show(page, view)

@@ -138,7 +138,7 @@ class UpdateTaskBody(TaskBody):
         None, description="todo, done or cancelled, of a task that never ran"
     )
     name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
-    paused: Annotated[bool | None, Field(description="whether its schedule rests")] = None
+    paused: Annotated[bool | None, Field(description="whether its schedule is paused")] = None
     schedule: ScheduleBody | None = Field(
         None, description="other times, for a task that has a schedule"
     )
@@ -172,6 +172,22 @@ class TaskLogQuery(Query):
     tail: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 20
 
 
+class ScheduleDocument(Document):
+    kind: Literal["at", "every", "cron"]
+    spec: str
+    timezone: str
+    misfire: Misfire
+    overlap: Overlap
+    next_at: int | None
+    last_at: int | None
+    paused: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """When a task runs."""
+        return cls.from_value(schedule, timezone=schedule.zone, paused=schedule.is_paused)
+
+
 class TaskShort(Document):
     """A task as lists show it."""
 
@@ -196,6 +212,7 @@ class TaskShort(Document):
     priority: str
     timeout: float | None
     max_usd: float | None
+    schedule: ScheduleDocument | None
     parent_task_id: str
     run_id: str = Field(description="the message id of its latest run, or empty")
     runs: int
@@ -209,7 +226,15 @@ class TaskShort(Document):
     elapsed_seconds: float | None
 
     @classmethod
-    def of(cls, task: Task, directory: AgentDirectory, *, now: int, **members: Any) -> Self:
+    def of(
+        cls,
+        task: Task,
+        schedule: Schedule | None,
+        directory: AgentDirectory,
+        *,
+        now: int,
+        **members: Any,
+    ) -> Self:
         """A task as lists show it, with ``members`` of its own kind of document."""
         chat_id, topic_id = _chat(task.deliver_to)
         return cls.from_value(
@@ -225,6 +250,7 @@ class TaskShort(Document):
             error=task.error_text,
             priority=task.priority.name.lower(),
             timeout=task.timeout_s,
+            schedule=ScheduleDocument.of(schedule) if schedule is not None else None,
             run_id=task.current_run,
             chat_id=chat_id,
             topic_id=topic_id,
@@ -267,22 +293,6 @@ class RunDocument(Document):
         )
 
 
-class ScheduleDocument(Document):
-    kind: Literal["at", "every", "cron"]
-    spec: str
-    timezone: str
-    misfire: Misfire
-    overlap: Overlap
-    next_at: int | None
-    last_at: int | None
-    paused: bool
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Self:
-        """When a task runs."""
-        return cls.from_value(schedule, timezone=schedule.zone, paused=schedule.is_paused)
-
-
 class TaskShown(TaskShort):
     """A task, whole."""
 
@@ -292,7 +302,6 @@ class TaskShown(TaskShort):
     success: bool | None = Field(description="null until it has ended")
     delivery: DeliveryState
     deliver_to: dict[str, Any]
-    schedule: ScheduleDocument | None
     questions: list[QuestionDocument] = Field(description="open ones first, then the latest")
     question_count: int
     last_question: str
@@ -311,18 +320,18 @@ class TaskShown(TaskShort):
         language: str,
     ) -> Self:
         """A task with its runs, its questions and when it runs next."""
-        task, schedule, questions = card.task, card.schedule, card.questions
+        task, questions = card.task, card.questions
         latest = sorted(questions, key=lambda q: (q.state is not QuestionState.OPEN, -q.asked_at))
         asked = max(questions, key=lambda q: q.asked_at, default=None)
         return cls.of(
             task,
+            card.schedule,
             directory,
             now=now,
             text=task.result,
             success=task.state is TaskState.DONE if task.state in ENDED else None,
             delivery=card.delivery,
             deliver_to=task.deliver_to.to_json(),
-            schedule=ScheduleDocument.of(schedule) if schedule is not None else None,
             questions=[QuestionDocument.of(each, directory, language) for each in latest],
             question_count=len(questions),
             last_question=preview(asked.text) if asked is not None else "",

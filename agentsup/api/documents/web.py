@@ -16,7 +16,7 @@ class SignedInDocument(Document):
     role: str
     language: str = Field(description="what the person reads, or empty: as the browser says")
     is_operator: bool
-    may: list[Literal["look", "talk", "steer"]]
+    may: list[Literal["look", "talk", "steer", "work"]]
     conversation: str = Field(description="this person's own conversation")
     expires_at: int = Field(description="when the session ends unless it is used before")
     version: str

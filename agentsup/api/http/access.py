@@ -38,6 +38,7 @@ class Access(StrEnum):
     OPEN = "open", "Needs no token."
     ANY = "any", "Any living token."
     RUN = "run", "The token of a running turn only."
+    WORK = "work", "Any living token, or a signed-in operator."
     OPERATOR = "operator", "The operator's token only."
     LOOK = "look", "The operator's token, or anybody signed in to the page."
     TALK = "talk", "The operator's token, or a signed-in person of the role user or more."
@@ -49,6 +50,7 @@ BROWSER: Mapping[Access, PersonRole] = MappingProxyType(
         Access.LOOK: PersonRole.VIEWER,
         Access.TALK: PersonRole.USER,
         Access.STEER: PersonRole.OPERATOR,
+        Access.WORK: PersonRole.OPERATOR,
     }
 )
 """Routes of the web page, which take a session's secret too, with the least role for each."""
@@ -223,6 +225,8 @@ def may(identity: TokenIdentity, access: Access) -> bool:
     who = identity.principal
     if access is Access.RUN:
         return is_agent(identity)
+    if access is Access.WORK and who.kind is not PrincipalKind.PERSON:
+        return True
     if who.is_operator:
         return True
     least = BROWSER.get(access)

@@ -1,7 +1,7 @@
 // Every agent: its state and why, its work; start and stop.
 
 import { get, post, query } from './api.js';
-import { ask, h, scannable, t, timeOf, toast } from './dom.js';
+import { ask, h, scannable, soft, t, timeOf, toast } from './dom.js';
 import { strangers } from './strangers.js';
 import { action, board, count, facts, fromNow, keyed, redraw, say, table } from './viewing.js';
 
@@ -34,13 +34,38 @@ async function bot(name) {
 	await ask(t`Telegram bot of ${name}`, h('div', h('p', how, timeOf(offer.expires_at), '.'), ...scannable(offer.link, offer.qr)));
 }
 
+/** A control for a field that may be set here; empty: the files say it. */
+function control({ field, value, choices }) {
+	const now = String(value ?? '');
+	const props = { 'data-was': now, onkeydown: (event) => event.key === 'Enter' && event.preventDefault() };
+	const options = [...new Set(['', now, ...choices])];
+	const node = choices.length ? h('select', props, options.map((each) => h('option', { value: each, selected: each === now }, each || t`as in the files`)))
+		: h('input', { ...props, value: now, autocomplete: 'off', spellcheck: 'false', placeholder: t`as in the files` });
+	return { node, field, isNumber: typeof value === 'number' };
+}
+
+async function change(name, controls) {
+	const changed = controls.filter(({ node }) => node.value.trim() !== node.dataset.was);
+	for (const { node, field, isNumber } of changed) {
+		const given = node.value.trim();
+		const value = isNumber && given ? Number(given) : given || null;
+		const { raises_rights: raises } = await post(path(name, 'overrides'), { field, value });
+		if (raises) toast(t`${name} may now do more without asking.`);
+	}
+	if (changed.length) toast(t`Saved.`);
+}
+
 async function settings(name) {
-	const { values } = await get(path(name, 'explain'));
+	const [{ values }, { fields }] = await Promise.all(['explain', 'overrides'].map((verb) => get(path(name, verb))));
+	const controls = fields.map(control);
+	const form = h('div.board', controls.map(({ node }, at) => h('label.choice', { title: fields[at].doc },
+		soft(fields[at].field, fields[at].origin === 'override' && t` (set here)`), node)));
 	const words = (value) => (typeof value === 'string' ? value : JSON.stringify(value ?? '–'));
 	const isSet = ({ origin }) => origin !== 'built-in';
 	const rows = values.sort((one, other) => isSet(other) - isSet(one)).map(({ field, value, origin }) => h('tr',
 		h('th', { scope: 'row' }, field), h('td', words(value)), h('td', origin)));
-	await ask(t`Settings of ${name}`, table(t`Settings`, [t`Setting`, t`Value`, t`From`], h('tbody', rows)));
+	const all = h('details', h('summary', t`All settings`), table(t`Settings`, [t`Setting`, t`Value`, t`From`], h('tbody', rows)));
+	if (await ask(t`Settings of ${name}`, h('div', form, all), t`Save`)) await change(name, controls);
 }
 
 function card(first, app, look) {
@@ -57,7 +82,7 @@ function card(first, app, look) {
 		h('div.actions', h('a.button', { href: `#/chat/${first.name}` }, t`Chat`),
 			app.may('steer') && [
 				h('a.button', { href: `#/log/${first.name}` }, t`Log`), action(t`Settings`, () => settings(now.name)),
-				now.is_main || action(t`Telegram bot`, () => bot(now.name)), begin, halt]));
+				!now.is_main && action(t`Telegram bot`, () => bot(now.name)), begin, halt]));
 	const rests = ({ status }) => ['stopped', 'failed', 'backoff'].includes(status);
 
 	function show(agent) {

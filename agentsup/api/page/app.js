@@ -5,7 +5,7 @@ import { ask, by, closeDialog, fill, h, icon, press, scannable, soft, speak, t, 
 import { forget, keep, keepSecret, stored, LAST, ownedBy, SECRET, secret, takeSecret } from './storage.js';
 import { endRest, sendRest } from './socket.js';
 
-const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', questions: 'Questions', dead: 'Failed messages', figures: 'Statistics', log: 'Log', setup: 'Setup' };
+const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', tasks: 'Tasks', questions: 'Questions', dead: 'Failed messages', figures: 'Statistics', log: 'Log', setup: 'Setup' };
 
 const app = {
 	session: null,
@@ -134,7 +134,7 @@ async function enter(session, refused) {
 	by('who').textContent = who;
 	by('version').textContent = `agentsup ${session.version}, ${session.role}`;
 	by('stop-all').hidden = by('open-setup').hidden = !app.may('steer');
-	fill(by('views'), Object.keys(VIEWS).slice(0, -2).map(navItem));
+	fill(by('views'), Object.keys(VIEWS).slice(0, -2).filter((name) => name !== 'tasks' || app.may('work')).map(navItem));
 	changes.start();
 	changes.listen(look);
 	look(new Set(['gap']));
@@ -149,7 +149,7 @@ function navItem(name) {
 function readHash() {
 	const [path, search] = location.hash.replace(/^#\/?/, '').split('?');
 	const [name, ...parts] = path.split('/').map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
-	const isKnown = name in VIEWS && (!['log', 'setup'].includes(name) || app.may('steer'));
+	const isKnown = name in VIEWS && (!['log', 'setup', 'tasks'].includes(name) || app.may('steer'));
 	return { name: isKnown ? name : 'chat', parts: isKnown ? parts.filter(Boolean) : [], params: new URLSearchParams(search) };
 }
 

@@ -39,8 +39,8 @@ def _offered(deps: ApiDependencies) -> None:
         )
 
 
-_get = partial(get, access=Access.ANY, offered=_offered)
-_post = partial(post, access=Access.ANY, offered=_offered)
+_get = partial(get, access=Access.WORK, offered=_offered)
+_post = partial(post, access=Access.WORK, offered=_offered)
 
 
 def _hub(call: Call) -> TaskHub:
@@ -216,8 +216,8 @@ async def listing(call: Call, query: tasks.TasksQuery) -> tasks.TaskList:
         limit=query.limit + 1,
     )
     page, cursor = page_of(found, query.limit, lambda last: last.task_id)
-    now = call.deps.clock.now_ms()
-    shown = [tasks.TaskShort.of(task, directory, now=now) for task in page]
+    now, times = call.deps.clock.now_ms(), await _hub(call).schedules(page)
+    shown = [tasks.TaskShort.of(task, times.get(task.task_id), directory, now=now) for task in page]
     return tasks.TaskList(tasks=shown, next_cursor=cursor)
 
 

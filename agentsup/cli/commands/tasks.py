@@ -82,7 +82,7 @@ def list_(
     columns: dict[str, Column] = {
         "id": "id",
         "agent": "agent",
-        "state": "state",
+        "state": _state,
         "%": lambda one: "" if one["percent"] is None else one["percent"],
         "created": lambda one: when(one["created_at"]),
         "what": _gist,
@@ -90,6 +90,11 @@ def list_(
     screen.listing(document["tasks"], columns, empty="There are no such tasks.")
     if document.get("next_cursor") and screen.is_terminal:
         screen.say(f"More: --cursor {document['next_cursor']}")
+
+
+def _state(one: dict[str, Any]) -> str:
+    is_paused = one["schedule"] is not None and one["schedule"]["paused"]
+    return f"{one['state']}, schedule paused" if is_paused else str(one["state"])
 
 
 def _gist(one: dict[str, Any]) -> str:
@@ -360,10 +365,10 @@ _add_change(
     "{task_id} is deleted",
     "Forget a task that does not work; its folder is kept in tasks/.deleted.",
 )
-_RESTS = "the schedule of {task_id} rests"
+_PAUSED = "the schedule of {task_id} is paused"
 _GOES_ON = "the schedule of {task_id} goes on"
-_add_change("pause", _RESTS, "Pause a schedule.", "update", paused=True)
-_add_change("unpause", _GOES_ON, "Let a schedule that rests go on.", "update", paused=False)
+_add_change("pause", _PAUSED, "Pause a schedule.", "update", paused=True)
+_add_change("unpause", _GOES_ON, "Let a paused schedule go on.", "update", paused=False)
 
 
 @tasks.command()

@@ -56,7 +56,7 @@ async def test_a_link_opens_one_browser_once(rig: ApiFixture) -> None:
     assert (status, document["who"], document["may"]) == (
         200,
         "operator",
-        ["look", "talk", "steer"],
+        ["look", "talk", "steer", "work"],
     )
     assert headers["Cache-Control"] == "no-store"
     secret = document["secret"]

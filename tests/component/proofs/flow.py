@@ -156,7 +156,9 @@ class Session:
         mark = MARK.search(segment.text)
         assert mark is not None
         pool = await self.flow.pool(mark[1], self.spec.env["AGENTSUP_AGENT"])
-        open_to_it = [r for r in ROUTES if r.access in (Access.ANY, Access.RUN, Access.OPEN)]
+        open_to_it = [
+            r for r in ROUTES if r.access in (Access.ANY, Access.WORK, Access.RUN, Access.OPEN)
+        ]
         tools = [tool for tool in self.host.tools() if tool.name not in IN_THE_WORKSPACE]
         aimed, rest = list[Try](), list[Try]()
         for route in open_to_it:

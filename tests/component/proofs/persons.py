@@ -79,7 +79,7 @@ async def _history(home: Path, seed: int) -> None:
             for to in AGENTS:
                 await flow.say(who, to, f"tell me of the secret procedure house {flow.mark(who)}")
         await judge(flow, seed)
-        wanted = {name_of(r) for r in ROUTES if r.access in (Access.ANY, Access.RUN)}
+        wanted = {name_of(r) for r in ROUTES if r.access in (Access.ANY, Access.WORK, Access.RUN)}
         wanted |= (set(tools) - IN_THE_WORKSPACE - NOT_HERE) | set(READING)
         claim.holds(wanted <= flow.tried, f"not tried: {sorted(wanted - flow.tried)}")
         claim.holds(

@@ -172,6 +172,7 @@ def test_who_may_use_what() -> None:
     assert [each for each in (operator, agent, run) if is_agent(each)] == [run]
     for identity in (agent, run):
         assert may(identity, Access.ANY)
+        assert may(identity, Access.WORK)
         assert not may(identity, Access.OPERATOR)
 
 

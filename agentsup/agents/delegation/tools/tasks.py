@@ -119,7 +119,7 @@ class UpdateTask(OneTask, Times):
     note: Text = Field("", description="Goes into the task's TASKMEMORY.md.")
     status: Text = Field("", description="Of a todo: todo, done or cancelled.")
     name: Text | None = None
-    paused: Flag | None = Field(None, description="Whether its schedule rests.")
+    paused: Flag | None = Field(None, description="Whether its schedule is paused.")
 
 
 class AskParent(Arguments):
