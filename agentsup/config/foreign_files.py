@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_IMPORT = "`agentsup import PATH` takes over what has a place here (docs/moving.md)"
+_IMPORT = "`agentsup import PATH` takes over what has a place here (see `agentsup docs moving`)"
 _SERVERS = ("mcpServers", "context_servers", "mcp_servers")
 _SYGEN = frozenset(
     {"cli_timeout", "max_turns", "telegram_token", "allowed_user_ids", "idle_timeout_minutes"}

@@ -61,7 +61,11 @@ def test_the_wheel_has_all_that_the_package_has_and_no_more(archives: Archives) 
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert names == ours | {"agentsup/CHANGELOG.md"}
+    docs = PACKAGE.parent / "docs"
+    pages = {
+        f"agentsup/docs/{path.relative_to(docs)}" for path in docs.rglob("*") if path.is_file()
+    }
+    assert names == ours | {"agentsup/CHANGELOG.md"} | pages
     others = re.compile(r"^\s*(?:from|import) (?:tests|benchmarks)\b", re.MULTILINE)
     assert not [name for name, text in texts.items() if others.search(text)]
     with tarfile.open(archives.sdist) as sdist:
@@ -82,7 +86,7 @@ def test_make_run_in_a_fresh_clone_installs_no_tools_of_development(clone: Clone
     assert "installing" not in ran(["make", "--dry-run", "run"], cwd=clone.folder)
 
 
-def test_the_installed_wheel_serves_page_reference_and_roles(
+def test_the_installed_wheel_has_page_documentation_and_roles(
     installed_bin: Path, tmp_path: Path
 ) -> None:
     python = [str(installed_bin / "python"), "-c", "import agentsup; print(agentsup.__file__)"]
@@ -111,6 +115,7 @@ def test_the_installed_wheel_serves_page_reference_and_roles(
             assert "/interagent/send" in json.load(answer)["paths"]
         assert re.search(r"^librarian +builtin +active", agentsup("roles", "list"), re.MULTILINE)
         assert "agentsup tasks create" in agentsup("help", "tasks", "create")
+        assert agentsup("docs", "models").startswith("# Models")
         assert agentsup("send", "writer", "a haiku").startswith("One line from the phone")
         assert (home / "config.schema.json").is_file()
     finally:

@@ -53,7 +53,9 @@ def check_fence(mode: str) -> Iterator[Check]:
         yield Check("fence", WARN, text, "Linux 6.2 or newer closes that too")
     else:
         text = f"what agents run can't open what is in the home (Landlock {known})"
-        yield Check("fence", OK, f"{text}; modes and names stay open to it, see docs/fence.md", "")
+        yield Check(
+            "fence", OK, f"{text}; modes and names stay open to it, see `agentsup docs fence`", ""
+        )
     if known < fence.SCOPED:
         text = "what agents run can send signals and reach abstract sockets of other programs"
         yield Check("fence", WARN, text, "Linux 6.12 or newer closes that")

@@ -80,7 +80,7 @@ def failures(reader: Reader, now: int) -> Iterator[TraceFinding]:
         yield TraceFinding(
             "failures",
             f"{count} failed within a day with {code}, the last one: {_short(text)}",
-            "see `agentsup messages list` and `agentsup failed list`; docs/recovery.md names the kinds",
+            "see `agentsup messages list` and `agentsup failed list`; `agentsup docs recovery` names the kinds",
         )
     switched = reader.one(
         "SELECT count(*), text, max(attempt_id) FROM attempts WHERE at >= ? AND act = 'switch'",

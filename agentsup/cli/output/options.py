@@ -79,6 +79,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "cost": ["agentsup cost", "agentsup cost writer"],
     "mcp": ["agentsup mcp", "agentsup mcp coder"],
     "help": ["agentsup help", "agentsup help tasks create"],
+    "docs": ["agentsup docs", "agentsup docs models"],
     "agents set": [
         "agentsup agents set writer",
         "agentsup agents set writer model gpt-5-mini",
@@ -120,7 +121,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
 SAMPLES: Final = {"AGENT": "writer", "ID": "0smk9h", "KEY": "bike"}
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "Begin": ["setup", "up", "chat", "demo", "init", "help", "version"],
+    "Begin": ["setup", "up", "chat", "demo", "init", "docs", "help", "version"],
     "Talk": ["send", "questions", "approvals", "link", "pair", "route"],
     "Work": ["tasks", "messages", "failed", "stop-all"],
     "Agents": ["agents", "config", "models", "roles", "memory", "mcp", "cost"],

@@ -53,7 +53,7 @@ _NOT_HERE: Final = {
     "mcp_servers": "tool servers are programs that are started for you: write them into mcp of an entry",
     "plugins": "they are programs of Hermes",
     "tts": "there is no voice",
-    "delegation": "agents give work to each other; see docs/delegation.md",
+    "delegation": "agents give work to each other; see `agentsup docs delegation`",
     "quick_commands": "commands are those of agentsup",
 }
 
