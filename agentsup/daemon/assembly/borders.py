@@ -160,6 +160,13 @@ def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
     watcher = services.watcher_spec(
         boot_context.home, agents.reconciler, running.knowledge.refresh, clock
     )
+
+    async def on_listening(port: int) -> None:
+        await running.recorder.announce_address(api)
+        mail.tasks.spawn(
+            running.engines.log_shortfalls(mail.current().specs.values()), name="engines:shortfalls"
+        )
+
     return AgentSupervisor(
         SupervisedParts(
             api=api,
@@ -170,7 +177,7 @@ def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
                 watcher, clock=clock, entropy=entropy, record=mail.board.record
             ),
             tasks=mail.tasks,
-            on_listening=lambda port: running.recorder.announce_address(api),
+            on_listening=on_listening,
             refresh_knowledge=running.knowledge.refresh,
             check_health=agents.watchdog.check,
             close_channels=running.channels.close,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from agentsup.engines.registry import (
     unable,
     why_ignored,
 )
+from agentsup.kit.log import get_logger
 from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, Conflict, EngineFailed
+
+_log = get_logger(__name__)
 
 
 def engines_of(boot_context: BootContext, current: Callable[[], ConfigSnapshot]) -> EngineRegistry:
@@ -106,6 +110,15 @@ class DaemonEngines:
         )
         found = unable(wanted, self.environ)
         return why if found and why.startswith(found) else found  # it names what is near
+
+    async def log_shortfalls(self, specs: Iterable[AgentSpec]) -> None:
+        """Log which agents have no model that can answer, and why; each reason once."""
+        names: dict[str, list[str]] = {}
+        for spec in specs:
+            if problem := await asyncio.to_thread(self.shortfall, spec):
+                names.setdefault(problem, []).append(spec.name)
+        for problem, agents in names.items():
+            _log.warning("no model answers", agents=agents, reason=problem)
 
     def of_provider(self, spec: AgentSpec) -> EngineSpec:
         """The spec of the engine llm for ``spec``, which need not name a model yet.
