@@ -152,6 +152,12 @@ class Conflict(Refused):
     status = 409
 
 
+class MayNotManageBots(Conflict):
+    """main's bot may not create bots of others, until a switch at BotFather is on."""
+
+    code = "may_not_manage_bots"
+
+
 class NotSeen(Conflict):
     """The call was shown only in part, or has changed since it was shown."""
 

@@ -63,6 +63,21 @@ async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Sce
     assert await axe(page) == []
 
 
+async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
+    scene: Scene,
+) -> None:
+    page = await scene.page()
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await say(page, "effect")
+    answer = theirs(page, "done")
+    await answer.locator("summary", has_text="1 step").click()
+    await expect(answer.locator(".steps li")).to_have_class("finished")
+    await answer.get_by_role("button", name="Copy").click()
+    await expect(page.get_by_text("Copied.")).to_be_visible()
+    assert await page.evaluate("navigator.clipboard.readText()") == "done"
+    assert await axe(page) == []
+
+
 @pytest.mark.smoke
 async def test_a_reload_in_mid_stream_goes_on_and_ends_once(scene: Scene) -> None:
     page = await scene.page()

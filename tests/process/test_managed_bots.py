@@ -190,6 +190,9 @@ async def test_without_the_switch_it_is_said_where_it_is(town: Town) -> None:
     said = await town.people.say(town.chat, "/agents add poet")
     await town.people.wait_text(town.chat, "Bot Management Mode", after=said)
     assert town.entry("poet") == {"name": "poet"}
+    done = await asyncio.to_thread(Cli(town.daemon.home, 0).run_alone, "agents", "add", "cook")
+    assert done.returncode == 0
+    assert "Bot Management Mode" in done.stdout
 
 
 async def test_a_replaced_token_is_swapped_in_place(town: Town) -> None:

@@ -3,6 +3,7 @@
 import { act, blobOf, get, post } from './api.js';
 import { blocksOf, Preview } from './blocks.js';
 import { ask, h, icon, press, soft, t, timeOf } from './dom.js';
+import { count } from './viewing.js';
 
 const isPicture = (name) => /\.(png|jpe?g|gif|webp)$/i.test(name);
 
@@ -79,9 +80,13 @@ export class Mine {
 
 const repeat = (data) => data.possible_repeat && h('span.tag.warn', { title: t`It is not known whether this was delivered before.` }, t`may be a repeat`);
 
-export function answer({ at, data }, agent) {
+const copying = (text) => navigator.clipboard && text && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(text), t`Copied.`), { class: 'quiet' });
+
+/** `steps`: the list of what was done for it, where this tab saw that. */
+export function answer({ at, data }, agent, say, steps) {
 	const body = data.blocks ? blocksOf(data.blocks) : [words(data.text ?? '')];
-	return entry('theirs', meta(agent, at, repeat(data)), h('div.said', body));
+	const done = steps?.firstChild && h('details', h('summary.soft', count(steps.childNodes.length, t`step`, t`steps`)), steps);
+	return entry('theirs', meta(agent, at, repeat(data), copying(data.text)), done, h('div.said', body));
 }
 
 export function file({ at, data }, agent) {

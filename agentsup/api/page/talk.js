@@ -254,12 +254,13 @@ export class Talk {
 		if (this.#outs.has(data.outbox_id)) return;
 		this.#outs.add(data.outbox_id);
 		const isEnd = data.kind === 'answer' || data.kind === 'file' || data.outcome;
+		const steps = this.#lives.get(id)?.steps;
 		if (id && isEnd) this.#end(id, data.kind === 'notice' ? 'notice' : 'answer');
 		if (data.kind === 'question') {
 			this.#addQuestion({ ...event, ...data, id: data.question_id }, list);
 		} else {
 			const make = { answer, file }[data.kind] ?? notice;
-			const li = make(event, this.agent, this.app.may('talk') && this.onSaid);
+			const li = make(event, this.agent, this.app.may('talk') && this.onSaid, steps);
 			if (data.of_work !== undefined) li.classList.add('of-work');
 			// What comes from elsewhere, a task's result or a note, begins no other session here.
 			const isTalk = isEnd && data.kind !== 'notice' && data.of_work === undefined;

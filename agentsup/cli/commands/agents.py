@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of
 from agentsup.cli.output.reads import agents_of, engine_notes
 from agentsup.cli.output.show import Column, CommandOutput, duration, when
 from agentsup.kit.terminal import clean
+from agentsup.model.errors import MayNotManageBots
 
 
 def set_field(
@@ -337,12 +337,18 @@ def bot(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> None:
 
 
 def _offer_after_adding(ctx: typer.Context, name: str) -> None:
-    """Show the offer, where a daemon runs whose main may manage bots."""
+    """Show the offer, or the switch that is missing for it; nothing without main's bot."""
     from agentsup.cli.connect.client import DaemonRefused
     from agentsup.cli.connect.failure import DaemonUnreachable
 
-    with contextlib.suppress(DaemonRefused, DaemonUnreachable):
-        _show_offer(CommandOutput(), client_of(ctx).post(f"/agents/{segment(name)}/bot"))
+    screen = CommandOutput()
+    try:
+        _show_offer(screen, client_of(ctx).post(f"/agents/{segment(name)}/bot"))
+    except DaemonUnreachable:
+        return
+    except DaemonRefused as refused:
+        if refused.code == MayNotManageBots.code:
+            screen.prose(str(refused))
 
 
 def _show_offer(screen: CommandOutput, offer: dict[str, Any]) -> None:

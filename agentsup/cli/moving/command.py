@@ -75,12 +75,19 @@ def import_(
     screen.say("")
     if brought is None:
         command = location.command(f"import {shlex.quote(path)} --apply")
-        screen.prose(f"Nothing was changed. With the daemon stopped, `{command}` does it.")
+        screen.prose(
+            f"Nothing was changed. With the daemon stopped, `{command}` does it. A memory, schedule "
+            "or chat that was brought before is not brought again."
+        )
         return
-    screen.prose(
-        f"Brought {brought.files} files, {brought.memories} memories, {brought.tasks} schedules and "
-        f"{brought.chats} chats."
+    counts = (
+        (brought.files, "file", "files"),
+        (brought.memories, "memory", "memories"),
+        (brought.tasks, "schedule", "schedules"),
+        (brought.chats, "chat", "chats"),
     )
+    *most, last = (f"{count} {one if count == 1 else many}" for count, one, many in counts)
+    screen.prose(f"Brought {', '.join(most)} and {last}.")
     if brought.backup:
         screen.say(f"The agents.json of before is {brought.backup}.")
     screen.prose(

@@ -43,6 +43,7 @@ from agentsup.model.errors import (
     ConfigErrors,
     Conflict,
     Forbidden,
+    MayNotManageBots,
     NotFound,
     Refused,
 )
@@ -89,7 +90,7 @@ class DaemonManagedBots:
         me = await self._ask("getMe")
         manager = str(me.get("username") or "")
         if not me.get("can_manage_bots"):
-            raise Conflict(say("bot.may_not", agent=spec.name, manager=manager))
+            raise MayNotManageBots(say("bot.may_not", agent=spec.name, manager=manager))
         at, username = context.clock.now_ms(), self._username(spec.name)
         offer_id = await context.database.write(
             partial(bot_offers.offer_tx, agent=spec.name, username=username, maker=maker, at=at),
