@@ -378,6 +378,29 @@ async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
     assert first == third != second
 
 
+async def test_the_terminals_chat_is_found_shown_and_continued(scene: Scene) -> None:
+    terminal = await scene.daemon.chat("main")
+    await terminal.ask("about my bike")
+    await terminal.close()
+    page = await scene.page(device="phone")
+    asked = page.get_by_role("dialog")
+    await page.get_by_role("button", name="Sessions").click()
+    await expect(asked.locator("li", has_text="about my bike")).to_contain_text("Terminal")
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+    async with page.expect_download() as download:
+        await asked.get_by_role("button", name="Export").click()
+    assert (await download.value).suggested_filename == "main.md"
+    await asked.get_by_role("button", name="Close").click()
+    await page.get_by_role("button", name="Continue your terminal chat").click()
+    await expect(theirs(page, "you said about my bike")).to_be_visible()
+    await say(page, "and on")
+    await expect(theirs(page, "you said and on")).to_be_visible()
+    await page.reload()
+    await expect(theirs(page, "you said about my bike")).to_be_visible()
+    rows = scene.daemon.sql("SELECT DISTINCT session_id FROM messages")
+    assert len(rows) == 1
+
+
 async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene: Scene) -> None:
     """It was done in a session of its own, beside what is being written here."""
     page = await scene.page()

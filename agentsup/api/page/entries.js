@@ -11,21 +11,24 @@ const near = new IntersectionObserver((seen) => {
 	for (const { isIntersecting, target } of seen) if (isIntersecting) target.dispatchEvent(new Event('near'));
 }, { rootMargin: '400px' });
 
-/** No address alone opens it: a picture is fetched once it is near, another file to be saved. */
+/** What is at `url`, for as long as `work` needs it: no address alone opens it. */
+async function using(url, work) {
+	const href = URL.createObjectURL(await blobOf(url));
+	await work(href);
+	setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+export const save = (url, name) => using(url, (href) => h('a', { href, download: name }).click());
+
+/** A picture is fetched once it is near, another file to be saved. */
 function fileLink(url, name) {
-	const use = async (work) => {
-		const href = URL.createObjectURL(await blobOf(url));
-		await work(href);
-		setTimeout(() => URL.revokeObjectURL(href), 60_000);
-	};
 	const show = async (src) => {
 		const picture = h('img', { src, alt: name });
 		await picture.decode();
 		link.replaceChildren(picture);
 	};
-	const save = (href) => h('a', { href, download: name }).click();
-	const onnear = () => { near.unobserve(link); use(show).catch(() => {}); };
-	const link = press([icon('file'), h('span', name)], (button) => act(button, () => use(save)), { class: 'file', onnear });
+	const onnear = () => { near.unobserve(link); using(url, show).catch(() => {}); };
+	const link = press([icon('file'), h('span', name)], (button) => act(button, () => save(url, name)), { class: 'file', onnear });
 	if (isPicture(name)) near.observe(link);
 	return link;
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from agentsup.agents.memory import ChatForm, ExportedSession, chat_export
+from agentsup.agents.memory import ChatForm, ExportedSession, chat_export, first_words
 from agentsup.api.documents import bodies
 from agentsup.api.documents.messages import asked, shown
 from agentsup.api.documents.web import HistoryDocument, SessionChanged, SessionList, SessionShown
@@ -14,6 +15,7 @@ from agentsup.api.http import privacy
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import Call, get, post
 from agentsup.channels.core.receiving import HISTORY
+from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.messages import ConversationSession, keys, sessions
 from agentsup.model.errors import TooLarge
@@ -23,6 +25,8 @@ from agentsup.store import Reader
 
 _SESSIONS = 200
 _QUESTIONS = 500
+_TITLE = 60
+"""The most characters of a title that is made of a session's first words."""
 _MAX_EXPORT: Final = 32 * 1024 * 1024
 
 
@@ -30,13 +34,15 @@ _MAX_EXPORT: Final = 32 * 1024 * 1024
 async def history(call: Call, query: bodies.HistoryQuery) -> HistoryDocument:
     """Earlier events of a conversation in the page."""
     entry = _entered(call, query.agent, query.conversation)
+    session = query.session or ""
     found = await call.deps.events.tail(
         agent_id=entry.agent_id,
         conversation=f"{privacy.CHANNEL}:{query.conversation}",
         types=HISTORY,
         limit=query.limit + 1,
         before_seq=query.before,
-        session_id=query.session or "",
+        session_id=session,
+        beside=await begun_in(call, session),
     )
     page = found[-query.limit :]
     events = await shown(page, call.deps.web.blocks, call.language)
@@ -49,15 +55,17 @@ async def session_list(call: Call, query: bodies.ConversationQuery) -> SessionLi
     entry = _entered(call, query.agent, query.conversation)
     current = await current_session(call, entry, privacy.CHANNEL, query.conversation)
     own = keys.chat_key(privacy.CHANNEL, keys.own_conversation(call.by))
-    found = await call.deps.database.read(
-        lambda reader: sessions.list_of(
-            reader,
-            entry.agent_id,
-            within="" if call.by.is_operator else own,
-            limit=_SESSIONS,
-        ),
-        name="web.sessions",
-    )
+    within = "" if call.by.is_operator else own
+
+    def read(reader: Reader) -> list[ConversationSession]:
+        found = sessions.list_of(
+            reader, entry.agent_id, within=within, without=keys.OF_TASKS, limit=_SESSIONS
+        )
+        began = first_words(reader, [one.session_id for one in found if not one.title])
+        titles = (one.title or preview(began.get(one.session_id, ""), _TITLE) for one in found)
+        return [replace(one, title=title) for one, title in zip(found, titles, strict=True)]
+
+    found = await call.deps.database.read(read, name="web.sessions")
     listed = [SessionShown.of(one, current) for one in found]
     return SessionList(current=current, sessions=listed)
 
@@ -142,7 +150,25 @@ async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict
             if call.by.is_operator or not one.operator
         ],
         "session_id": await current_session(call, entry, privacy.CHANNEL, conversation),
+        "terminal_session": await _terminal_session(call, entry),
     }
+
+
+async def begun_in(call: Call, session_id: str) -> str:
+    """The conversation in which a session was begun; empty if this person may not read there."""
+    if not session_id:
+        return ""
+    key = await call.deps.database.read(sessions.key_of, session_id, name="web.begun_in")
+    channel, conversation = keys.chat_of_key(key)
+    may = keys.may_enter(call.by, channel, conversation)
+    return f"{channel}:{conversation}" if channel and may else ""
+
+
+async def _terminal_session(call: Call, entry: DirectoryEntry) -> str:
+    """The session of the terminal's chat, which operators share; empty for others."""
+    if not call.by.is_operator:
+        return ""
+    return await current_session(call, entry, keys.CONSOLE, keys.OPERATORS_CONVERSATION)
 
 
 async def current_session(
