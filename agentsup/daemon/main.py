@@ -42,7 +42,7 @@ from agentsup.kit import descriptors, installation, prctl
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
-from agentsup.kit.keeping import has_keeper
+from agentsup.kit.keeping import restarted_by
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.outbound import proxy
@@ -367,7 +367,4 @@ def _restarts_in_place(snapshot: ConfigSnapshot, home: Home) -> bool:
     setting = snapshot.settings.restart_in_place
     if setting != "auto":
         return setting == "always"
-    under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
-    # In the session of process 1 we are what the container runs; elsewhere nobody watches us.
-    in_container = os.getpid() == 1 or os.getsid(0) == 1
-    return not (under_systemd or in_container or has_keeper(home.keeper))
+    return restarted_by(home.keeper, os.environ) == "nothing"

@@ -60,6 +60,8 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /setup/test": ALONE,
     "POST /setup/model": ALONE,
     "POST /setup/bot": ALONE,
+    "POST /setup/program": ALONE,
+    "POST /setup/operator": ALONE,
     "GET /agents/{name}/mcp": ALONE,
     "GET /agents/{name}/memory": ALONE,
     "POST /agents/{name}/memory/pin": ALONE,
