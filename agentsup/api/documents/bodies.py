@@ -135,6 +135,13 @@ class OverrideBody(Body):
     )
 
 
+class AddedAgentBody(Body):
+    """A new agent."""
+
+    name: Annotated[Text, Field(min_length=1, max_length=64)]
+    description: Annotated[str, Field(max_length=2000, description="what it is for")] = ""
+
+
 class ChatModelBody(Body):
     """A chat or topic, and the model that answers there; null lets it use the agent's again."""
 

@@ -55,6 +55,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /pairings": ALONE,
     "POST /pairings/let_in": ALONE,
     "POST /pairings/refuse": ALONE,
+    "POST /agents": ALONE,
     "GET /setup": ALONE,
     "POST /setup/models": ALONE,
     "POST /setup/test": ALONE,
