@@ -63,6 +63,17 @@ async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Sce
     assert await axe(page) == []
 
 
+async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: Scene) -> None:
+    page = await scene.page(device="phone")
+    await say(page, "essay")
+    live = log(page).locator(".live")
+    await expect(live.locator("strong")).to_have_text("bold")
+    await expect(live.locator("p").last).to_have_text("and **raw")
+    assert await live.locator("pre").count() == 1
+    assert await live.locator("img").count() == 0
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+
+
 async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
     scene: Scene,
 ) -> None:

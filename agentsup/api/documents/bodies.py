@@ -288,6 +288,12 @@ class NewSessionBody(_ConversationBody):
     title: Annotated[str, Field(max_length=200)] = ""
 
 
+class GrowingTextBody(Body):
+    """A text of an agent that is still being written."""
+
+    text: Annotated[str, Field(max_length=200_000)]
+
+
 class SwitchSessionBody(_ConversationBody):
     """The session that a conversation goes on with."""
 

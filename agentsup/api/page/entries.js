@@ -240,7 +240,7 @@ export class Live {
 	begin(turn = {}) {
 		this.isOver = false;
 		this.text = (turn.shortened ? '…' : '') + (turn.text ?? '');
-		this.preview?.show('');
+		this.preview?.end();
 		this.preview = new Preview(this.body);
 		this.body.replaceChildren();
 		this.running = [];

@@ -9,8 +9,15 @@ from aiohttp import hdrs, web
 
 from agentsup.agents.memory import ChatForm, ExportedSession, chat_export, first_words
 from agentsup.api.documents import bodies
+from agentsup.api.documents.blocks import finished_chars
 from agentsup.api.documents.messages import asked, shown
-from agentsup.api.documents.web import HistoryDocument, SessionChanged, SessionList, SessionShown
+from agentsup.api.documents.web import (
+    FinishedBlocks,
+    HistoryDocument,
+    SessionChanged,
+    SessionList,
+    SessionShown,
+)
 from agentsup.api.http import privacy
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import Call, get, post
@@ -47,6 +54,14 @@ async def history(call: Call, query: bodies.HistoryQuery) -> HistoryDocument:
     page = found[-query.limit :]
     events = await shown(page, call.deps.web.blocks, call.language)
     return HistoryDocument(events=events, more=len(found) > query.limit)
+
+
+@post("/web/blocks", access=Access.LOOK)
+async def finished_blocks(call: Call, body: bodies.GrowingTextBody) -> FinishedBlocks:
+    """The finished paragraphs of an answer that is being written, as blocks."""
+    text = body.text[: finished_chars(body.text)]
+    (blocks,) = await call.deps.web.blocks.all([(f"page:{call.by.subject}", text)])
+    return FinishedBlocks(blocks=blocks, units=len(text.encode("utf-16-le", "surrogatepass")) // 2)
 
 
 @get("/web/sessions", access=Access.LOOK, refusals=(404, 410))

@@ -392,6 +392,22 @@ async def _history(browser: Browser, session: str) -> list[str]:
     return [event["data"]["text"] for event in welcome["history"]]
 
 
+async def test_what_is_finished_of_a_growing_answer_comes_as_blocks(rig: ApiFixture) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("vera")
+
+    async def drawn(text: str) -> tuple[list[str], str]:
+        document = (await browser.call("POST", "/web/blocks", {"text": text}))[1]
+        rest = text.encode("utf-16-le")[2 * document["units"] :].decode("utf-16-le")
+        return [block["text"] for block in document["blocks"]], rest
+
+    assert await drawn("only **one") == ([], "only **one")
+    assert await drawn("a **b**\n\n\U0001f600 c\n\nlast *o") == (["a b", "\U0001f600 c"], "last *o")
+    code = "~~~py\na\n```\n\nb\n"
+    assert await drawn(f"so:\n\n{code}") == (["so:"], code)
+    assert await drawn(f"{code}~~~\n\nend") == (["a\n```\n\nb"], "end")
+
+
 async def test_a_page_gone_wild_locks_nobody_else_out(rig: ApiFixture) -> None:
     uwe, otto = Browser(rig), Browser(rig)
     await uwe.sign_in("uwe")

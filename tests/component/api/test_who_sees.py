@@ -61,6 +61,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /setup/test": ALONE,
     "POST /setup/model": ALONE,
     "POST /setup/bot": ALONE,
+    "POST /web/blocks": PEOPLE,
     "POST /setup/program": ALONE,
     "POST /setup/operator": ALONE,
     "GET /agents/{name}/mcp": ALONE,
