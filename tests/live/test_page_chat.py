@@ -86,6 +86,10 @@ async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
     await answer.get_by_role("button", name="Copy").click()
     await expect(page.get_by_text("Copied.")).to_be_visible()
     assert await page.evaluate("navigator.clipboard.readText()") == "done"
+    await answer.get_by_role("button", name="Ask again").click()
+    await expect(theirs(page, "done")).to_have_count(2)
+    await expect(page.get_by_role("button", name="Ask again")).to_have_count(1)
+    assert scene.said() == ["effect", "effect"]
     assert await axe(page) == []
 
 

@@ -55,6 +55,11 @@ export class Mine {
 		this.at(0);
 	}
 
+	/** Its text, if it has nothing else and can be said again. */
+	get plain() {
+		return this.files.firstChild ? '' : this.text;
+	}
+
 	attach(names, links) {
 		this.files.replaceChildren(...names.map((name, at) => (links
 			? fileLink(links(at), name)
@@ -86,10 +91,12 @@ const repeat = (data) => data.possible_repeat && h('span.tag.warn', { title: t`I
 const copying = (text) => navigator.clipboard && text && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(text), t`Copied.`), { class: 'quiet' });
 
 /** `steps`: the list of what was done for it, where this tab saw that. */
-export function answer({ at, data }, agent, say, steps) {
+export function answer({ at, data }, agent, say, steps, asked) {
 	const body = data.blocks ? blocksOf(data.blocks) : [words(data.text ?? '')];
 	const done = steps?.firstChild && h('details', h('summary.soft', count(steps.childNodes.length, t`step`, t`steps`)), steps);
-	return entry('theirs', meta(agent, at, repeat(data), copying(data.text)), done, h('div.said', body));
+	// Only the last one shows it.
+	const again = say && asked && press(t`Ask again`, () => say(asked), { class: 'quiet again' });
+	return entry('theirs', meta(agent, at, repeat(data), copying(data.text), again), done, h('div.said', body));
 }
 
 export function file({ at, data }, agent) {
@@ -256,13 +263,13 @@ export class Live {
 		this.isChanged = true;
 	}
 
-	step({ name, state }) {
-		let at = this.running.findIndex((each) => each.name === name);
+	step({ name, state, to = '' }) {
+		let at = this.running.findIndex((each) => each.name === name && each.to === to);
 		if (state === 'started' || at < 0) {
 			const label = soft();
-			const item = h('li', h('code', name), ' ', label);
+			const item = h('li', h('code', name), ` ${to} `, label);
 			this.steps.append(item);
-			at = this.running.push({ name, label, item }) - 1;
+			at = this.running.push({ name, to, label, item }) - 1;
 		}
 		const { label, item } = this.running[at];
 		label.textContent = STEPS[state] ?? state;

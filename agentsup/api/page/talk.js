@@ -262,7 +262,7 @@ export class Talk {
 			this.#addQuestion({ ...event, ...data, id: data.question_id }, list);
 		} else {
 			const make = { answer, file }[data.kind] ?? notice;
-			const li = make(event, this.agent, this.app.may('talk') && this.onSaid, steps);
+			const li = make(event, this.agent, this.app.may('talk') && this.onSaid, steps, this.#mine.get(id)?.plain);
 			if (data.of_work !== undefined) li.classList.add('of-work');
 			// What comes from elsewhere, a task's result or a note, begins no other session here.
 			const isTalk = isEnd && data.kind !== 'notice' && data.of_work === undefined;
