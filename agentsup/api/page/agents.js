@@ -74,9 +74,12 @@ async function change(name, controls) {
 async function settings(name) {
 	const [{ values }, { fields }] = await Promise.all(['explain', 'overrides'].map((verb) => get(path(name, verb))));
 	const controls = fields.map(control);
-	const form = h('div.board', controls.map(({ node }, at) => h('label.choice', { title: fields[at].doc },
-		soft(fields[at].field, fields[at].origin === 'override' && t` (set here)`), node)));
-	const words = (value) => (typeof value === 'string' ? value : JSON.stringify(value ?? '–'));
+	const form = h('div.board', controls.map(({ node }, at) => {
+		const { field, origin, doc } = fields[at];
+		node.setAttribute('aria-describedby', `about-${field}`);
+		return h('div', h('label.choice', soft(field, origin === 'override' && t` (set here)`), node), h('p.soft.about', { id: `about-${field}` }, doc));
+	}));
+	const words = (value) => (typeof value === 'string' ? value : value == null ? '–' : JSON.stringify(value));
 	const isSet = ({ origin }) => origin !== 'built-in';
 	const rows = values.sort((one, other) => isSet(other) - isSet(one)).map(({ field, value, origin }) => h('tr',
 		h('th', { scope: 'row' }, field), h('td', words(value)), h('td', origin)));
