@@ -300,6 +300,12 @@ class SwitchSessionBody(_ConversationBody):
     session: Annotated[str, Field(min_length=1, max_length=200)]
 
 
+class RenameSessionBody(SwitchSessionBody):
+    """A session and its new title; an empty one shows its first words."""
+
+    title: Annotated[str, Field(max_length=200)]
+
+
 class UploadQuery(Query):
     """Where a file goes, and how its sender calls it."""
 

@@ -165,7 +165,13 @@ export async function chat(view, route, app) {
 			const where = placeOf(key);
 			const name = given || where || t`Untitled`;
 			const go = app.may('talk') && press(t`Switch`, (button) => change(button, () => switchTo(id), t`You go on with “${name}”.`), { 'aria-label': t`Switch to ${name}` });
-			return h('li', h('div', h('b', name), h('br'), soft(timeOf(at), where && ` · ${where}`)), isHere ? h('span.tag', t`current`) : go);
+			const field = h('input', { 'aria-label': t`New name of ${name}`, value: given, maxlength: '100', hidden: true, onkeydown: (event) => event.key === 'Enter' && event.preventDefault() });
+			const rename = app.may('talk') && press(t`Rename`, (button) => {
+				if (!field.hidden) return change(button, () => post('/web/sessions/rename', { agent, conversation, session: id, title: field.value.trim() }), t`Renamed.`);
+				[field.hidden, button.textContent, button.ariaLabel] = [false, t`Save`, null];
+				field.focus();
+			}, { class: 'quiet', 'aria-label': t`Rename ${name}` });
+			return h('li', h('div', h('b', name), h('br'), soft(timeOf(at), where && ` · ${where}`), ' ', rename, field), isHere ? h('span.tag', t`current`) : go);
 		};
 		try {
 			const { sessions } = await get(query('/web/sessions', { agent, conversation }));

@@ -144,6 +144,19 @@ async def switch_session(call: Call, body: bodies.SwitchSessionBody) -> SessionC
     return await _changed(call, entry, wanted.session_id)
 
 
+@post("/web/sessions/rename", access=Access.TALK, refusals=(404, 410))
+async def rename_session(call: Call, body: bodies.RenameSessionBody) -> SessionChanged:
+    """Give a session another title."""
+    entry = _entered(call, body.agent, body.conversation)
+    wanted = await _find(call, entry, body.session)
+    privacy.check_sees(call.by, *keys.chat_of_key(wanted.key))
+    await call.deps.database.write(
+        lambda tx: sessions.rename_tx(tx, wanted.session_id, body.title.strip()),
+        name="web.rename_session",
+    )
+    return await _changed(call, entry, wanted.session_id)
+
+
 async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict[str, Any]:
     """The page's first document of a conversation, besides the history."""
     deps = call.deps

@@ -123,6 +123,11 @@ def point_tx(tx: Tx, agent_id: str, key: str, session_id: str, *, by: str | None
     _point(tx, agent_id, key, session_id, None if found.key == key else by)
 
 
+def rename_tx(tx: Tx, session_id: str, title: str) -> None:
+    """Give a session a title; an empty one lets lists show its first words."""
+    tx.execute("UPDATE sessions SET title = ? WHERE session_id = ?", (title, session_id))
+
+
 def pointed_by(reader: Reader, agent_id: str, key: str) -> str | None:
     """The person who pointed ``key`` at a session of another key; None if it has its own."""
     found: str | None = reader.scalar(

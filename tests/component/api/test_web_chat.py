@@ -325,6 +325,12 @@ async def test_sessions_are_listed_begun_and_switched(rig: ApiFixture) -> None:
     assert {one["id"] for one in listing["sessions"]} == {first["id"], second["id"]}
     answer = await uwe.call("POST", "/web/sessions/switch", {**place, "session": first["id"]})
     assert (answer[0], answer[1]["session"]["is_current"]) == (200, True)
+    renamed = {**place, "session": first["id"], "title": " Beds "}
+    assert (await uwe.call("POST", "/web/sessions/rename", renamed))[0] == 200
+    listing = (await uwe.call("GET", "/web/sessions?agent=main&conversation=uwe"))[1]
+    assert {one["title"] for one in listing["sessions"]} == {"Beds", ""}
+    renamed["session"] = foreign["id"]
+    assert (await uwe.call("POST", "/web/sessions/rename", renamed))[0] == 403
     async with uwe.socket(conversation="uwe") as socket:
         await frame(socket, "welcome")
         await say(socket, "on we go")

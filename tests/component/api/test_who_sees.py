@@ -62,6 +62,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /setup/model": ALONE,
     "POST /setup/bot": ALONE,
     "POST /web/blocks": PEOPLE,
+    "POST /web/sessions/rename": WRITERS,
     "POST /setup/program": ALONE,
     "POST /setup/operator": ALONE,
     "GET /agents/{name}/mcp": ALONE,
