@@ -46,6 +46,7 @@ from agentsup.kit.keeping import has_keeper
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.outbound import proxy
+from agentsup.kit.own_command import naming, with_home
 from agentsup.kit.pool import in_time
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.safe_files import read_plain
@@ -85,6 +86,11 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     prctl.close_memory()
     descriptors.raise_limit()
     root = Home(home.expanduser().absolute())
+    with naming(root.root, Home.resolve(environ={}).root):
+        return _run(root, port, accept_store=accept_store)
+
+
+def _run(root: Home, port: int | None, *, accept_store: bool) -> int:
     try:
         restored = restore_at_start(root)
         disk_space.wait_for_space(root.create)
@@ -149,7 +155,7 @@ def _config_toml(home: Home) -> bytes | None:
 
 
 def _refuse(text: str) -> int:
-    sys.stderr.write(f"agentsup: {clean(text)}\n")
+    sys.stderr.write(f"agentsup: {clean(with_home(text))}\n")
     return 1
 
 

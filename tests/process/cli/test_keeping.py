@@ -47,7 +47,7 @@ def keeper_word(cli: Cli) -> Any:
 
 def test_a_killed_daemon_comes_back_with_its_mail_and_a_stop_ends_both(cli: Cli) -> None:
     said = cli.good("up", "--no-chat")
-    assert "Kept running by the small parent of `agentsup up`" in said
+    assert f"Kept running by the small parent of `agentsup --home {cli.home} up`" in said
     assert "service install` survives a reboot" in said
     parent, daemon = cli.keeper()
     assert (daemon, parent_of(daemon)) == (daemon_of(cli), parent)
