@@ -210,6 +210,7 @@ async def _boot(
             port=port,
             announce=_show_link if _is_watched() else None,
             keep_lock=lock.restore,
+            is_started_again=_is_started_again(ready.snapshot, home),
             reaper=reaper,
             dropped_log_lines=lambda: log.dropped,
             after_imports=gc.freeze,
@@ -373,7 +374,16 @@ def _restarts_in_place(snapshot: ConfigSnapshot, home: Home) -> bool:
     setting = snapshot.settings.restart_in_place
     if setting != "auto":
         return setting == "always"
-    under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
     # In the session of process 1 we are what the container runs; elsewhere nobody watches us.
     in_container = os.getpid() == 1 or os.getsid(0) == 1
-    return not (under_systemd or in_container or has_keeper(home.keeper))
+    return not (in_container or _is_supervised(home))
+
+
+def _is_started_again(snapshot: ConfigSnapshot, home: Home) -> bool:
+    """Whether the process comes back after 42, as far as we can know: not of a container."""
+    return _restarts_in_place(snapshot, home) or _is_supervised(home)
+
+
+def _is_supervised(home: Home) -> bool:
+    under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
+    return under_systemd or has_keeper(home.keeper)
