@@ -55,6 +55,7 @@ SHARED_THREADS: dict[str, str] = {
     "engines/process/launcher.py": "memory of groups, by /proc",
     "engines/llm/engine.py": "a library is imported, certificates of the system are loaded",
     "engines/llm/contexts.py": "a library is imported",
+    "engines/llm/listed.py": "a library is imported",
     "engines/prices.py": "a table is looked up, as shipped",
     "engines/providers/client.py": "a library is imported",
     "kit/outbound/tls.py": "certificates of the system are loaded",
