@@ -75,7 +75,7 @@ def test_each_offer_of_the_offline_engine_works(home: Cli) -> None:
         # A line with a star is the terminal's own, such as that no model is configured.
         said = "\n".join(line for line in answer.splitlines() if not line.startswith("* "))
         assert said.strip(), offer
-        for useless in ("none fits that", "offline, without", "no command", "agentsup setup"):
+        for useless in ("none fits that", "offline, without", "no command", " setup`"):
             assert useless not in said, (offer, answer)
         if offer == "choose":
             home.good("chat", stdin="1\n")
