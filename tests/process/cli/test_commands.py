@@ -418,6 +418,16 @@ def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
     assert "wirter" in wrong.stderr
     assert "writer" in wrong.stderr
     assert cli.run("logs", "writer").returncode == 0
+
+
+def test_the_log_is_followed(cli: Cli) -> None:
+    cli.daemon()
+    following = cli.start("logs", "-f")
+    assert following.stdout is not None
+    assert following.stdout.readline()
+    cli.good("agents", "restart", "writer")
+    while "writer" not in following.stdout.readline():
+        assert following.poll() is None
     cli.home.joinpath("agents.json").write_text("[")  # as the daemon, it goes by what was applied
     assert cli.run("logs", "wirter").returncode == 1
     assert cli.run("logs", "writer").returncode == 0
