@@ -48,6 +48,13 @@ class _Tool:
     """Position in the turn's text."""
     name: str
     state: str
+    to: str
+    """The agent that is asked, or empty."""
+
+    @property
+    def shown(self) -> dict[str, str]:
+        step = {"name": self.name, "state": self.state}
+        return step | {"to": self.to} if self.to else step
 
 
 class LiveTurn:
@@ -102,8 +109,8 @@ class LiveTurn:
             self._text.write(keep)
             self.stored_from = self.length - len(keep)
 
-    def add_tool(self, name: str, state: str) -> None:
-        self.tools.append(_Tool(self.length, name, state))
+    def add_tool(self, name: str, state: str, to: str) -> None:
+        self.tools.append(_Tool(self.length, name, state, to))
         self.tool_count += 1
 
     def end(self) -> None:
@@ -129,7 +136,7 @@ class LiveTurn:
             "message_id": self.message_id,
             "text": self.text(),
             "shortened": self.stored_from > 0,
-            "tools": [{"name": tool.name, "state": tool.state} for tool in self.tools],
+            "tools": [tool.shown for tool in self.tools],
         }
 
 
@@ -244,7 +251,7 @@ class LiveFeed:
             return {"type": "delta", **about, "text": text}
         if tool is not None:
             mark.tools += 1
-            return {"type": "tool", **about, "name": tool.name, "state": tool.state}
+            return {"type": "tool", **about, **tool.shown}
         if turn.ended:
             del self._marks[turn]
             return {"type": "end", **about}
@@ -287,11 +294,12 @@ class LiveHub:
             turn.add(text)
             self._tell(turn)
 
-    def tool(self, message_id: str, name: str, state: str) -> None:
-        """Add a step of a tool call (started, finished, failed); ignored for an unknown turn."""
+    def tool(self, message_id: str, name: str, state: str, to: str = "") -> None:
+        """Add a step of a tool call (started, finished, failed), with the agent ``to`` that it asks;
+        ignored for an unknown turn."""
         turn = self._turns.get(message_id)
         if turn is not None:
-            turn.add_tool(name, state)
+            turn.add_tool(name, state, to)
             self._tell(turn)
 
     def end(self, message_id: str) -> None:

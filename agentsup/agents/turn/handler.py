@@ -220,7 +220,7 @@ class TurnHandler:
             can_suspend=tier.engine.caps.suspend,
             suspended=suspended,
             answer=resume.answer if resume else None,
-            on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
+            on_tool=partial(services.live.tool, message.message_id),
             bounds=bounds,
             own_tools=await around.own_tools(is_patient=resume is not None),
             acts_as=around.agent_id,

@@ -33,6 +33,7 @@ from agentsup.agents.turn.usage import SegmentState
 from agentsup.engines import EmptyAfterToolUse, NotConfigured, TurnLimitReached
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
+from agentsup.kit.own_command import with_home
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.messages import AttemptRow, attempts, segments
 from agentsup.mailbox.work import Work
@@ -432,7 +433,9 @@ def no_task_offline(
         return end
     if message.kind is not MessageKind.TASK:
         return end
-    error = "no model is set up, so this task can't be done; `agentsup setup` sets one up"
+    error = with_home(
+        "no model is set up, so this task can't be done; `agentsup setup` sets one up"
+    )
     return replace(end, outcome="failed", permanent=True, error=error, code=NotConfigured.code)
 
 

@@ -21,7 +21,7 @@ from agentsup.api.http import privacy
 from agentsup.api.http.access import CHAT_PROTOCOL, Access
 from agentsup.api.http.problems import bad_body, encode, problem
 from agentsup.api.http.route import Call, get
-from agentsup.api.web.chats import greeting
+from agentsup.api.web.chats import begun_in, current_session, greeting
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
 from agentsup.kit.sentences import as_sentence
@@ -195,8 +195,15 @@ class ChatSocket:
         )
         more = False
         if hello.after is None or is_reset:
+            where = (hello.channel, hello.conversation)
+            is_in_it = hello.session == await current_session(self._call, entry, *where)
+            session = hello.session if is_in_it else ""
             found = await self._deps.inbox.history(
-                entry.name, hello.channel, hello.conversation, HISTORY + 1
+                entry.name,
+                *where,
+                HISTORY + 1,
+                session_id=session,
+                beside=await begun_in(self._call, session),
             )
             more = len(found) > HISTORY
             last = [event for event in found[-HISTORY:] if event.seq <= newest]

@@ -28,6 +28,7 @@ from agentsup.engines.scripted.script import (
 )
 from agentsup.kit.clock import Clock
 from agentsup.kit.known_files import KnownFiles
+from agentsup.kit.own_command import with_home
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup, Stdio
 from agentsup.kit.safe_files import GuardedFolder, read_plain
@@ -226,7 +227,7 @@ class ScriptedSession:
         found = script.find(text, segment.nudge)
         if found is None:
             # Built, not filled: the person's own "$1" must come back as it is.
-            return _ScriptRun((ScriptStep(say="$1"),), ("", NO_MODEL + text))
+            return _ScriptRun((ScriptStep(say="$1"),), ("", with_home(NO_MODEL) + text))
         return _ScriptRun(*found)
 
     async def _step(

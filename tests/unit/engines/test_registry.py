@@ -25,6 +25,7 @@ from agentsup.engines.registry.registry import (
 from agentsup.engines.scripted.engine import ScriptedEngine
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
+from agentsup.kit.own_command import naming
 from agentsup.kit.procgroup import ProcessGroup
 from agentsup.model.agent import Engine
 from agentsup.model.engine import EngineSpec
@@ -269,3 +270,11 @@ async def test_nothing_heavy_is_imported_before_a_session_is_opened() -> None:
     async with group:
         output = await group.communicate(limit_bytes=10_000)
     assert output.code == 0, output.stderr_tail.decode()
+
+
+def test_what_mends_it_names_the_home() -> None:
+    with naming(Path("/srv/home"), Path("/home/anna/.agentsup")):
+        _, why = best_available({}, EngineSpec(engine="auto"))
+        named = llm_problem(EngineSpec(engine="auto", model="gpt-5-mini"), {})
+    for text in (why, named):
+        assert "`agentsup --home /srv/home setup`" in text

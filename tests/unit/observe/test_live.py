@@ -64,7 +64,7 @@ async def test_a_reader_gets_begin_deltas_tools_and_end_in_order() -> None:
         assert await feed.next() == {"type": "live", "turns": []}
         hub.begin(*PLACE, "m1")
         hub.delta("m1", "let me ")
-        hub.tool("m1", "ask_agent", "started")
+        hub.tool("m1", "ask_agent", "started", "writer")
         hub.delta("m1", "see")
         hub.end("m1")
         frames = [await feed.next() for _ in range(5)]
@@ -72,7 +72,7 @@ async def test_a_reader_gets_begin_deltas_tools_and_end_in_order() -> None:
     assert frames == [
         {"type": "begin", **about},
         {"type": "delta", **about, "text": "let me "},
-        {"type": "tool", **about, "name": "ask_agent", "state": "started"},
+        {"type": "tool", **about, "name": "ask_agent", "state": "started", "to": "writer"},
         {"type": "delta", **about, "text": "see"},
         {"type": "end", **about},
     ]
