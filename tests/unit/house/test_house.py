@@ -53,6 +53,7 @@ SHARED_THREADS: dict[str, str] = {
     "daemon/runtime/transports.py": "a library is imported, secrets are read in a time limit",
     "engines/acp/engine.py": "a library is imported, a sign-in of the daemon's user looked for",
     "engines/process/launcher.py": "memory of groups, by /proc",
+    "daemon/runtime/engines.py": "engines are looked for on the PATH",
     "engines/llm/engine.py": "a library is imported, certificates of the system are loaded",
     "engines/llm/contexts.py": "a library is imported",
     "engines/llm/listed.py": "a library is imported",
