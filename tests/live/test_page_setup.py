@@ -68,7 +68,7 @@ async def test_the_reason_stands_above_the_composer_as_long_as_it_holds(
     assert await axe(page) == []
     await page.get_by_role("button", name="What can you do?").click()
     await expect(page.locator("li .words", has_text="What can you do?")).to_be_visible()
-    said = page.locator("li .words", has_text="My engine is not set up as it must be")
+    said = page.locator("li .words", has_text="Model good-mini is named but")
     await expect(said).to_be_visible()
     await expect(bar).to_be_visible()
     async with ModelServer(lambda asked: Reply("I am here."), models=("good-mini",)) as server:

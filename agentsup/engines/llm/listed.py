@@ -8,14 +8,12 @@ import asyncio
 import importlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from agentsup.engines.failures import ModelNotFound
 from agentsup.engines.llm.settings import Endpoint, LlmSettings
 
-if TYPE_CHECKING:
-    from agentsup.engines.providers import ProviderClient
-
+_PROVIDERS: Final = "agentsup.engines.providers"
 ASK_S: Final = 5.0
 """The longest time that a server is given for its list."""
 
@@ -40,17 +38,19 @@ class ListedModels:
         async with self._locks[settings.endpoint]:
             if not self.known(settings).model:
                 client = await _client(settings)
-                self._only[settings.endpoint] = await client.only_model(limit_s=ASK_S)
+                self._only[settings.endpoint] = str(await client.only_model(limit_s=ASK_S))
         return self.known(settings)
 
     async def instead(self, settings: LlmSettings, refused: ModelNotFound) -> Exception:
         """``refused``, or the failure that names the models which the server has."""
         client = await _client(settings)
-        return await client.unknown(settings.model, refused, limit_s=ASK_S, in_chat=True)
+        found: Exception = await client.unknown(
+            settings.model, refused, limit_s=ASK_S, in_chat=True
+        )
+        return found
 
 
-async def _client(settings: LlmSettings) -> ProviderClient:
+async def _client(settings: LlmSettings) -> Any:
     # Loaded with the first question: most homes name their model.
-    providers = await asyncio.to_thread(importlib.import_module, "agentsup.engines.providers")
-    client: ProviderClient = providers.ProviderClient(settings.endpoint, settings.key_source)
-    return client
+    providers = await asyncio.to_thread(importlib.import_module, _PROVIDERS)
+    return providers.ProviderClient(settings.endpoint, settings.key_source)
