@@ -70,10 +70,11 @@ def test_people_who_are_no_operators_may_do_exactly_what_is_named() -> None:
             *("GET /events", "GET /ws", "GET /web/history", "GET /web/sessions", "GET /web/export"),
             *("GET /web/files/{outbox_id}", "GET /web/sent/{id}/{number}", "GET /web/session"),
             *("POST /web/links", "POST /web/logout", "POST /web/logout_everywhere"),
+            "POST /web/blocks",
         },
         Access.TALK: {
             *("POST /messages/{id}/cancel", "POST /questions/{id}/answer", "POST /web/uploads"),
-            *("POST /web/sessions", "POST /web/sessions/switch"),
+            *("POST /web/sessions", "POST /web/sessions/switch", "POST /web/sessions/rename"),
         },
     }
     for access, routes in named.items():
