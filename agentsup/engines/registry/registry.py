@@ -257,8 +257,8 @@ def _nobody_named(env: Mapping[str, str], spec: EngineSpec) -> str:
     if env.get(key):
         return (
             f"{key} is set but no model is named (`model` of the agent or in [agent_defaults]), "
-            "so the offline engine answers"
+            "so you get canned answers"
         )
     return with_home(
-        "no model is configured, so the offline engine answers; `agentsup setup` sets one up"
+        "no model is configured, so you get canned answers; `agentsup setup` sets one up"
     )

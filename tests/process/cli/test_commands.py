@@ -369,8 +369,9 @@ def test_nothing_answers_for_a_model_without_a_key_and_the_reason_is_told_everyw
 
 def test_an_offline_answer_is_no_success_of_a_task(cli: Cli) -> None:
     cli.home.joinpath("agents.json").write_text('[{"name": "main", "engine": "auto"}]')
+    (cli.home / "demo-rules.yaml").unlink()
     cli.daemon()
-    assert "you said" in cli.good("send", "main", "read the feeds")
+    assert "offline" in cli.good("send", "main", "read the feeds")
     done = cli.run("tasks", "create", "read the feeds", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
     cure = f"`agentsup --home {cli.home} setup`"
@@ -418,6 +419,16 @@ def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
     assert "wirter" in wrong.stderr
     assert "writer" in wrong.stderr
     assert cli.run("logs", "writer").returncode == 0
+
+
+def test_the_log_is_followed(cli: Cli) -> None:
+    cli.daemon()
+    following = cli.start("logs", "-f")
+    assert following.stdout is not None
+    assert following.stdout.readline()
+    cli.good("agents", "restart", "writer")
+    while "writer" not in following.stdout.readline():
+        assert following.poll() is None
     cli.home.joinpath("agents.json").write_text("[")  # as the daemon, it goes by what was applied
     assert cli.run("logs", "wirter").returncode == 1
     assert cli.run("logs", "writer").returncode == 0

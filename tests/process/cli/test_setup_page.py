@@ -43,8 +43,10 @@ class Page:
 
 
 @asynccontextmanager
-async def page_of(cli: Cli, **env: str) -> AsyncIterator[Page]:
-    up = await asyncio.to_thread(cli.run, "up", "--no-chat", **env)
+async def page_of(cli: Cli, path: str = os.environ["PATH"], key: str = "") -> AsyncIterator[Page]:
+    up = await asyncio.to_thread(
+        lambda: cli.run("up", "--no-chat", PATH=path, ANTHROPIC_API_KEY=key)
+    )
     assert up.returncode == 0, up.stderr
     token = (cli.home / "api.token").read_text().strip()
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
@@ -116,9 +118,8 @@ async def test_a_coding_agent_and_an_operator_are_set_up_from_the_page(
     programs.mkdir()
     (programs / "claude").write_text("#!/bin/sh\nexit 1\n")
     (programs / "claude").chmod(0o755)
-    env = {"PATH": f"{programs}:{os.environ['PATH']}", "ANTHROPIC_API_KEY": "sk-none"}
     (cli.home / "agents.json").write_text('[{"name": "rules", "engine": "scripted"}]')
-    async with page_of(cli, **env) as page:
+    async with page_of(cli, f"{programs}:{os.environ['PATH']}", "sk-none") as page:
         told = await page.get("/setup")
         found = {each["name"]: each for each in told["programs"]}
         assert "signed in by ANTHROPIC_API_KEY" in found["claude"]["state"]
