@@ -79,7 +79,7 @@ def tool_problem(pattern: str) -> tuple[str, str | None] | None:
 
 
 def _options(spec: AgentSpec, locate: LocateField) -> Iterator[ConfigFinding]:
-    """Options that no engine has are errors; one of another engine may stand for a change of it."""
+    """Options that the engine does not have: it would fail each message."""
     for field, engine, given in (
         ("engine_options", spec.engine, spec.engine_options),
         ("fallback_options", spec.fallback_engine or spec.engine, spec.fallback_options),
@@ -88,12 +88,11 @@ def _options(spec: AgentSpec, locate: LocateField) -> Iterator[ConfigFinding]:
         for key in sorted(given.keys() - known):
             at = locate(spec.name, (field, key))
             text = f"the engine {engine} has no option {key!r} ({spec.name})"
-            if key not in ALL:
-                hint = did_you_mean(key, sorted(known))
-                hint = hint or f"it has {', '.join(sorted(known))}"
-                yield at.finding(text, hint, Severity.ERROR)
-            elif engine != SCRIPTED:
-                yield at.finding(text, "each message will fail until it is removed")
+            if key in ALL and engine == SCRIPTED:
+                continue
+            hint = did_you_mean(key, sorted(known)) if key not in ALL else None
+            hint = hint or f"it has {', '.join(sorted(known))}"
+            yield at.finding(text, hint, Severity.ERROR)
 
 
 def _tool(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +14,7 @@ from agentsup.cli.output.show import Column, CommandOutput, when
 from agentsup.kit.terminal import clean
 
 SEND_S = 300.0
+_COMMAND: Final = re.compile(r"/[a-z_]+(?: .*)?", re.ASCII)
 
 
 def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -54,6 +56,13 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send a message to an agent and print its answer."""
+    if _COMMAND.fullmatch(text):
+        chat_line = location_of(ctx).command(f"chat {agent}")
+        raise CommandFailed(
+            f"{text.split()[0]} is a command of the chat: `echo '{text}' | {chat_line}` runs it; with "
+            "- the text is read from standard input and sent to the agent as it is",
+            exit_code=2,
+        )
     body: dict[str, Any] = {
         "to": agent,
         "message": sys.stdin.read() if text == "-" else text,

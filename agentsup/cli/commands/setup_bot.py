@@ -13,6 +13,7 @@ from agentsup.cli.commands.settings_edit import change_settings, with_settings
 from agentsup.cli.commands.setup_questions import Questions
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, load
+from agentsup.kit.sentences import as_sentence
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import AgentsupError
 from agentsup.model.secret import Secret
@@ -124,7 +125,7 @@ def _account(home: Home, given: BotAnswers, questions: Questions) -> BotAccount:
         except CommandFailed as failure:
             if given.token_file is not None or not left:
                 raise
-            questions.say(f"{failure}.")
+            questions.say(as_sentence(str(failure)))
     raise AssertionError("the last try returns or raises")
 
 

@@ -27,6 +27,7 @@ from agentsup.config import Home, environment_of, listed, with_fields
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
 from agentsup.kit.searching import not_found
+from agentsup.kit.sentences import as_sentence
 
 NOTHING: Final = "none"
 _TRIES: Final = 3
@@ -130,13 +131,15 @@ def _signed_in(
             return choice, models_of(choice)
         except ProviderUnavailable as failure:
             if given.model and given.test is False:
-                questions.say(f"{failure}. {given.model} is taken without a look at its models.")
+                questions.say(
+                    f"{as_sentence(str(failure))} {given.model} is taken without a look at its models."
+                )
                 return choice, ()
             raise
         except CommandFailed as failure:
             if not questions.can_ask or not left or given.key_file:
                 raise
-            questions.say(f"{failure}.")
+            questions.say(as_sentence(str(failure)))
             choice = replace(choice, key=_asked_key(provider, questions), key_reference="")
     raise AssertionError("the last try returns or raises")
 
@@ -177,7 +180,7 @@ def _tried(
         except CommandFailed as failure:
             if given.model or only or not questions.can_ask:
                 raise
-            questions.say(f"{failure}.")
+            questions.say(as_sentence(str(failure)))
             if questions.agrees("Use it all the same?", "--no-test", default=False):
                 return choice
 

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-from asyncio.base_subprocess import BaseSubprocessTransport as Transport
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -70,18 +69,6 @@ def _sqlite(it: Examined) -> Iterator[Check]:
     is_old = tuple(int(part) for part in SQLITE_VERSION.split(".")) < LEAST_SQLITE
     advice = "agentsup needs SQLite 3.37 or newer"
     yield Check.of("sqlite", FAIL if is_old else OK, SQLITE_VERSION, advice)
-
-
-def _asyncio(it: Examined) -> Iterator[Check]:
-    at_exit = Transport._process_exited.__code__.co_names  # noqa: SLF001 - the fix can't be seen otherwise
-    at_close = Transport._call_connection_lost.__code__.co_names  # noqa: SLF001 - as above
-    text = "Process.wait() returns at the exit (cpython #119710 is fixed here)"
-    if "_exit_waiters" in at_close and "_exit_waiters" not in at_exit:
-        text = (
-            "this Python's Process.wait() waits for pipes too (cpython #119710); agentsup watches "
-            "the exit of engines itself and is not affected"
-        )
-    yield Check("asyncio", OK, text)
 
 
 def _home(it: Examined) -> Iterator[Check]:
@@ -291,7 +278,7 @@ def _voice(it: Examined) -> Iterator[Check]:
 
 
 CHECKS: Final[tuple[Callable[[Examined], Iterator[Check]], ...]] = (
-    *(_python, _sqlite, _asyncio, _home, _file_system, _disk, _token, _config, _daemon, _extras),
+    *(_python, _sqlite, _home, _file_system, _disk, _token, _config, _daemon, _extras),
     *(check_proxies, check_engines, check_warnings, check_programs, _fence, check_folders),
     *(check_servers, check_running_servers, _otel, _voice, check_store, check_work),
 )

@@ -224,7 +224,7 @@ def test_agents_are_added_and_removed_while_the_daemon_runs(cli: Cli) -> None:
     before = json.loads(cli.good("agents", "show", "writer", "--json"))
     cli.good("agents", "add", "poet", "--description", "writes verse", "--engine", "scripted")
     until("the poet runs", lambda: names(cli).get("poet") == "running")
-    assert "without a model" in cli.good("send", "poet", "hello")
+    assert cli.good("send", "poet", "hello") == "you said hello\n", "by the rules of the home"
     cli.good("agents", "stop", "poet")
     assert names(cli)["poet"] == "stopped"
     cli.good("agents", "start", "poet")
@@ -369,6 +369,7 @@ def test_nothing_answers_for_a_model_without_a_key_and_the_reason_is_told_everyw
 
 def test_an_offline_answer_is_no_success_of_a_task(cli: Cli) -> None:
     cli.home.joinpath("agents.json").write_text('[{"name": "main", "engine": "auto"}]')
+    (cli.home / "demo-rules.yaml").unlink()
     cli.daemon()
     assert "offline" in cli.good("send", "main", "read the feeds")
     done = cli.run("tasks", "create", "read the feeds", "--wait")
@@ -500,3 +501,10 @@ def test_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
     )
     assert "Traceback" not in done.stderr
     assert os.linesep in done.stdout
+
+
+def test_a_command_of_the_chat_is_not_sent_to_a_model(cli: Cli) -> None:
+    refused = cli.run("send", "main", "/help tasks")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "/help is a command of the chat" in refused.stderr
+    assert "chat main` runs it" in " ".join(refused.stderr.split())

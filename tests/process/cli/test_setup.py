@@ -112,6 +112,9 @@ async def test_a_script_names_every_answer(cli: Cli, tmp_path: Path) -> None:
             done = await asyncio.to_thread(cli.run, *words)
             return done.returncode, done.stdout + done.stderr
 
+        down = ("--base-url", "http://127.0.0.1:9/v1", "--model", "good", "--no-test")
+        code, said = await run("setup", "--provider", "compatible", *down)
+        assert (code, "server up? good is taken" in " ".join(said.split())) == (0, True), said
         code, said = await run("setup")
         assert (code, "name what you want, such as --provider" in said) == (2, True)
         code, said = await run("setup", *where, "--key-file", str(wrong), "--model", "good-mini")

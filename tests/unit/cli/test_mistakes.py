@@ -119,11 +119,11 @@ def test_a_home_as_it_should_be_has_no_findings(home: Home) -> None:
     assert check_home(home) == []
 
 
-def test_an_option_of_another_engine_is_a_warning(home: Home) -> None:
+def test_an_option_of_another_engine_is_an_error(home: Home) -> None:
     home.agents_json.write_text(AGENTS % '"engine": "claude", "engine_options": {"base_url": "x"}')
-    warned = [str(one) for one in check_home(home) if "no option 'base_url'" in str(one)]
-    assert warned
-    assert "each message will fail" in warned[0]
+    (found,) = [one for one in check_home(home) if "no option 'base_url'" in str(one)]
+    assert found.is_error, "each message would fail"
+    assert "it has allowed_tools, " in str(found)
 
 
 def test_the_options_are_those_that_the_engines_read() -> None:
