@@ -15,8 +15,12 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any
 
+from agentsup.kit.own_command import with_home
+
 ENGLISH = "en"
 _COMMAND = "command."
+_FOR_STRANGERS = ("elsewhere.", "pairing.code")
+"""Texts that do not tell where the home is."""
 
 Texts = Mapping[str, str]
 
@@ -53,12 +57,13 @@ class Catalogue:
         return ENGLISH
 
     def text(self, key: str, language: str = "", **facts: object) -> str:
-        """The text ``key`` with its placeholders filled from ``facts``.
+        """The text ``key`` with its placeholders filled from ``facts``; commands name the home.
 
         Raises ``KeyError`` for a key that English lacks, or for a missing fact.
         """
         found = self.texts(self.best(language)).get(key) or self.texts(ENGLISH)[key]
-        return found.format(**facts) if facts else found
+        text = found.format(**facts) if facts else found
+        return text if key.startswith(_FOR_STRANGERS) else with_home(text)
 
     def command(self, name: str, language: str = "") -> str | None:
         """The help line of a command, or None if there is only the command's own English one."""

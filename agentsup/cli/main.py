@@ -10,7 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from agentsup.cli.connect.failure import CommandFailed
+from agentsup.config import Home
 from agentsup.kit.loading import loading
+from agentsup.kit.own_command import naming, with_home
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError
 
@@ -37,22 +39,24 @@ def hoisted(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and end the process with its exit code."""
     line = hoisted(sys.argv[1:] if arguments is None else arguments)
-    try:
-        _run(line)
-    except CommandFailed as failure:
-        _end(str(failure), failure.exit_code)
-    except AgentsupError as error:
-        _end(str(error), 1)
-    except BrokenPipeError:
-        # The reader of our output has gone; nothing more can be written to it, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except Exception:  # noqa: BLE001
-        # supervision boundary: the traceback of a defect may quote anybody's text
-        import traceback
+    given = line[1] if line[:1] == ["--home"] else None
+    with naming(Home.resolve(given).root, Home.resolve().root):
+        try:
+            _run(line)
+        except CommandFailed as failure:
+            _end(str(failure), failure.exit_code)
+        except AgentsupError as error:
+            _end(str(error), 1)
+        except BrokenPipeError:
+            # The reader of our output has gone; nothing more can be written to it, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except Exception:  # noqa: BLE001
+            # supervision boundary: the traceback of a defect may quote anybody's text
+            import traceback
 
-        sys.stderr.write(clean(traceback.format_exc()))
-        sys.exit(1)
+            sys.stderr.write(clean(traceback.format_exc()))
+            sys.exit(1)
 
 
 def _run(line: list[str]) -> None:
@@ -70,5 +74,5 @@ def _run(line: list[str]) -> None:
 
 def _end(text: str, exit_code: int) -> None:
     if text:
-        print(f"agentsup: {clean(text)}", file=sys.stderr)
+        print(f"agentsup: {clean(with_home(text))}", file=sys.stderr)
     sys.exit(exit_code)

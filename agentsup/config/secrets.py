@@ -15,6 +15,7 @@ from typing import Any
 
 from agentsup.config.files import timed_reads
 from agentsup.config.findings import is_secret_name
+from agentsup.kit.own_command import with_home
 from agentsup.kit.safe_files import read_plain
 from agentsup.model.errors import ConfigError
 from agentsup.model.secret import Secret
@@ -64,7 +65,7 @@ def _read(written: str, base: Path) -> str:
         reason = error.strerror or str(error) or type(error).__name__
         raise ConfigError(
             f"the secret file {path} can't be read: {reason}",
-            hint="put it back, or store the secret anew with `agentsup setup`",
+            hint=with_home("put it back, or store the secret anew with `agentsup setup`"),
         ) from None
     except (RuntimeError, ValueError):
         raise ConfigError(f"the secret file {written!r} has no usable path") from None

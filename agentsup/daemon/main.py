@@ -46,6 +46,7 @@ from agentsup.kit.keeping import restarted_by
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.outbound import proxy
+from agentsup.kit.own_command import naming, with_home
 from agentsup.kit.pool import in_time
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.safe_files import read_plain
@@ -85,6 +86,11 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     prctl.close_memory()
     descriptors.raise_limit()
     root = Home(home.expanduser().absolute())
+    with naming(root.root, Home.resolve(environ={}).root):
+        return _run(root, port, accept_store=accept_store)
+
+
+def _run(root: Home, port: int | None, *, accept_store: bool) -> int:
     try:
         restored = restore_at_start(root)
         disk_space.wait_for_space(root.create)
@@ -149,7 +155,7 @@ def _config_toml(home: Home) -> bytes | None:
 
 
 def _refuse(text: str) -> int:
-    sys.stderr.write(f"agentsup: {clean(text)}\n")
+    sys.stderr.write(f"agentsup: {clean(with_home(text))}\n")
     return 1
 
 
@@ -204,6 +210,7 @@ async def _boot(
             port=port,
             announce=_show_link if _is_watched() else None,
             keep_lock=lock.restore,
+            is_started_again=_is_started_again(ready.snapshot, home),
             reaper=reaper,
             dropped_log_lines=lambda: log.dropped,
             after_imports=gc.freeze,
@@ -368,3 +375,9 @@ def _restarts_in_place(snapshot: ConfigSnapshot, home: Home) -> bool:
     if setting != "auto":
         return setting == "always"
     return restarted_by(home.keeper, os.environ) == "nothing"
+
+
+def _is_started_again(snapshot: ConfigSnapshot, home: Home) -> bool:
+    """Whether the process comes back after 42, as far as we can know: not of a container."""
+    by = restarted_by(home.keeper, os.environ)
+    return _restarts_in_place(snapshot, home) or by in ("systemd", "parent")

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentsup.kit import installation
+from agentsup.kit.own_command import with_home
 from agentsup.model.errors import PROVIDER_TIMED_OUT, TURN_TIMED_OUT, EngineFailed
 
 
@@ -63,6 +64,9 @@ class NotConfigured(Permanent):
     """A setting the engine can't do without is missing."""
 
     code = "engine_not_configured"
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(with_home(message), **facts)
 
 
 class ScriptInvalid(Permanent):

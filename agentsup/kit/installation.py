@@ -30,8 +30,7 @@ def remember() -> None:
 
 
 def change() -> str:
-    """Return what has changed since ``remember``, as a sentence with what to do; empty if nothing
-    has."""
+    """Return what has changed since ``remember``, as a sentence; empty if nothing has."""
     if not _at_start:
         return ""
     importlib.invalidate_caches()
@@ -43,7 +42,12 @@ def change() -> str:
     ]
     if not found:
         return ""
-    return f"the installation changed since the daemon started ({', '.join(found)}): restart it"
+    return f"the installation changed since the daemon started ({', '.join(found)})"
+
+
+def is_partial(changed: str) -> bool:
+    """Whether a package is missing in what ``change`` returned: an installer may be at work."""
+    return "→ missing" in changed
 
 
 def _installed() -> Mapping[str, str]:

@@ -157,7 +157,8 @@ class LiveFeed:
 
     ``live`` (``turns``: every running turn with its text so far; replaces all shown before; always
     the first frame), ``begin`` (``message_id``; its text starts empty), ``delta`` (``message_id``,
-    ``text``), ``tool`` (``message_id``, ``name``, ``state``), ``end`` (``message_id``).
+    ``text``), ``tool`` (``message_id``, ``name``, ``state``), ``end`` (``message_id``), ``retry``
+    (``message_id`` and the facts of ``LiveHub.retry``; only for those who watch at that moment).
     """
 
     def __init__(self, hub: LiveHub, conversation: ConversationKey, limits: LiveLimits) -> None:
@@ -165,6 +166,7 @@ class LiveFeed:
         self._conversation = conversation
         self._limits = limits
         self._marks: dict[LiveTurn, _ReadPosition] = {}
+        self._retries: deque[dict[str, Any]] = deque(maxlen=limits.ended_turns)
         self._is_stale = True
         self._is_closed = False
         self._changed = asyncio.Event()
@@ -202,6 +204,10 @@ class LiveFeed:
             self._marks[turn] = _ReadPosition()
         self._changed.set()
 
+    def _on_retry(self, frame: dict[str, Any]) -> None:
+        self._retries.append(frame)
+        self._changed.set()
+
     def _on_end(self) -> None:
         """Drop the unread text of ended turns if it is more than the limits."""
         ended = [(turn, mark) for turn, mark in self._marks.items() if turn.ended]
@@ -222,7 +228,7 @@ class LiveFeed:
             frame = self._take_from(turn, mark)
             if frame is not None:
                 return frame
-        return None
+        return self._retries.popleft() if self._retries else None
 
     def _take_picture(self) -> dict[str, Any]:
         turns = self._hub._running(self._conversation)  # noqa: SLF001 - the hub gave out this feed
@@ -302,6 +308,14 @@ class LiveHub:
         if turn is not None:
             for feed in self._feeds.get(turn.key, ()):
                 feed._on_end()  # noqa: SLF001 - as above
+
+    def retry(self, agent_id: str, conversation: str, message_id: str, **facts: Any) -> None:
+        """Say that an attempt on the message has failed and another one follows. ``facts``:
+        ``why`` (the engine's sentence), ``kind`` (of the failure), ``attempt`` (the number of the
+        next one) and ``most``."""
+        frame = {"type": "retry", "message_id": message_id, **facts}
+        for feed in self._feeds.get((agent_id, conversation), ()):
+            feed._on_retry(frame)  # noqa: SLF001 - as above
 
     # -- for clients -------------------------------------------------------------------------------
 

@@ -266,3 +266,45 @@ async def test_from_nothing_to_a_model_on_the_phone_and_back_after_a_loss(
             assert await people.violations() == []
         finally:
             Cli(home / ".agentsup", port).end_all()  # of a test that failed
+
+
+async def test_a_server_without_a_key_is_found_from_a_home_elsewhere(
+    installed_bin: Path, tmp_path: Path
+) -> None:
+    """As Ollama answers: it wants no key, and has two models."""
+    home, port = tmp_path / "ben", free_port()
+    home.mkdir()
+    env = {"PATH": f"{installed_bin}:/usr/local/bin:/usr/bin:/bin", "AGENTSUP_API__PORT": str(port)}
+    models = ("llama3.2:latest", "qwen3:8b")
+    try:
+        async with (
+            ModelServer(model, models=models) as server,
+            Terminal(home, env) as terminal,
+        ):
+            shown = await terminal.run("agentsup --home agents up --no-chat")
+            setup = re.search(r"no model is configured.*?`(agentsup [^`]+ setup)`", shown)
+            assert setup is not None, shown
+            await terminal.enter(setup[1])
+            await terminal.shows("Which provider should your agents use")
+            await terminal.shows("Number:")
+            await terminal.enter(number_of(terminal.everything, "Ollama"))
+            await terminal.shows(r"Address of the server \[http://127\.0\.0\.1:11434/v1\]:")
+            await terminal.enter(server.base_url)
+            await terminal.shows(r"has 2 models\. 1 llama3\.2:latest 2 qwen3:8b Model")
+            await terminal.enter("2")
+            await terminal.shows(r"Try qwen3:8b .*\[Y/n\]")
+            await terminal.enter("y")
+            await terminal.shows(r"qwen3:8b answered in [\d.]+ s")
+            await terminal.shows(r"Connect a Telegram bot.*\[Y/n\]")
+            await terminal.enter("n")
+            await terminal.shows(r"Start the daemon with this machine\? \[Y/n\]")
+            await terminal.enter("n")
+            await terminal.shows("READY>")
+            shown = await terminal.run('agentsup --home agents send main "hello without a key"')
+            assert "I heard: hello without a key" in shown
+            assert {each.body["model"] for each in server.asked} == {"qwen3:8b"}
+            assert not (home / ".agentsup").exists()
+            await terminal.run("agentsup --home agents stop")
+            assert server.violations == []
+    finally:
+        Cli(home / "agents", port).end_all()

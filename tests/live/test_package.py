@@ -19,7 +19,8 @@ from tests.support.bound import BOUND_S
 from tests.support.ports import free_port
 from tests.support.source_tree import PACKAGE, ROOT
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 60)
+pytestmark = pytest.mark.timeout(2 * INSTALL_S + 60)
+PIPX = "pipx==1.18.4"
 
 
 def digests(archives: Archives) -> list[str]:
@@ -91,11 +92,29 @@ def test_the_installed_wheel_has_page_documentation_and_roles(
 ) -> None:
     python = [str(installed_bin / "python"), "-c", "import agentsup; print(agentsup.__file__)"]
     assert Path(ran(python, cwd=tmp_path)).is_relative_to(installed_bin.parent)
-    home, port = tmp_path / "home", str(free_port())
+    serves_all(installed_bin / "agentsup", tmp_path)
+
+
+def test_pipx_installs_the_wheel_with_all_of_it(archives: Archives, tmp_path: Path) -> None:
+    """As docs/install.md says, by the pipx of the index, which downloads what the wheel needs."""
+    tools = tmp_path / "tools" / "bin"
+    ran([sys.executable, "-m", "venv", str(tools.parent)], cwd=tmp_path)
+    install = [str(tools / "python"), "-m", "pip", "install", "--quiet", PIPX]
+    ran(install, cwd=tmp_path, timeout_s=INSTALL_S)
+    line = [str(tools / "pipx"), "install", f"{archives.wheel}[all]"]
+    own = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    said = ran(line, cwd=tmp_path, timeout_s=INSTALL_S, **own)
+    assert "installed package agentsup" in said
+    serves_all(tmp_path / "bin" / "agentsup", tmp_path)
+
+
+def serves_all(program: Path, folder: Path) -> None:
+    """An installed program makes a home in ``folder`` and has page, documentation and roles."""
+    home, port = folder / "home", str(free_port())
 
     def agentsup(*words: str) -> str:
-        line = [str(installed_bin / "agentsup"), "--home", str(home), *words]
-        return ran(line, cwd=tmp_path, AGENTSUP_API__PORT=port)
+        line = [str(program), "--home", str(home), *words]
+        return ran(line, cwd=folder, AGENTSUP_API__PORT=port)
 
     try:
         assert "made the home" in agentsup("up", "--no-chat")

@@ -242,7 +242,8 @@ async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Town) -> N
     facts = {"status": 400, "description": "Bad Request: BOT_ACCESS_FORBIDDEN"}
     await town.people.fault("error", method="getManagedBotToken", count=1, **facts)
     cli = Cli(town.daemon.home, 0)
-    done = await asyncio.to_thread(cli.run_alone, "agents", "add", "poet")
+    assert (await asyncio.to_thread(cli.run_alone, "agents", "add", "poet")).returncode == 0
+    done = await asyncio.to_thread(cli.run_alone, "agents", "bot", "poet")
     link = re.search(r"https://t\.me/newbot/\S+", done.stdout)
     assert link is not None, done
     bot = await town.people.create_bot(link=link[0], user=town.ann)

@@ -24,6 +24,7 @@ from agentsup.api.http.route import Call, get
 from agentsup.api.web.chats import begun_in, current_session, greeting
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
+from agentsup.kit.sentences import as_sentence
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import (
@@ -65,6 +66,8 @@ _CODES: Final[Mapping[type[AgentsupError], int]] = {
     Unauthorised: CLOSE_SIGNED_OUT,
     Forbidden: CLOSE_PROTOCOL,
 }
+_SAID_WAITS: Final = ("provider", "rate_limit", "busy")
+"""Kinds of failures with words of their own for people who may not read the engine's."""
 _END_S: Final = 1.0
 _log = get_logger(__name__)
 
@@ -310,7 +313,17 @@ class ChatSocket:
             frame = await feed.next()
             if frame["type"] == "live":
                 frame = {"type": "snapshot", "turns": frame["turns"]}
+            elif frame["type"] == "retry":
+                text = self._retry_text(**frame)
+                frame = {"type": "retry", "message_id": frame["message_id"], "text": text}
             await self._send_soon(frame)
+
+    def _retry_text(self, *, why: str, kind: str, attempt: int, most: int, **_: str) -> str:
+        """Why an attempt has failed, for operators in the engine's words, and which one follows."""
+        say = words(self._call.language)
+        if not self._call.by.is_operator:
+            why = say(f"wait.{kind if kind in _SAID_WAITS else 'transient'}")
+        return f"{as_sentence(why)} {say('wait.again', attempt=attempt, most=most)}"
 
     # -- from the client -------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class ReassignBody(Body):
 
 
 class OverrideBody(Body):
-    """A field of an agent and its value; null lets the files say it again."""
+    """A field of an agent and its value; null removes the override."""
 
     field: Annotated[Text, Field(max_length=100, description="dotted path, as in agents.json")]
     value: str | bool | int | float | None = Field(

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from agentsup.api.documents.document import Document
 from agentsup.catalogue import words
+from agentsup.kit.own_command import with_home
 from agentsup.model.errors import (
     AgentDown,
     AgentsupError,
@@ -45,20 +46,22 @@ def is_legacy(path: str) -> bool:
 def problem(error: AgentsupError, *, path: str, request_id: str) -> dict[str, Any]:
     """The problem document of ``error`` for a request to ``path``."""
     facts = {k: v for k, v in error.facts.items() if k not in _RESERVED and v is not None}
+    # Who has not got in yet is not told where the home is.
+    detail = str(error) if error.status in (401, 403) else with_home(str(error))
     document: dict[str, Any] = {
         "type": f"urn:agentsup:problem:{error.code}",
         "title": HTTPStatus(error.status).phrase,
         "status": error.status,
-        "detail": str(error),
+        "detail": detail,
         "code": error.code,
         "request_id": request_id,
         **facts,
     }
     if is_legacy(path):
         document["success"] = False
-        document["error"] = str(error)
+        document["error"] = detail
         if isinstance(error, (EngineFailed, TimedOut)):
-            document.setdefault("text", str(error))
+            document.setdefault("text", detail)
     return document
 
 

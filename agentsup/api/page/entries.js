@@ -239,7 +239,7 @@ export class Live {
 		this.agent = agent;
 		this.body = h('div.said');
 		this.steps = h('ol.steps');
-		this.waiting = h('p.writing.soft', t`${agent} is at work`);
+		this.waiting = h('p.writing.soft');
 		this.li = entry('theirs live', meta(agent, 0), this.steps, this.body, this.waiting);
 		this.begin();
 	}
@@ -253,9 +253,13 @@ export class Live {
 		this.running = [];
 		this.steps.replaceChildren();
 		for (const tool of turn.tools ?? []) this.step(tool);
-		this.waiting.hidden = false;
-		this.li.hidden = false;
+		this.retry(t`${this.agent} is at work`);
 		this.isChanged = true;
+	}
+
+	retry(text) {
+		this.waiting.textContent = text;
+		this.waiting.hidden = this.li.hidden = false;
 	}
 
 	add(text) {

@@ -142,6 +142,10 @@ export class Talk {
 		this.#live(frame.message_id)?.step(frame);
 	}
 
+	_retry({ message_id: id, text }) {
+		this.#live(id)?.retry(text);
+	}
+
 	_snapshot({ turns }) {
 		const running = new Set(turns.map((turn) => turn.message_id));
 		for (const [id, live] of this.#lives) if (!running.has(id)) live.over();

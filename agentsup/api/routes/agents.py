@@ -73,7 +73,7 @@ async def overrides(call: Call) -> OverridableList:
 
 @post("/agents/{name}/overrides", access=Access.STEER, refusals=(404, 409, 410))
 async def override(call: Call, body: bodies.OverrideBody) -> Overridden:
-    """Set a field of an agent; null lets the files say it again."""
+    """Set a field of an agent; null removes the override, and the value of the files applies."""
     found = await call.deps.control.set_override(
         call.named("name"), body.field, body.value, call.by
     )

@@ -219,6 +219,8 @@ class ChatState:
                 state, message_id = str(frame["state"]), frame["message_id"]
                 name = " ".join(filter(None, (frame["name"], frame.get("to"), state)))
                 return [ShownItem(ShownKind.TOOL, name, self.agent, message_id, state=state)]
+            case "retry":
+                return [ShownItem(ShownKind.NOTICE, frame["text"], message_id=frame["message_id"])]
             case _:
                 return []
 

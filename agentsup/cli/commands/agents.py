@@ -26,7 +26,12 @@ def set_field(
     value: Annotated[
         str | None, typer.Argument(help="The value; without it: what it is now.")
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Let the files say it again.")] = False,
+    clear: Annotated[
+        bool,
+        typer.Option(
+            "--clear", help="Remove the override; the value from the files applies again."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show or change a field of a running agent without an edit of a file."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -94,6 +97,7 @@ def up(
     client = ensure_running(location, screen, port=port, accept_store=accept_store)
     _tell_engines(screen, client)
     _tell_keeping(screen, client, location)
+    _tell_program(screen)
     _tell_page(screen, client, location, shows=not chat)
     if not chat:
         return
@@ -104,6 +108,13 @@ def up(
     else:  # cron, CI, a service, a pipe
         chat_line = location.command("chat")
         screen.say(f"The daemon is up at {client.address.url}. To chat: `{chat_line}`.")
+
+
+def _tell_program(screen: CommandOutput) -> None:
+    """Say where the program is, if its bare name would not be found."""
+    program = Path(sys.executable).with_name("agentsup")
+    if shutil.which(program.name) is None and program.is_file():
+        screen.say(f"`agentsup` is not on your PATH. It is {program}")
 
 
 def _tell_page(

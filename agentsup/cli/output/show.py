@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TextIO
 
+from agentsup.kit.own_command import with_home
 from agentsup.kit.terminal import clean, clean_json, clean_painted
 
 GAP: Final = 2
@@ -80,7 +81,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int |
 
     ``width`` None: no limit, for pipes. The last column is the one that is shortened.
     """
-    cells = [[" ".join(clean(c).split()) for c in row] for row in rows]
+    cells = [[" ".join(with_home(clean(c)).split()) for c in row] for row in rows]
     widths = [max([width_of(h), *(width_of(r[i]) for r in cells)]) for i, h in enumerate(headers)]
     before_last = sum(widths[:-1]) + GAP * (len(widths) - 1)
     if width is not None and before_last + widths[-1] > width:
@@ -129,7 +130,9 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def facts(pairs: Iterable[tuple[str, object]], width: int | None) -> str:
     """``name  value`` lines, aligned; empty values are left out."""
-    shown = [(name, clean(value)) for name, value in pairs if value not in (None, "", [], ())]
+    shown = [
+        (name, with_home(clean(value))) for name, value in pairs if value not in (None, "", [], ())
+    ]
     column = max((len(name) for name, _ in shown), default=0) + GAP
     lines: list[str] = []
     for name, value in shown:
@@ -194,11 +197,12 @@ class CommandOutput:
 
     def say(self, text: str) -> None:
         """Print a text and a line end; of control sequences only our colours are kept."""
-        print(clean_painted(text), file=self._stream)
+        print(clean_painted(with_home(text)), file=self._stream)
 
     def prose(self, text: str) -> None:
         """Sentences, broken between words where a terminal is narrow."""
         width = self.width
+        text = with_home(text)
         self.say(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
 
     def done(self, document: Any, text: str, *, as_json: bool) -> None:

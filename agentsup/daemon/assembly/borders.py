@@ -18,6 +18,7 @@ from agentsup.daemon.assembly.parts import Assembly, BorderParts
 from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
 from agentsup.daemon.runtime.bot_check import ask_bot
 from agentsup.daemon.runtime.control import ControlParts, DaemonControl
+from agentsup.daemon.runtime.housekeeping import ReplacedFiles
 from agentsup.daemon.runtime.managed_bots import DaemonManagedBots
 from agentsup.daemon.runtime.pairing import DaemonPairing
 from agentsup.daemon.runtime.provider_models import ProviderModels
@@ -25,15 +26,16 @@ from agentsup.daemon.runtime.received_files import ReceivedFiles
 from agentsup.daemon.runtime.setup import DaemonSetup
 from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
 from agentsup.daemon.runtime.transports import ChannelServices
-from agentsup.kit import descriptors
-from agentsup.supervision import Grace, RestForOneSupervisor, SupervisedChild
+from agentsup.kit import descriptors, installation
+from agentsup.supervision import REBUILD_CODE, Grace, RestForOneSupervisor, SupervisedChild
 
 
 def build_borders(assembly: Assembly) -> BorderParts:
     """Build the parts that people and programs reach. The caller sets ``assembly.borders`` to the
     result."""
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
-    control = _control(assembly)
+    replaced = _replaced_files(assembly)
+    control = _control(assembly, replaced)
     running = agents.running
     pairing = DaemonPairing(boot_context, agents.reconciler, running.alarm.tell)
     bots = DaemonManagedBots(boot_context, agents.reconciler, running.channels, mail.people)
@@ -71,11 +73,29 @@ def build_borders(assembly: Assembly) -> BorderParts:
             bots=bots,
         ),
         api=api,
-        supervisor=_supervisor(assembly, api),
+        supervisor=_supervisor(assembly, api, replaced),
     )
 
 
-def _control(assembly: Assembly) -> DaemonControl:
+def _replaced_files(assembly: Assembly) -> ReplacedFiles:
+    boot_context, mail = assembly.boot, assembly.mail
+
+    async def is_quiet() -> bool:
+        counts = await mail.mailbox.counts()
+        return not any(each.get("leased") for each in counts.values())
+
+    def restart(reason: str) -> None:
+        assembly.borders().supervisor.end(REBUILD_CODE, reason)
+
+    return ReplacedFiles(
+        partial(boot_context.config_files.run, installation.change, key="installation"),
+        assembly.agents().running.alarm.tell,
+        is_quiet,
+        restart if boot_context.is_started_again else None,
+    )
+
+
+def _control(assembly: Assembly, replaced: ReplacedFiles) -> DaemonControl:
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     running = agents.running
 
@@ -84,6 +104,7 @@ def _control(assembly: Assembly) -> DaemonControl:
             *agents.roles.warnings(running.knowledge, running.channels),
             *agents.mcp.warnings(),
             *agents.traces.warnings(),
+            *replaced.warnings,
         )
 
     return DaemonControl(
@@ -154,7 +175,7 @@ def _api_deps(
     )
 
 
-def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
+def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> AgentSupervisor:
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     clock, entropy, running = boot_context.clock, boot_context.entropy, agents.running
     watcher = services.watcher_spec(
@@ -170,7 +191,7 @@ def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
     return AgentSupervisor(
         SupervisedParts(
             api=api,
-            spine=_spine(assembly),
+            spine=_spine(assembly, replaced),
             fleet=running.fleet,
             reconciler=agents.reconciler,
             watcher=SupervisedChild(
@@ -188,7 +209,7 @@ def _supervisor(assembly: Assembly, api: ApiServer) -> AgentSupervisor:
     )
 
 
-def _spine(assembly: Assembly) -> RestForOneSupervisor:
+def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
     """The services beside the agents, in the order in which they start."""
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     running = agents.running
@@ -209,6 +230,7 @@ def _spine(assembly: Assembly) -> RestForOneSupervisor:
                 lambda: mail.current().settings.limits,
                 (agents.tasks.purge, received.purge),
                 boot_context.keep_lock,
+                replaced.keep_up,
                 partial(boot_context.start_modes.report, running.alarm.tell),
             ),
             services.endless("watchdog", agents.watchdog.run),

@@ -90,13 +90,15 @@ def housekeeping_spec(
     limits: Callable[[], LimitSettings],
     purges: Sequence[Callable[[int], Awaitable[object]]],
     keep_lock: Callable[[], bool],
+    look_at_files: Callable[[], Awaitable[object]],
     report_modes: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
     """Deadlines, retention, backups and the home's lock.
 
     ``limits`` gives the limits of now: the days that rows are kept, and the number of backups.
-    Each of ``purges`` removes files that are old at the wall time that it gets; ``report_modes``
-    reports modes that the start has corrected, once they can be.
+    Each of ``purges`` removes files that are old at the wall time that it gets; ``look_at_files`` looks
+    whether our own files were replaced; ``report_modes`` reports modes that the start has corrected,
+    once they can be.
     """
     due_at: int | None = None
     looked_at = -1
@@ -135,6 +137,7 @@ def housekeeping_spec(
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, back_up),
         lock_chore(keep_lock),
+        Chore("files", KEEP_EVERY_S, KEEP_EVERY_S, look_at_files),
         Chore("note", KEEP_EVERY_S, KEEP_EVERY_S, database.note),
     )
     return running("housekeeping", Housekeeper(chores, clock).run)

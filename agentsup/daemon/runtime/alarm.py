@@ -13,6 +13,7 @@ from agentsup.daemon.runtime.people import People
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.own_command import with_home
 from agentsup.mailbox.delivery import (
     FALLBACK_CHANNEL,
     FALLBACK_CONVERSATION,
@@ -97,7 +98,7 @@ class Alarm:
                 message_id="",
                 agent_id=agent_id,
                 session_id="",
-                text=text,
+                text=with_home(text),
                 at=at,
                 address=conversation,
                 facts=shown,

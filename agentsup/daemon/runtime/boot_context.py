@@ -77,6 +77,8 @@ class BootContext:
     """Shows the link to the web page to the person who started the daemon, once it listens."""
     keep_lock: Callable[[], bool] = lambda: True
     """Restores the lock file if it is missing. False: the home itself is another directory now."""
+    is_started_again: bool = False
+    """Whether something starts the process again that ends with 42."""
     reaper: Reaper | None = None
     """Ends orphaned processes that no program of ours owns, in our own process as subreaper."""
     dropped_log_lines: Callable[[], int] = lambda: 0

@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from agentsup.kit import installation
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import HomeLocked
 from agentsup.kit.log import get_logger
@@ -76,6 +77,48 @@ def lock_chore(keep_lock: Callable[[], bool]) -> Chore:
             _log.error("the home was moved or replaced while the daemon runs: restart it")
 
     return Chore("lock", KEEP_EVERY_S, KEEP_EVERY_S, look)
+
+
+class ReplacedFiles:
+    """Notices that the installed packages were replaced under the process, says so, and asks for a
+    restart once nothing runs."""
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[str]],
+        tell: Callable[[str], Awaitable[None]],
+        is_quiet: Callable[[], Awaitable[bool]],
+        restart: Callable[[str], None] | None,
+    ) -> None:
+        """``look`` returns what has changed, or an empty string. Without ``restart`` nothing would
+        start the process again, so it only says what to do."""
+        self._look, self._tell, self._is_quiet, self._restart = look, tell, is_quiet, restart
+        self._seen = self._notified = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for ``status``, if something was replaced."""
+        return (self._text(),) if self._seen else ()
+
+    async def keep_up(self) -> None:
+        """Look, and act on a change that two looks have found: an installer may be at work."""
+        before, self._seen = self._seen, await self._look()
+        if not self._seen or self._seen != before or installation.is_partial(self._seen):
+            return
+        if self._notified != self._seen:
+            text = self._text()
+            await self._tell(f"{text[0].upper()}{text[1:]}.")
+            self._notified = self._seen
+        if self._restart is not None and await self._is_quiet():
+            self._restart("the installation changed")
+
+    def _text(self) -> str:
+        cure = (
+            "restart it: `agentsup restart`"
+            if self._restart is None
+            else "it restarts when nothing runs"
+        )
+        return f"{self._seen}: {cure}"
 
 
 def _next(due: float, every_s: float, now: float) -> float:

@@ -142,7 +142,7 @@ def crash(error: BaseException, text: str) -> EngineDone:
         text=text,
         error=clean(
             f"the engine broke ({type(error).__name__}: {str(error)[:500]}); the log has more"
-            + (f"; {changed}" if changed else "")
+            + (f"; {changed}: restart it" if changed else "")
         ),
         code="engine_error",
     )

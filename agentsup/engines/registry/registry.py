@@ -28,6 +28,7 @@ from agentsup.engines.programs.presets import (
     sign_in_of,
 )
 from agentsup.kit.clock import Clock
+from agentsup.kit.own_command import with_home
 from agentsup.kit.searching import folder_of
 from agentsup.model.agent import OFFLINE
 from agentsup.model.engine import Engine, EngineSpec
@@ -256,6 +257,8 @@ def _nobody_named(env: Mapping[str, str], spec: EngineSpec) -> str:
     if env.get(key):
         return (
             f"{key} is set but no model is named (`model` of the agent or in [agent_defaults]), "
-            "so the offline engine answers"
+            "so you get canned answers"
         )
-    return "no model is configured, so the offline engine answers; `agentsup setup` sets one up"
+    return with_home(
+        "no model is configured, so you get canned answers; `agentsup setup` sets one up"
+    )

@@ -26,8 +26,8 @@ async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_p
         given.append(now_ms)
         was_called.set()
 
-    async def unreported() -> None:
-        """No mode was corrected."""
+    async def nothing() -> None:
+        """No file was replaced, and no mode was corrected."""
 
     async def life() -> int:
         """The time that one start of the daemon purges by first."""
@@ -39,7 +39,8 @@ async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_p
             lambda: LimitSettings(keep_days=30),
             (purge,),
             lambda: True,
-            unreported,
+            nothing,
+            nothing,
         )
         child = SupervisedChild(spec, clock=rig.clock, entropy=rig.entropy, record=lambda _: None)
         child.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -114,8 +115,8 @@ def test_status_tells_what_waits_for_a_person(cli: Cli) -> None:
 
     until("a question and a failed message", waiting)
     text = cli.good("status")
-    assert "1 open: `agentsup questions list`" in text
-    assert "1 in all: `agentsup failed list`" in text
+    assert f"1 open: `agentsup --home {cli.home} questions list`" in text
+    assert f"1 in all: `agentsup --home {cli.home} failed list`" in text
 
 
 def test_send_fails_where_the_named_model_has_no_key(cli: Cli) -> None:
@@ -372,7 +373,13 @@ def test_an_offline_answer_is_no_success_of_a_task(cli: Cli) -> None:
     assert "offline" in cli.good("send", "main", "read the feeds")
     done = cli.run("tasks", "create", "read the feeds", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no model is set up, so this task can't be done; `agentsup setup`" in done.stderr
+    cure = f"`agentsup --home {cli.home} setup`"
+    assert f"no model is set up, so this task can't be done; {cure}" in done.stderr
+    for words in (("up", "--no-chat"), ("status",), ("send", "main", "what now?")):
+        assert cure in cli.good(*words), words
+    assert cure in cli.good("chat", stdin="what now?\n")
+    program = cli.run("up", "--no-chat", PATH="/usr/bin:/bin").stdout
+    assert re.search(r"`agentsup` is not on your PATH\. It is /\S+/agentsup\n", program), program
     (task,) = json.loads(cli.good("tasks", "list", "--json"))["tasks"]
     assert (task["state"], task["result_preview"]) == ("failed", "")
 
@@ -411,6 +418,16 @@ def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
     assert "wirter" in wrong.stderr
     assert "writer" in wrong.stderr
     assert cli.run("logs", "writer").returncode == 0
+
+
+def test_the_log_is_followed(cli: Cli) -> None:
+    cli.daemon()
+    following = cli.start("logs", "-f")
+    assert following.stdout is not None
+    assert following.stdout.readline()
+    cli.good("agents", "restart", "writer")
+    while "writer" not in following.stdout.readline():
+        assert following.poll() is None
     cli.home.joinpath("agents.json").write_text("[")  # as the daemon, it goes by what was applied
     assert cli.run("logs", "wirter").returncode == 1
     assert cli.run("logs", "writer").returncode == 0

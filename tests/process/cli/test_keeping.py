@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def keeper_word(cli: Cli) -> Any:
 
 def test_a_killed_daemon_comes_back_with_its_mail_and_a_stop_ends_both(cli: Cli) -> None:
     said = cli.good("up", "--no-chat")
-    assert "Kept running by the small parent of `agentsup up`" in said
+    assert f"Kept running by the small parent of `agentsup --home {cli.home} up`" in said
     assert "service install` survives a reboot" in said
     parent, daemon = cli.keeper()
     assert (daemon, parent_of(daemon)) == (daemon_of(cli), parent)
@@ -83,6 +84,27 @@ def test_42_is_a_new_process_at_once_and_the_parent_stays(cli: Cli) -> None:
     assert (parent_of(after), keeper_word(cli)) == (parent, "parent")
     words = (cli.home / "agentsup.keeper").read_text().split()
     assert words[2:5] == ["running", "42", "0"], "a request is no failure"
+
+
+def test_a_daemon_whose_files_were_replaced_says_so_and_comes_back_with_the_new_ones(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """It looks once a minute, and acts on what it has seen twice."""
+    facts = tmp_path / "replaced" / "agentsup-1.0.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text("Metadata-Version: 2.1\nName: agentsup\nVersion: 1.0\n")
+    assert cli.run("up", "--no-chat", PYTHONPATH=str(facts.parents[1])).returncode == 0
+    parent, daemon = cli.keeper()
+    facts.write_text(facts.read_text().replace("Version: 1.0", "Version: 1.1"))
+    told = "installation changed since the daemon started (agentsup 1.0 → 1.1)"
+    until("status says it", lambda: told in cli.good("status"), within_s=90)
+    until("another daemon", lambda: daemon_of(cli) not in {0, daemon}, within_s=90)
+    after = next_after(cli, daemon)
+    assert (parent_of(after), keeper_word(cli)) == (parent, "parent")
+    with sqlite3.connect(f"{cli.home.joinpath('state.db').as_uri()}?mode=ro", uri=True) as store:
+        (told_main,) = store.execute("SELECT count(*) FROM outbox WHERE instr(body, ?)", (told,))
+    assert told_main == (1,), "once, in the chat of main"
+    assert told not in cli.good("status")
 
 
 def test_a_terminated_daemon_stays_ended(cli: Cli) -> None:

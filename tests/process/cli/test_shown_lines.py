@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,8 @@ ELSEWHERE = {
     "agentsup service install": "cli/test_service.py",
     "agentsup logs -f": "cli/test_commands.py",
     "agentsup demo": "cli/test_demo.py",
-    "agentsup upgrade": "cli/test_keeping.py",
-    "agentsup uninstall": "cli/test_keeping.py",
+    "agentsup upgrade": "test_upgrade.py",
+    "agentsup uninstall": "test_upgrade.py",
     "agentsup run": "test_exit_42.py",
     "agentsup run --accept-store": "test_lost_store.py",
 }
@@ -142,11 +143,28 @@ def _filled(line: str, port: int) -> str:
     return line
 
 
+def _words_in_code(line: str) -> Iterator[str]:
+    """Patterns of the command and of each option, as a test has them."""
+    words = shlex.split(line)[1:]
+    if words[0] == "--home":
+        words = words[2:]
+    verbs = list(takewhile(lambda word: not word.startswith("-"), words))[:2]
+    if verbs == ["run"]:
+        yield r"\.launch\("  # of a DaemonProcess
+    else:
+        yield '(?:"|agentsup )' + '(?:", "| )'.join(verbs) + r'(?:"| |$)'
+    for word in words:
+        if word.startswith("-"):
+            yield rf'["\' ]{word}["\' =]'
+
+
 def test_what_runs_a_line_elsewhere_is_there() -> None:
     shown = {line for path in DOCS.rglob("*.md") for line in lines_of(path)}
     for line, test in ELSEWHERE.items():
         assert line in shown, line
-        assert (ROOT / "tests" / "process" / test).exists(), test
+        text = (ROOT / "tests" / "process" / test).read_text(encoding="utf-8")
+        for each in _words_in_code(line):
+            assert re.search(each, text), (test, line, each)
     assert INSTEAD.keys() <= shown
 
 

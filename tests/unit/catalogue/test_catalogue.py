@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from string import Formatter
 
 import pytest
 
 from agentsup.catalogue import ENGLISH, Catalogue, load, words
 from agentsup.catalogue.texts import flatten
+from agentsup.kit.own_command import naming
 from tests.support.source_tree import modules, nodes_of
 
 OTHERS = [code for code in load().languages if code != ENGLISH]
@@ -101,3 +103,12 @@ def test_a_file_holds_texts_only() -> None:
     assert flatten({"a": {"b": {"c": "x"}}, "d": "y"}) == {"a.b.c": "x", "d": "y"}
     with pytest.raises(TypeError, match=r"a\.b"):
         flatten({"a": {"b": 3}})
+
+
+def test_commands_name_the_home_but_not_to_strangers() -> None:
+    with naming(Path("/srv/home"), Path("/home/anna/.agentsup")):
+        for language in load().languages:
+            told = words(language)("list.more_failed", n=3)
+            assert "`agentsup --home /srv/home failed list`" in told
+            assert "/srv" not in words(language)("pairing.code", code="K7QF-2M9D")
+            assert "/srv" not in words(language)("elsewhere.then")

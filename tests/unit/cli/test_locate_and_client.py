@@ -236,7 +236,7 @@ def test_only_plain_reads_are_read_quickly() -> None:
         (["agents", "list"], 1, "no daemon runs for"),
         (["agents", "list", "--json"], 1, "no daemon runs for"),
         (["logs"], 1, "there is no log"),
-        (["agents", "validate"], 1, "agentsup init"),
+        (["agents", "validate"], 1, "/none init`"),
         (["agents", "add", "x", "--set", "nonsense"], 2, "KEY=VALUE"),
         (["chat"], 1, "no daemon runs for"),
         (["stop"], 1, "nothing was stopped"),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentsup.daemon.runtime.housekeeping import Chore, Housekeeper
+from agentsup.daemon.runtime.housekeeping import Chore, Housekeeper, ReplacedFiles
 from agentsup.kit.log import FACTS
 from agentsup.model.errors import StoreUnavailable
 from tests.support.loop_clock import LoopClock
@@ -61,3 +61,54 @@ async def test_a_defect_of_a_chore_ends_the_life() -> None:
     keeper = Housekeeper((Chore("broken", 1, 0, broken),), LoopClock())
     with pytest.raises(RuntimeError, match="a bug"):
         await keeper.run(lambda: None, asyncio.Event())
+
+
+class Replaced:
+    """What a daemon sees, says and does while its files are replaced."""
+
+    def __init__(self, *, comes_back: bool) -> None:
+        self.change, self.running = "", 1
+        self.told: list[str] = []
+        self.ended: list[str] = []
+        self.files = ReplacedFiles(
+            self._look, self._tell, self._is_quiet, self.ended.append if comes_back else None
+        )
+
+    async def _look(self) -> str:
+        return self.change
+
+    async def _tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def _is_quiet(self) -> bool:
+        return not self.running
+
+
+async def test_replaced_files_are_told_once_and_bring_a_restart_when_nothing_runs() -> None:
+    seen = Replaced(comes_back=True)
+    await seen.files.keep_up()
+    assert not seen.files.warnings
+    for seen.change in ("changed (a 1 → missing)", "changed (a 1 → 2)", "changed (a 1 → 3)"):
+        await seen.files.keep_up()
+        assert seen.files.warnings == (f"{seen.change}: it restarts when nothing runs",)
+    assert seen.told == [], "an installer may be at work"
+    for _ in range(2):
+        await seen.files.keep_up()
+    assert seen.told == ["Changed (a 1 → 3): it restarts when nothing runs."]
+    assert seen.ended == []
+    seen.running = 0
+    await seen.files.keep_up()
+    assert len(seen.told) == len(seen.ended) == 1
+
+
+async def test_nothing_ends_for_replaced_files_where_nothing_starts_it_again() -> None:
+    seen = Replaced(comes_back=False)
+    seen.change, seen.running = "changed (a 1 → missing)", 0
+    for _ in range(3):
+        await seen.files.keep_up()
+    assert seen.told == [], "an installer may be at work"
+    seen.change = "changed (a 1 → 2)"
+    for _ in range(3):
+        await seen.files.keep_up()
+    assert seen.told == ["Changed (a 1 → 2): restart it: `agentsup restart`."]
+    assert seen.ended == []

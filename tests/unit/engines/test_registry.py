@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from agentsup.engines.failures import ExtraMissing, NotConfigured, UnknownEngine
-from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
+from agentsup.engines.llm.settings import NO_KEY, read_settings
 from agentsup.engines.programs.presets import AUTO_ORDER, PROGRAMS, sign_in_of
 from agentsup.engines.registry import registry as registry_module
 from agentsup.engines.registry.registry import (
@@ -25,6 +25,7 @@ from agentsup.engines.registry.registry import (
 from agentsup.engines.scripted.engine import ScriptedEngine
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
+from agentsup.kit.own_command import naming
 from agentsup.kit.procgroup import ProcessGroup
 from agentsup.model.agent import Engine
 from agentsup.model.engine import EngineSpec
@@ -241,7 +242,7 @@ def test_a_key_of_the_environment_never_goes_to_an_endpoint_that_an_entry_names(
 
 def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
     settings = read_settings(EngineSpec("llm"), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
-    assert settings.model == ANY_MODEL
+    assert settings.model == "", "its server is asked"
     spec = EngineSpec("llm", model="m", options={"api_key": "sk-secret"})
     assert "sk-secret" not in repr(read_settings(spec, {}))
     with pytest.raises(NotConfigured):
@@ -269,3 +270,11 @@ async def test_nothing_heavy_is_imported_before_a_session_is_opened() -> None:
     async with group:
         output = await group.communicate(limit_bytes=10_000)
     assert output.code == 0, output.stderr_tail.decode()
+
+
+def test_what_mends_it_names_the_home() -> None:
+    with naming(Path("/srv/home"), Path("/home/anna/.agentsup")):
+        _, why = best_available({}, EngineSpec(engine="auto"))
+        named = llm_problem(EngineSpec(engine="auto", model="gpt-5-mini"), {})
+    for text in (why, named):
+        assert "`agentsup --home /srv/home setup`" in text

@@ -1,4 +1,4 @@
-"""Identifiers use the words of ``docs/glossary.md``, not those that it lists as not used any more."""
+"""Identifiers use the words of ``docs/glossary.md``, not those of ``docs/renamed_words.md``."""
 
 from __future__ import annotations
 
