@@ -36,7 +36,7 @@ async function bot(name) {
 
 /** Adds an agent, and offers to create its bot where main's bot may do that. */
 async function add(app) {
-	const name = h('input', { maxlength: '64', autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false' });
+	const name = h('input', { maxlength: '64', autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false', onkeydown: (event) => event.key === 'Enter' && event.preventDefault() });
 	const about = h('textarea', { rows: '2', maxlength: '2000' });
 	const form = h('div.board', h('label.choice', soft(t`Name`), name), h('label.choice', soft(t`What it is for`), about));
 	if (!await ask(t`New agent`, form, t`Add`)) return;
