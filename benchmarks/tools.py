@@ -119,5 +119,5 @@ def _wake() -> None:
     """Nobody waits for a slot."""
 
 
-def _hear(name: str, state: str) -> None:
+def _hear(name: str, state: str, to: str) -> None:
     """Nobody watches."""

@@ -23,7 +23,8 @@ from agentsup.agents.workspace.shared_memory import SharedKnowledge
 from agentsup.mailbox.mail import AgentDirectory, Asker
 from agentsup.mailbox.work import EXIT_DRAIN_S, Handler, Pump, SharedSlots, Work
 from agentsup.model.agent import AgentSpec
-from agentsup.model.engine import RefusedTool
+from agentsup.model.engine import EngineDone, RefusedTool
+from agentsup.model.errors import EngineFailed
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, Message
 
@@ -91,16 +92,30 @@ class AgentStack(WorkingAgent):
         if self.servers is not None:
             self.servers.open(self.spec.mcp)
         try:
+            await self._find_model()
             await self._pump.run(ready, draining)
         finally:
             self._services.problems.forget(self.agent_id)
             if self.servers is not None:
                 await self.servers.close()
 
+    async def _find_model(self) -> None:
+        """Ask for the model where none is named, so that its name, or what is missing, shows before
+        the first message."""
+        find = self.engine.caps.find_model
+        if find is None:
+            return
+        try:
+            await find(self.engine_spec("", ""))
+        except EngineFailed as error:
+            end = EngineDone("failed", code=error.code, permanent=error.permanent)
+            self._services.problems.ended(self.agent_id, PRIMARY, end, error.message)
+
     def apply(self, spec: AgentSpec) -> None:
         """Apply the live fields of an edited spec, from the next turn on."""
+        if spec != self.spec:  # the daemon's start applies the same spec once more
+            self._services.problems.begin(self.agent_id)
         self.spec = spec
-        self._services.problems.begin(self.agent_id)
         self._pump.slots.resize(_lanes(spec))
         if self.servers is not None:
             self.servers.apply(spec.mcp)
@@ -139,6 +154,11 @@ class AgentStack(WorkingAgent):
         if isinstance(self.engine, UnableEngine):
             return self.engine.error.message
         return self._services.problems.of(self.agent_id)
+
+    @property
+    def only_model(self) -> str:
+        """The model that answers though none is named; empty if it is not known."""
+        return self.engine.caps.only_model(self.engine_spec("", ""))
 
     def keep_problems(self, chat_models: Collection[str]) -> None:
         """Forget the problems of models of chats, but for these."""

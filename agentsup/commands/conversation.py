@@ -15,7 +15,7 @@ from agentsup.commands.models import model_command, override_commands
 from agentsup.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.commands.texts import short_id
 from agentsup.mailbox.delivery import outbox, preview
-from agentsup.mailbox.messages import sessions, speaker_of
+from agentsup.mailbox.messages import keys, sessions, speaker_of
 from agentsup.model.agent import OFFLINE
 from agentsup.model.control import (
     CommandButton,
@@ -128,7 +128,9 @@ class _ChatCommandSet:
         # Other people's sessions are private; an operator sees all of them.
         key = None if is_operator(context) else key_of(context)
         found = await self._s.database.read(
-            lambda r: sessions.list_of(r, context.agent_id, key=key, limit=most)
+            lambda r: sessions.list_of(
+                r, context.agent_id, key=key, without=keys.OF_TASKS, limit=most
+            )
         )
         if not found:
             return CommandReply(say("session.none"))
@@ -142,10 +144,11 @@ class _ChatCommandSet:
         for session in page.items:
             mark = "▸" if session.session_id == current else " "
             title = session.title or preview(began.get(session.session_id, ""), _TITLE)
-            other = "" if title and session.key == key_of(context) else f" ({session.key})"
+            where = session.key.removeprefix("chat:")
+            other = "" if title and session.key == key_of(context) else f" ({where})"
             at = texts.date(session.updated_at)
             lines.append(f"{mark} {short_id(session.session_id)}  {at}  {title}{other}".rstrip())
-            label = f"{mark} {title or session.key}".strip()
+            label = f"{mark} {title or where}".strip()
             each.append(CommandButton(label, f"/session {session.session_id}"))
         lines.append(say("session.how_all" if is_operator(context) else "session.how"))
         fresh = CommandButton(say("button.new_session"), "/new", once=True)

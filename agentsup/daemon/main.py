@@ -42,7 +42,7 @@ from agentsup.kit import descriptors, installation, prctl
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
-from agentsup.kit.keeping import has_keeper
+from agentsup.kit.keeping import restarted_by
 from agentsup.kit.loading import settled
 from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.outbound import proxy
@@ -374,16 +374,10 @@ def _restarts_in_place(snapshot: ConfigSnapshot, home: Home) -> bool:
     setting = snapshot.settings.restart_in_place
     if setting != "auto":
         return setting == "always"
-    # In the session of process 1 we are what the container runs; elsewhere nobody watches us.
-    in_container = os.getpid() == 1 or os.getsid(0) == 1
-    return not (in_container or _is_supervised(home))
+    return restarted_by(home.keeper, os.environ) == "nothing"
 
 
 def _is_started_again(snapshot: ConfigSnapshot, home: Home) -> bool:
     """Whether the process comes back after 42, as far as we can know: not of a container."""
-    return _restarts_in_place(snapshot, home) or _is_supervised(home)
-
-
-def _is_supervised(home: Home) -> bool:
-    under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
-    return under_systemd or has_keeper(home.keeper)
+    by = restarted_by(home.keeper, os.environ)
+    return _restarts_in_place(snapshot, home) or by in ("systemd", "parent")

@@ -74,6 +74,17 @@ def _parsed(line: bytes, *, is_alive: bool) -> KeeperStatus | None:
         return None
 
 
+def restarted_by(path: Path, environ: Mapping[str, str]) -> str:
+    """What starts this process again: ``systemd``, ``container``, ``parent`` (the keeper whose status
+    is in ``path``) or ``nothing``."""
+    if "INVOCATION_ID" in environ or "NOTIFY_SOCKET" in environ:
+        return "systemd"
+    # In the session of process 1 we are what the container runs; elsewhere nobody watches us.
+    if os.getpid() == 1 or os.getsid(0) == 1:
+        return "container"
+    return "parent" if has_keeper(path) else "nothing"
+
+
 def has_keeper(path: Path) -> bool:
     """Whether our own parent is the keeper whose status is in ``path``."""
     found = read_status(path)

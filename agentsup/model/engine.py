@@ -56,6 +56,11 @@ class EngineCaps:
     nobody."""
     refused: Callable[[EngineSpec], Iterable[RefusedTool]] = lambda spec: ()
     """The tools that the model's provider has refused since the start."""
+    only_model: Callable[[EngineSpec], str] = lambda spec: ""
+    """The model of a spec, or the only one of its server, as far as it is known. Asks nobody."""
+    find_model: Callable[[EngineSpec], Awaitable[None]] | None = None
+    """Asks the server of a spec that names no model for its only one, once and within seconds.
+    Raises ``EngineFailed``."""
 
 
 @dataclass(frozen=True, slots=True)

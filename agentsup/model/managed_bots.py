@@ -48,7 +48,10 @@ class BotOffer:
 
 
 class BotMaker(Protocol):
-    """Offers and decisions of operators. Both raise ``Forbidden`` for anybody else."""
+    """Agents, offers and decisions of operators. All raise ``Forbidden`` for anybody else."""
+
+    async def add(self, agent: str, description: str, by: Principal) -> None:
+        """Add an agent to agents.json. Raises ``Refused``, ``ConfigError`` and ``ConfigErrors``."""
 
     async def offer(self, agent: str, by: Principal, *, maker: int = 0) -> BotOffer:
         """Offer to create the agent's bot; an agent that is not there is added to agents.json.

@@ -25,6 +25,27 @@ class OfferedProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedProgram:
+    """A coding agent that is installed and can be chosen as the engine."""
+
+    name: str
+    title: str
+    state: str
+    """How it is signed in, or that it is not."""
+    sign_in: str
+    """What to do to sign in; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartInfo:
+    """What starts the daemon again when it ends, and the command for a service."""
+
+    by: str
+    """``systemd``, ``container``, ``parent`` or ``nothing``."""
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelDraft:
     """The person's choices so far. Without a key, the one that the daemon has is used."""
 
@@ -63,6 +84,19 @@ class Setup(Protocol):
 
     def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
         """The providers, in the order in which they are offered."""
+
+    async def programs(self, by: Principal) -> tuple[OfferedProgram, ...]:
+        """The coding agents that are installed where the daemon looks."""
+
+    async def use_program(self, name: str, by: Principal) -> tuple[str, ...]:
+        """Let a coding agent be the engine of all agents that name none of their own; returns the
+        names of the others. Raises ``NotFound``, ``ConfigError`` and ``Conflict``."""
+
+    async def restart_info(self, by: Principal) -> RestartInfo:
+        """What keeps the daemon running."""
+
+    async def add_operator(self, person: str, telegram_id: int | None, by: Principal) -> None:
+        """Write who somebody is, as an operator. Raises ``ConfigError`` and ``Conflict``."""
 
     async def models(self, wanted: ModelDraft, by: Principal) -> OfferedModels:
         """Sign in, and list the models."""

@@ -48,6 +48,13 @@ class _Tool:
     """Position in the turn's text."""
     name: str
     state: str
+    to: str
+    """The agent that is asked, or empty."""
+
+    @property
+    def shown(self) -> dict[str, str]:
+        step = {"name": self.name, "state": self.state}
+        return step | {"to": self.to} if self.to else step
 
 
 class LiveTurn:
@@ -102,8 +109,8 @@ class LiveTurn:
             self._text.write(keep)
             self.stored_from = self.length - len(keep)
 
-    def add_tool(self, name: str, state: str) -> None:
-        self.tools.append(_Tool(self.length, name, state))
+    def add_tool(self, name: str, state: str, to: str) -> None:
+        self.tools.append(_Tool(self.length, name, state, to))
         self.tool_count += 1
 
     def end(self) -> None:
@@ -129,7 +136,7 @@ class LiveTurn:
             "message_id": self.message_id,
             "text": self.text(),
             "shortened": self.stored_from > 0,
-            "tools": [{"name": tool.name, "state": tool.state} for tool in self.tools],
+            "tools": [tool.shown for tool in self.tools],
         }
 
 
@@ -150,7 +157,8 @@ class LiveFeed:
 
     ``live`` (``turns``: every running turn with its text so far; replaces all shown before; always
     the first frame), ``begin`` (``message_id``; its text starts empty), ``delta`` (``message_id``,
-    ``text``), ``tool`` (``message_id``, ``name``, ``state``), ``end`` (``message_id``).
+    ``text``), ``tool`` (``message_id``, ``name``, ``state``), ``end`` (``message_id``), ``retry``
+    (``message_id`` and the facts of ``LiveHub.retry``; only for those who watch at that moment).
     """
 
     def __init__(self, hub: LiveHub, conversation: ConversationKey, limits: LiveLimits) -> None:
@@ -158,6 +166,7 @@ class LiveFeed:
         self._conversation = conversation
         self._limits = limits
         self._marks: dict[LiveTurn, _ReadPosition] = {}
+        self._retries: deque[dict[str, Any]] = deque(maxlen=limits.ended_turns)
         self._is_stale = True
         self._is_closed = False
         self._changed = asyncio.Event()
@@ -195,6 +204,10 @@ class LiveFeed:
             self._marks[turn] = _ReadPosition()
         self._changed.set()
 
+    def _on_retry(self, frame: dict[str, Any]) -> None:
+        self._retries.append(frame)
+        self._changed.set()
+
     def _on_end(self) -> None:
         """Drop the unread text of ended turns if it is more than the limits."""
         ended = [(turn, mark) for turn, mark in self._marks.items() if turn.ended]
@@ -215,7 +228,7 @@ class LiveFeed:
             frame = self._take_from(turn, mark)
             if frame is not None:
                 return frame
-        return None
+        return self._retries.popleft() if self._retries else None
 
     def _take_picture(self) -> dict[str, Any]:
         turns = self._hub._running(self._conversation)  # noqa: SLF001 - the hub gave out this feed
@@ -238,7 +251,7 @@ class LiveFeed:
             return {"type": "delta", **about, "text": text}
         if tool is not None:
             mark.tools += 1
-            return {"type": "tool", **about, "name": tool.name, "state": tool.state}
+            return {"type": "tool", **about, **tool.shown}
         if turn.ended:
             del self._marks[turn]
             return {"type": "end", **about}
@@ -281,11 +294,12 @@ class LiveHub:
             turn.add(text)
             self._tell(turn)
 
-    def tool(self, message_id: str, name: str, state: str) -> None:
-        """Add a step of a tool call (started, finished, failed); ignored for an unknown turn."""
+    def tool(self, message_id: str, name: str, state: str, to: str = "") -> None:
+        """Add a step of a tool call (started, finished, failed), with the agent ``to`` that it asks;
+        ignored for an unknown turn."""
         turn = self._turns.get(message_id)
         if turn is not None:
-            turn.add_tool(name, state)
+            turn.add_tool(name, state, to)
             self._tell(turn)
 
     def end(self, message_id: str) -> None:
@@ -294,6 +308,14 @@ class LiveHub:
         if turn is not None:
             for feed in self._feeds.get(turn.key, ()):
                 feed._on_end()  # noqa: SLF001 - as above
+
+    def retry(self, agent_id: str, conversation: str, message_id: str, **facts: Any) -> None:
+        """Say that an attempt on the message has failed and another one follows. ``facts``:
+        ``why`` (the engine's sentence), ``kind`` (of the failure), ``attempt`` (the number of the
+        next one) and ``most``."""
+        frame = {"type": "retry", "message_id": message_id, **facts}
+        for feed in self._feeds.get((agent_id, conversation), ()):
+            feed._on_retry(frame)  # noqa: SLF001 - as above
 
     # -- for clients -------------------------------------------------------------------------------
 

@@ -183,11 +183,12 @@ class EventLog:
         limit: int = 50,
         before_seq: int | None = None,
         session_id: str = "",
+        beside: str = "",
     ) -> list[Event]:
         """The newest ``limit`` events of one conversation, oldest first; optionally only those of
-        one session, or below a sequence number."""
-        where = "agent_id = ? AND conversation = ? AND conversation <> ''"
-        values: list[Any] = [agent_id, conversation]
+        one session (also in the conversation ``beside``), or below a sequence number."""
+        where = "agent_id = ? AND conversation IN (?, ?) AND conversation <> ''"
+        values: list[Any] = [agent_id, conversation, beside if session_id else ""]
         for clause, value in (("seq < ?", before_seq), ("session_id = ?", session_id or None)):
             if value is not None:
                 where += f" AND {clause}"

@@ -8,7 +8,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.lifecycle import leased_tx
 from agentsup.mailbox.mail import AgentDirectory, Asker
-from agentsup.mailbox.messages import current_rights
+from agentsup.mailbox.messages import current_rights, keys
 from agentsup.model.errors import NotFound, Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import Principal, PrincipalKind
@@ -91,7 +91,7 @@ class Starter:
                 part_of=task.parent_message_id if since else "",
                 key=key,
                 key_by=task.owner,
-                session_key=f"task:{task.task_id}",
+                session_key=f"{keys.OF_TASKS}{task.task_id}",
                 priority=task.priority,
                 expires_at=expires_at,
                 max_usd=task.max_usd,

@@ -27,6 +27,23 @@ RULES: Final[list[dict[str, Any]]] = [
         ],
     },
     {
+        "match": "essay",
+        "steps": [
+            {
+                "stream": {
+                    "chunks": [
+                        "A **bo",
+                        "ld** <img src=x>\n",
+                        "\n```\na\n\n",
+                        "b\n```\n\nand **raw",
+                    ],
+                    "every": 0.05,
+                }
+            },
+            {"sleep": 600},
+        ],
+    },
+    {
         "match": "tea",
         "steps": [
             {"question": {"text": "Which **tea**?", "options": ["black", "green"]}},

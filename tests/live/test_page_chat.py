@@ -63,6 +63,17 @@ async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Sce
     assert await axe(page) == []
 
 
+async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: Scene) -> None:
+    page = await scene.page(device="phone")
+    await say(page, "essay")
+    live = log(page).locator(".live")
+    await expect(live.locator("strong")).to_have_text("bold")
+    await expect(live.locator("p").last).to_have_text("and **raw")
+    assert await live.locator("pre").count() == 1
+    assert await live.locator("img").count() == 0
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+
+
 async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
     scene: Scene,
 ) -> None:
@@ -75,6 +86,10 @@ async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
     await answer.get_by_role("button", name="Copy").click()
     await expect(page.get_by_text("Copied.")).to_be_visible()
     assert await page.evaluate("navigator.clipboard.readText()") == "done"
+    await answer.get_by_role("button", name="Ask again").click()
+    await expect(theirs(page, "done")).to_have_count(2)
+    await expect(page.get_by_role("button", name="Ask again")).to_have_count(1)
+    assert scene.said() == ["effect", "effect"]
     assert await axe(page) == []
 
 
@@ -98,13 +113,20 @@ async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: Scene)
     page = await scene.page()
     await say(page, "stream one")
     await expect(log(page).locator(".live")).to_contain_text("word word word")
+    dot = page.get_by_role("navigation", name="Agents").locator(".dot").last
+    colour = (
+        "getComputedStyle(document.querySelector('nav.side li:last-child .dot')).backgroundColor"
+    )
+    up = await page.evaluate(colour)
     scene.daemon.kill()
     await scene.daemon.ended()
     await say(page, "said into the void")
     await expect(mine(page, "said into the void")).to_contain_text("waits for the connection")
     await expect(page.get_by_role("alert")).to_contain_text("No connection")
+    await expect(dot).not_to_have_css("background-color", up)
     scene.daemon.launch()
     await scene.daemon.ready()
+    await expect(dot).to_have_css("background-color", up)
     await expect(theirs(page, "end one")).to_have_count(1)
     await expect(theirs(page, "you said said into the void")).to_have_count(1)
     await expect(log(page).locator(".live")).to_have_count(0)
@@ -368,7 +390,15 @@ async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
     await expect(theirs(page, "you said second")).to_be_visible()
     await expect(log(page).locator(".apart")).to_have_count(1)
     await page.get_by_role("button", name="Sessions").click()
-    await expect(asked.locator("li", has_text="Garden")).to_contain_text("current")
+    garden = asked.locator("li", has_text="Garden")
+    await expect(garden).to_contain_text("current")
+    await garden.get_by_role("button", name="Rename").click()
+    await asked.get_by_label("New name of Garden").fill("Beds")
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+    await garden.get_by_role("button", name="Save").click()
+    await expect(asked).to_be_hidden()
+    await page.get_by_role("button", name="Sessions").click()
+    await expect(asked.locator("li", has_text="Beds")).to_contain_text("current")
     await asked.get_by_role("button", name="Switch").click()
     await expect(asked).to_be_hidden()
     await say(page, "third")
@@ -376,6 +406,29 @@ async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
     rows = scene.daemon.sql("SELECT session_id FROM messages ORDER BY seq")
     first, second, third = [row["session_id"] for row in rows]
     assert first == third != second
+
+
+async def test_the_terminals_chat_is_found_shown_and_continued(scene: Scene) -> None:
+    terminal = await scene.daemon.chat("main")
+    await terminal.ask("about my bike")
+    await terminal.close()
+    page = await scene.page(device="phone")
+    asked = page.get_by_role("dialog")
+    await page.get_by_role("button", name="Sessions").click()
+    await expect(asked.locator("li", has_text="about my bike")).to_contain_text("Terminal")
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+    async with page.expect_download() as download:
+        await asked.get_by_role("button", name="Export").click()
+    assert (await download.value).suggested_filename == "main.md"
+    await asked.get_by_role("button", name="Close").click()
+    await page.get_by_role("button", name="Continue your terminal chat").click()
+    await expect(theirs(page, "you said about my bike")).to_be_visible()
+    await say(page, "and on")
+    await expect(theirs(page, "you said and on")).to_be_visible()
+    await page.reload()
+    await expect(theirs(page, "you said about my bike")).to_be_visible()
+    rows = scene.daemon.sql("SELECT DISTINCT session_id FROM messages")
+    assert len(rows) == 1
 
 
 async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene: Scene) -> None:

@@ -27,6 +27,8 @@ async def test_a_phone_sets_up_a_model(make_daemon: MakeDaemon, browsing: Browsi
         await expect(page.get_by_role("log")).to_be_visible()
         await page.evaluate("() => { location.hash = '#/setup'; }")
         await expect(page.get_by_role("heading", name="Setup", exact=True)).to_be_visible()
+        await expect(page.get_by_role("heading", name="Kept running")).to_be_visible()
+        await expect(page.get_by_text("Nothing starts the daemon again")).to_be_visible()
         await page.get_by_label("Provider").select_option("compatible")
         await page.get_by_label("Address").fill(server.base_url)
         await page.get_by_label("Key", exact=True).fill("sk-wrong-key-of-nobody")
@@ -66,7 +68,7 @@ async def test_the_reason_stands_above_the_composer_as_long_as_it_holds(
     assert await axe(page) == []
     await page.get_by_role("button", name="What can you do?").click()
     await expect(page.locator("li .words", has_text="What can you do?")).to_be_visible()
-    said = page.locator("li .words", has_text="My engine is not set up as it must be")
+    said = page.locator("li .words", has_text="Model good-mini is named but")
     await expect(said).to_be_visible()
     await expect(bar).to_be_visible()
     async with ModelServer(lambda asked: Reply("I am here."), models=("good-mini",)) as server:

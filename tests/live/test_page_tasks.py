@@ -107,6 +107,8 @@ async def test_a_setting_is_changed_and_given_back_to_the_files(scene: Scene) ->
         await cook.get_by_role("button", name="Settings").click()
         dialog = page.get_by_role("dialog", name="Settings of cook")
         await dialog.get_by_label("turn_timeout_s").fill(given)
+        await expect(dialog.locator("#about-turn_timeout_s")).to_be_visible()
+        await expect(dialog.locator("tbody")).not_to_contain_text('"–"')
         assert await axe(page) == []
         assert await overflow_px(page) <= 0
         await agree(page, "Save")

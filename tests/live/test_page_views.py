@@ -195,6 +195,24 @@ async def test_agents_are_watched_stopped_and_started(house: House) -> None:
     await expect(cook).to_contain_text("stopped")
 
 
+async def test_an_agent_is_added(house: House) -> None:
+    page = await house.page("agents")
+    await page.get_by_role("button", name="Add agent").click()
+    dialog = page.get_by_role("dialog", name="New agent")
+    await dialog.get_by_label("Name").fill("gardener")
+    await dialog.get_by_label("What it is for").fill("knows the beds")
+    assert (await axe(page), await overflow_px(page)) == ([], 0)
+    house.browsing.forgive("409")  # there is no bot of main's that could make it one
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    await expect(card(page, "gardener")).to_contain_text("running")
+    (entry,) = [
+        each
+        for each in json.loads((house.daemon.home / "agents.json").read_text())
+        if each["name"] == "gardener"
+    ]
+    assert entry["description"] == "knows the beds"
+
+
 async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: House) -> None:
     page = await house.page("agents")
     writer = card(page, "writer")

@@ -175,6 +175,17 @@ async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(tow
     assert (await town.daemon.post("/agents/poet/bot")).status == 409
 
 
+async def test_an_agent_is_added_by_the_page_before_its_bot(town: Town) -> None:
+    await town.begin("poet")
+    wanted = {"name": "cook", "description": "plans the week's meals"}
+    added = await town.daemon.post("/agents", wanted)
+    assert (added.status, added.body["name"]) == (200, "cook")
+    assert town.entry("cook") == wanted
+    assert (await town.daemon.post("/agents/cook/bot")).body["agent"] == "cook"
+    for name, status in (("cook", 409), ("no such name", 400)):
+        assert (await town.daemon.post("/agents", {"name": name})).status == status
+
+
 async def test_a_strangers_bot_becomes_nobodys(town: Town) -> None:
     await town.begin("poet")
     link = await town.offered("poet")

@@ -117,7 +117,9 @@ class ModelServer:
         """The paths of the documents that were asked for."""
         self._choose: Callable[[Asked], Reply] | None = script if callable(script) else None
         self._replies: list[Reply] = [] if callable(script) else list(script)
-        self._models, self._key = tuple(models), key
+        self.models, self._key = tuple(models), key
+        self.lists = 0
+        """How often the list of models was asked for."""
         self._runner: web.AppRunner | None = None
         self._is_closing = False
         self._changed = asyncio.Event()
@@ -186,13 +188,12 @@ class ModelServer:
 
     async def _listed(self, request: web.Request) -> web.StreamResponse:
         dialect: Dialect = "anthropic" if "anthropic-version" in request.headers else "openai"
+        self.lists += 1
         if refused := self._key_refused(dialect, request.headers):
             return refused
         if "/v1/models" in self.documents:
             return await self._document(request)
-        return web.json_response(
-            {"object": "list", "data": [{"id": name} for name in self._models]}
-        )
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
     async def _document(self, request: web.Request) -> web.StreamResponse:
         self.read.append(request.path)
@@ -232,7 +233,7 @@ class ModelServer:
             return _error(dialect, Reply(status=400, error=found))
         if refused := self._key_refused(dialect, asked.headers):
             return refused
-        if self._models and asked.body["model"] not in self._models:
+        if self.models and asked.body["model"] not in self.models:
             return _error(
                 dialect, Reply(status=404, error="no such model", error_code="model_not_found")
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentsup.agents.recovery.failure_kinds import OUT, FailureKind, failure_kind_of
 from agentsup.catalogue import words
+from agentsup.kit.sentences import as_sentence
 from agentsup.model.engine import EngineDone
 from agentsup.model.message import Message
 
@@ -31,11 +32,11 @@ def sentence(message: Message, end: EngineDone, chat_model: str = "") -> str:
         return ""
     say = words(message.principal.language)
     if message.principal.is_operator and kind in OUT and end.error:
-        missing = end.error[:1].upper() + end.error[1:]
+        missing = as_sentence(end.error)
         if kind is not FailureKind.MODEL:
             return missing
         return (
-            f"{missing}. {say('failure.other_chat_model' if chat_model else 'failure.other_model')}"
+            f"{missing} {say('failure.other_chat_model' if chat_model else 'failure.other_model')}"
         )
     if kind is FailureKind.MODEL and chat_model:
         said = say("failure.chat_model", model=chat_model)

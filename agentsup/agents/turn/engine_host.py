@@ -63,6 +63,8 @@ _OF_TOOLS = (
     *("version", "check", "commands"),
 )
 """Fields that the facts of a call have from its tool."""
+_MOST_TO = 64
+"""Characters that are shown of the name of an agent that is asked."""
 _OWN_CHARS = 2_000
 """Characters that are stored of the result of a CLI's own call."""
 _CLOSED = "This turn is at its limit of steps: no tool is used any more. Sum up instead."
@@ -114,16 +116,16 @@ class TurnHost:
         can_suspend: bool,
         suspended: SuspendedTurn,
         answer: str | None,
-        on_tool: Callable[[str, str], None],
+        on_tool: Callable[[str, str, str], None],
         bounds: RoleLimits | None = None,
         own_tools: ToolRegistry | None = None,
         acts_as: AgentId | None = None,
         notes: SteeringNotes | None = None,
     ) -> None:
         """``suspended`` is the state that the earlier segment saved, ``answer`` the answer to its
-        question. ``acts_as`` is the agent that does the turn, ``notes`` adds notes to results,
-        ``bounds`` are its limits (default: the agent's own tools), ``own_tools`` those of its
-        servers."""
+        question. ``on_tool`` gets name, state and the agent that is asked. ``acts_as`` is the agent
+        that does the turn, ``notes`` adds notes to results, ``bounds`` are its limits (default: the
+        agent's own tools), ``own_tools`` those of its servers."""
         self._s = services
         self._work = work
         self._agent_id = agent_id
@@ -256,9 +258,10 @@ class TurnHost:
         if stopped is not None:
             return self._count(await self._s.pipeline.denied(admitted, stopped))
         name = call.name
+        to = str(call.args.get("to", ""))[:_MOST_TO] if name.startswith("ask_agent") else ""
 
         def began() -> None:
-            self._on_tool(name, "started")
+            self._on_tool(name, "started", to)
             self._work.note = f"tool {name}"
 
         self._work.busy += 1
@@ -275,7 +278,7 @@ class TurnHost:
             self._work.note = ""
             self._work.busy -= 1
         if not result.replayed:
-            self._on_tool(name, "finished" if result.ok else "failed")
+            self._on_tool(name, "finished" if result.ok else "failed", to)
             if self._notes is not None:
                 result = replace(result, text=await self._notes.behind(result.text))
         return self._count(result)

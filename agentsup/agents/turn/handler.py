@@ -31,6 +31,7 @@ from agentsup.agents.turn.recovery import (
     RETRY_NOW,
     AttemptState,
     TurnRecovery,
+    conversation_of,
     how_well,
     joined_end,
     missing_answer,
@@ -59,7 +60,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import EngineFailed, ExitRequested
 from agentsup.model.ids import AgentId
-from agentsup.model.message import LaneName, Message, MessageKind, Part
+from agentsup.model.message import Message, Part
 from agentsup.model.question import UNCERTAIN, UNCERTAIN_WITHIN_S
 from agentsup.observe import bind
 
@@ -219,7 +220,7 @@ class TurnHandler:
             can_suspend=tier.engine.caps.suspend,
             suspended=suspended,
             answer=resume.answer if resume else None,
-            on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
+            on_tool=partial(services.live.tool, message.message_id),
             bounds=bounds,
             own_tools=await around.own_tools(is_patient=resume is not None),
             acts_as=around.agent_id,
@@ -251,7 +252,7 @@ class TurnHandler:
             resume=Resume(suspended.checkpoint, resume.answer) if resume else None,
         )
         token = services.tokens.issue_run(self._agent_id, around.payer.name, message.message_id)
-        services.live.begin(self._agent_id, _conversation(message), message.message_id)
+        services.live.begin(self._agent_id, conversation_of(message), message.message_id)
         faults.point("turn.before_engine")
         try:
             with spans.of_engine(services.tracer, message, tier) as sent:
@@ -430,11 +431,3 @@ def _nobody_knew(tool: str, within_s: float) -> str:
         f"the daemon was interrupted while {tool} ran, and nobody said within {within_s / 60:.0f} "
         "minutes whether it happened; look before you repeat it"
     )
-
-
-def _conversation(message: Message) -> str:
-    """The conversation that shows the text while it is written. Empty outside chats, and for
-    background work, whose result comes as one message."""
-    to = message.deliver_to
-    is_of_talk = message.kind is not MessageKind.TASK and message.lane is not LaneName.BACKGROUND
-    return f"{to.channel}:{to.conversation}" if to.kind == "chat" and is_of_talk else ""

@@ -40,7 +40,7 @@ from agentsup.mailbox.work import Work
 from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import EngineDone, HistoryItem, Segment, Suspended, Usage
 from agentsup.model.errors import EngineFailed
-from agentsup.model.message import Message, MessageKind
+from agentsup.model.message import LaneName, Message, MessageKind, MessageState
 from agentsup.store import Tx
 from agentsup.tasks import Brief
 
@@ -196,6 +196,8 @@ class TurnRecovery:
             self._notify_wait_tx(tx, lease.message, row)
 
         await self._services.database.write(commit, name="turn.wait", closing=True)
+        if not is_over:
+            self._tell_retry(lease.message, row, lease.message.attempts)
         _log.warning("turn waits for its provider", provider=tier.provider, seconds=round(wait_s))
         return "retry"
 
@@ -355,7 +357,21 @@ class TurnRecovery:
 
         state = await services.database.write(commit, name="turn.later", closing=True)
         faults.point("turn.attempt_failed")
+        if state == MessageState.QUEUED.value:
+            self._tell_retry(lease.message, row, lease.message.attempts + 1)
         _log.warning("turn will be retried", code=end.code, error=end.error, state=state)
+
+    def _tell_retry(self, message: Message, row: AttemptRow, attempt: int) -> None:
+        """Tell those who watch the conversation now."""
+        self._services.live.retry(
+            self._agent_context.agent_id,
+            conversation_of(message),
+            message.message_id,
+            why=self._services.redactor.text(row.text),
+            kind=row.failure_kind,
+            attempt=attempt,
+            most=self._services.mailbox.limits.max_attempts,
+        )
 
     def _notify_wait_tx(self, tx: Tx, message: Message, row: AttemptRow) -> None:
         """Notify the people of the message if it must wait long."""
@@ -371,6 +387,14 @@ class TurnRecovery:
 
 
 # -- pure --------------------------------------------------------------------------------------------
+
+
+def conversation_of(message: Message) -> str:
+    """The conversation that shows the text while it is written. Empty outside chats, and for
+    background work, whose result comes as one message."""
+    to = message.deliver_to
+    is_of_talk = message.kind is not MessageKind.TASK and message.lane is not LaneName.BACKGROUND
+    return f"{to.channel}:{to.conversation}" if to.kind == "chat" and is_of_talk else ""
 
 
 def how_well(end: EngineDone | Suspended) -> bool | None:

@@ -21,9 +21,10 @@ from agentsup.api.http import privacy
 from agentsup.api.http.access import CHAT_PROTOCOL, Access
 from agentsup.api.http.problems import bad_body, encode, problem
 from agentsup.api.http.route import Call, get
-from agentsup.api.web.chats import greeting
+from agentsup.api.web.chats import begun_in, current_session, greeting
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
+from agentsup.kit.sentences import as_sentence
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import (
@@ -65,6 +66,8 @@ _CODES: Final[Mapping[type[AgentsupError], int]] = {
     Unauthorised: CLOSE_SIGNED_OUT,
     Forbidden: CLOSE_PROTOCOL,
 }
+_SAID_WAITS: Final = ("provider", "rate_limit", "busy")
+"""Kinds of failures with words of their own for people who may not read the engine's."""
 _END_S: Final = 1.0
 _log = get_logger(__name__)
 
@@ -192,8 +195,15 @@ class ChatSocket:
         )
         more = False
         if hello.after is None or is_reset:
+            where = (hello.channel, hello.conversation)
+            is_in_it = hello.session == await current_session(self._call, entry, *where)
+            session = hello.session if is_in_it else ""
             found = await self._deps.inbox.history(
-                entry.name, hello.channel, hello.conversation, HISTORY + 1
+                entry.name,
+                *where,
+                HISTORY + 1,
+                session_id=session,
+                beside=await begun_in(self._call, session),
             )
             more = len(found) > HISTORY
             last = [event for event in found[-HISTORY:] if event.seq <= newest]
@@ -303,7 +313,17 @@ class ChatSocket:
             frame = await feed.next()
             if frame["type"] == "live":
                 frame = {"type": "snapshot", "turns": frame["turns"]}
+            elif frame["type"] == "retry":
+                text = self._retry_text(**frame)
+                frame = {"type": "retry", "message_id": frame["message_id"], "text": text}
             await self._send_soon(frame)
+
+    def _retry_text(self, *, why: str, kind: str, attempt: int, most: int, **_: str) -> str:
+        """Why an attempt has failed, for operators in the engine's words, and which one follows."""
+        say = words(self._call.language)
+        if not self._call.by.is_operator:
+            why = say(f"wait.{kind if kind in _SAID_WAITS else 'transient'}")
+        return f"{as_sentence(why)} {say('wait.again', attempt=attempt, most=most)}"
 
     # -- from the client -------------------------------------------------------------------------
 

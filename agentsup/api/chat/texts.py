@@ -41,6 +41,8 @@ class Hello(Frame):
     conversation: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "local"
     channel: Literal["console", "web"] = "console"
     after: Annotated[int | None, Field(ge=0)] = None
+    session: Annotated[str, Field(max_length=200)] = ""
+    """Only the history of this session, while the conversation is in it."""
 
     @property
     def key(self) -> str:

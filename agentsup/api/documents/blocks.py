@@ -9,6 +9,7 @@ builds elements from values and never parses markup that an agent has written.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 from bisect import bisect_left
@@ -27,9 +28,27 @@ WAIT_S = 5.0
 """A text that takes longer to parse is shown unparsed; a later request finds its blocks."""
 _PARSER = "agentsup.channels.text.markdown"
 """Imported with the first text that a page shows: a daemon without a page does not need it."""
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ENTRY_BYTES = 300
 _BLOCK_BYTES = 500
 _SPAN_BYTES = 200
+
+
+def finished_chars(text: str) -> int:
+    """The length of what is finished in a text that still grows: up to the last blank line, but not
+    one in open code."""
+    at = end = 0
+    fence = ""
+    for line in text.split("\n")[:-1]:
+        at += len(line) + 1
+        found = _FENCE.match(line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and line.strip() == found[1]:
+            fence = ""
+        elif not fence and not line.strip():
+            end = at
+    return end
 
 
 class Blocks:

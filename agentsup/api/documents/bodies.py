@@ -135,6 +135,13 @@ class OverrideBody(Body):
     )
 
 
+class AddedAgentBody(Body):
+    """A new agent."""
+
+    name: Annotated[Text, Field(min_length=1, max_length=64)]
+    description: Annotated[str, Field(max_length=2000, description="what it is for")] = ""
+
+
 class ChatModelBody(Body):
     """A chat or topic, and the model that answers there; null lets it use the agent's again."""
 
@@ -281,10 +288,22 @@ class NewSessionBody(_ConversationBody):
     title: Annotated[str, Field(max_length=200)] = ""
 
 
+class GrowingTextBody(Body):
+    """A text of an agent that is still being written."""
+
+    text: Annotated[str, Field(max_length=200_000)]
+
+
 class SwitchSessionBody(_ConversationBody):
     """The session that a conversation goes on with."""
 
     session: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class RenameSessionBody(SwitchSessionBody):
+    """A session and its new title; an empty one shows its first words."""
+
+    title: Annotated[str, Field(max_length=200)]
 
 
 class UploadQuery(Query):

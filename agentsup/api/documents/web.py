@@ -65,6 +65,11 @@ class HistoryDocument(Document):
     more: bool = Field(description="there are older ones")
 
 
+class FinishedBlocks(Document):
+    blocks: list[dict[str, Any]] = Field(description="what is finished of the text, as in answers")
+    units: int = Field(description="the length of that in the text, in UTF-16 units")
+
+
 class SessionShown(Document):
     id: str
     title: str

@@ -1,6 +1,6 @@
 // Every agent: its state and why, its work; start and stop.
 
-import { get, post, query } from './api.js';
+import { ApiError, get, post, query } from './api.js';
 import { ask, h, scannable, soft, t, timeOf, toast } from './dom.js';
 import { strangers } from './strangers.js';
 import { action, board, count, facts, fromNow, keyed, redraw, say, table } from './viewing.js';
@@ -34,6 +34,22 @@ async function bot(name) {
 	await ask(t`Telegram bot of ${name}`, h('div', h('p', how, timeOf(offer.expires_at), '.'), ...scannable(offer.link, offer.qr)));
 }
 
+/** Adds an agent, and offers to create its bot where main's bot may do that. */
+async function add(app) {
+	const name = h('input', { maxlength: '64', autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false' });
+	const about = h('textarea', { rows: '2', maxlength: '2000' });
+	const form = h('div.board', h('label.choice', soft(t`Name`), name), h('label.choice', soft(t`What it is for`), about));
+	if (!await ask(t`New agent`, form, t`Add`)) return;
+	const { name: added } = await post('/agents', { name: name.value.trim(), description: about.value.trim() });
+	toast(t`${added} is there.`);
+	try {
+		if (app.may('steer')) await bot(added);
+	} catch (error) {
+		if (!(error instanceof ApiError)) throw error;
+		if (error.code === 'may_not_manage_bots') toast(error.message);
+	}
+}
+
 /** A control for a field that may be set here; empty: the files say it. */
 function control({ field, value, choices }) {
 	const now = String(value ?? '');
@@ -58,9 +74,12 @@ async function change(name, controls) {
 async function settings(name) {
 	const [{ values }, { fields }] = await Promise.all(['explain', 'overrides'].map((verb) => get(path(name, verb))));
 	const controls = fields.map(control);
-	const form = h('div.board', controls.map(({ node }, at) => h('label.choice', { title: fields[at].doc },
-		soft(fields[at].field, fields[at].origin === 'override' && t` (set here)`), node)));
-	const words = (value) => (typeof value === 'string' ? value : JSON.stringify(value ?? '–'));
+	const form = h('div.board', controls.map(({ node }, at) => {
+		const { field, origin, doc } = fields[at];
+		node.setAttribute('aria-describedby', `about-${field}`);
+		return h('div', h('label.choice', soft(field, origin === 'override' && t` (set here)`), node), h('p.soft.about', { id: `about-${field}` }, doc));
+	}));
+	const words = (value) => (typeof value === 'string' ? value : value == null ? '–' : JSON.stringify(value));
 	const isSet = ({ origin }) => origin !== 'built-in';
 	const rows = values.sort((one, other) => isSet(other) - isSet(one)).map(({ field, value, origin }) => h('tr',
 		h('th', { scope: 'row' }, field), h('td', words(value)), h('td', origin)));
@@ -123,6 +142,7 @@ export async function agents(view, route, app) {
 	const cards = h('div.cards');
 	const frame = board(view, {
 		title: t`Agents`,
+		tools: app.may('steer') ? [action(t`Add agent`, async () => { await add(app); frame.look(); })] : [],
 		kinds: ['agent.', 'config.', 'message.', 'chat.in', 'question.', 'stop.', 'daemon.', 'stranger.'],
 		load: () => Promise.all([get('/agents'), ...app.may('steer') ? [get('/diff'), get('/pairings')] : []]),
 		show([{ agents: all }, diff, asks]) {

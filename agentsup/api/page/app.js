@@ -245,6 +245,7 @@ function showLink() {
 	const isUp = [...links.values()].every(Boolean);
 	const dot = by('link');
 	dot.className = `dot ${isUp ? 'up' : 'lost'}`;
+	by('shell').classList.toggle('away', !isUp);
 	dot.ariaLabel = dot.title = isUp ? t`connected` : t`not connected`;
 	if (isUp) lostSince = 0;
 	else if (!lostSince) {

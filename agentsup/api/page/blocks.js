@@ -1,6 +1,6 @@
 // What an agent says, as elements. The daemon has parsed it; nothing here reads markup.
 
-import { act } from './api.js';
+import { act, post } from './api.js';
 import { h, press, t } from './dom.js';
 
 const TAGS = { bold: 'strong', italic: 'em', strike: 's', code: 'code', pre: 'code', quote: 'q', spoiler: 'span', link: 'a' };
@@ -50,25 +50,35 @@ function textOf(block, level) {
 
 const MAKERS = { text: textOf, code: codeOf, table: tableOf };
 
-/** The elements of an answer; its headings stand below the view's. */
-export function blocksOf(blocks) {
-	let level = 1;
+/** The elements of an answer; its headings stand below the view's. `above`: {level} of the heading before. */
+export function blocksOf(blocks, above = { level: 1 }) {
 	return blocks.map((block) => {
-		if (block.heading) level = Math.min(block.heading + 1, level + 1, 6);
-		return MAKERS[block.type]?.(block, level);
+		if (block.heading) above.level = Math.min(block.heading + 1, above.level + 1, 6);
+		return MAKERS[block.type]?.(block, above.level);
 	}).filter(Boolean);
 }
 
-/** A text that grows by paragraphs: a long one is not laid out for each word. */
+/** A text that grows by paragraphs. The daemon parses those that are finished; the last one stands as it was written. */
 export class Preview {
 	#parts = [];
+	#above = { level: 1 };
+	#drawn = 0;
+	#asked = -1;
+	#isBusy = false;
+	#isOver = false;
+	#text = '';
 
 	constructor(parent) {
 		this.parent = parent;
 	}
 
+	end() {
+		this.#isOver = true;
+	}
+
 	show(text) {
-		const wanted = text.split(/\n{2,}/);
+		this.#text = text;
+		const wanted = text.slice(this.#drawn).split(/\n{2,}/);
 		wanted.forEach((part, at) => {
 			const held = this.#parts[at] ??= this.parent.appendChild(h('p', new Text()));
 			const said = held.textContent;
@@ -76,5 +86,23 @@ export class Preview {
 			else if (part !== said) held.firstChild.data = part;
 		});
 		for (const extra of this.#parts.splice(wanted.length)) extra.remove();
+		this.#parse();
+	}
+
+	/** Draws what is finished since the last time. Where that fails, it stands as it was written until the answer comes. */
+	async #parse() {
+		const at = this.#text.lastIndexOf('\n\n');
+		if (this.#isBusy || at <= this.#asked) return;
+		this.#isBusy = true;
+		this.#asked = at;
+		const { blocks = [], units = 0 } = await post('/web/blocks', { text: this.#text.slice(this.#drawn) }, { quiet: true }).catch(() => ({}));
+		this.#isBusy = false;
+		if (this.#isOver) return;
+		if (units) {
+			const found = blocksOf(blocks, this.#above);
+			if (this.#parts.length) this.#parts[0].before(...found);
+			this.#drawn += units;
+		}
+		this.show(this.#text);
 	}
 }

@@ -2,6 +2,7 @@
 
 import { act, changes, get, post, query } from './api.js';
 import { Composer } from './compose.js';
+import { save } from './entries.js';
 import { ask, closeDialog, fill, h, press, soft, t, tell, timeOf } from './dom.js';
 import { keep, stored } from './storage.js';
 import { ChatSocket, keyOf, sendRest } from './socket.js';
@@ -9,6 +10,8 @@ import { Talk } from './talk.js';
 
 const isFine = matchMedia('(pointer: fine)');
 const path = (agent) => `#/chat/${encodeURIComponent(agent)}`;
+const PLATFORMS = { telegram: 'Telegram', matrix: 'Matrix' };
+const sessionKey = (agent, conversation) => `session:${agent}:${conversation}`;
 const stateOf = ({ status, running }) => (running ? t`at work` : t([status]));
 
 export async function chat(view, route, app) {
@@ -89,20 +92,22 @@ export async function chat(view, route, app) {
 			talk.pending(socket.say(text, files, id), work);
 			talk.toEnd();
 		};
+		const key = keyOf(agent, conversation);
+		const session = stored('tab', sessionKey(agent, conversation), '');
 		const talk = new Talk({
-			app, agent, conversation,
+			app, agent, conversation, session,
 			onLive: (text) => { live.textContent = text.slice(0, 400); },
 			onRunning: (id) => { running = id; composer.stop.hidden = !id; },
 			onSaid: (text, id) => say(text, [], id),
+			onSwitch: (button, id) => act(button, () => switchTo(id), t`You go on with your terminal chat.`),
 		});
-		const key = keyOf(agent, conversation);
 		// With its files, also those that are on their way.
 		const composer = app.composers.get(key) ?? new Composer({ app, agent, conversation });
 		app.composers.set(key, composer);
 		composer.onSay = say;
 		composer.onStop = (button) => act(button, () => post(`/messages/${running}/cancel`));
 		const socket = new ChatSocket({
-			agent, conversation,
+			agent, conversation, session,
 			onFrame: (frame) => {
 				if (frame.type === 'welcome') composer.offers(frame.commands);
 				talk.take(frame);
@@ -135,26 +140,54 @@ export async function chat(view, route, app) {
 		keep('browser', 'agent', agent);
 	}
 
+	/** Goes on with a session, and shows what was said in it. */
+	async function switchTo(session) {
+		const { agent, conversation } = open;
+		await post('/web/sessions/switch', { agent, conversation, session });
+		keep('tab', sessionKey(agent, conversation), session);
+		enter(agent, conversation);
+	}
+
+	/** Where a session was begun; empty: in this conversation. */
+	function placeOf(key) {
+		const [, kind, channel, name] = /^(\w+)[:-]([^:]*):?(.*)$/.exec(key) ?? [];
+		if (kind !== 'chat') return kind === 'ia' ? t`asked by ${channel}` : t`other work`;
+		if (channel === 'console') return t`Terminal`;
+		return channel !== 'web' ? PLATFORMS[channel] ?? channel : name === open.conversation ? '' : name;
+	}
+
 	async function showSessions() {
 		const { agent, conversation } = open;
 		const body = h('div', h('p.soft', t`Loading…`));
 		ask(t`Sessions of ${agent}`, body);
-		const change = async (button, way, fields, words) => {
-			if (await act(button, () => post(`/web/sessions${way}`, { agent, conversation, ...fields }), words)) closeDialog();
+		const change = async (button, work, words) => { if (await act(button, work, words)) closeDialog(); };
+		const item = ({ id, key, title: given, updated_at: at, is_current: isHere }) => {
+			const where = placeOf(key);
+			const name = given || where || t`Untitled`;
+			const go = app.may('talk') && press(t`Switch`, (button) => change(button, () => switchTo(id), t`You go on with “${name}”.`), { 'aria-label': t`Switch to ${name}` });
+			const field = h('input', { 'aria-label': t`New name of ${name}`, value: given, maxlength: '100', hidden: true, onkeydown: (event) => event.key === 'Enter' && event.preventDefault() });
+			const rename = app.may('talk') && press(t`Rename`, (button) => {
+				if (!field.hidden) return change(button, () => post('/web/sessions/rename', { agent, conversation, session: id, title: field.value.trim() }), t`Renamed.`);
+				[field.hidden, button.textContent, button.ariaLabel] = [false, t`Save`, null];
+				field.focus();
+			}, { class: 'quiet', 'aria-label': t`Rename ${name}` });
+			return h('li', h('div', h('b', name), h('br'), soft(timeOf(at), where && ` · ${where}`), ' ', rename, field), isHere ? h('span.tag', t`current`) : go);
 		};
 		try {
 			const { sessions } = await get(query('/web/sessions', { agent, conversation }));
-			const items = sessions.map((each) => {
-				const name = each.title || each.key.replace(/^chat:/, t`Chat in `);
-				const go = app.may('talk') && press(t`Switch`, (button) => change(button, '/switch', { session: each.id }, t`You go on with “${name}”.`), { 'aria-label': t`Switch to ${name}` });
-				return h('li', h('div', h('b', name), h('br'), soft(timeOf(each.updated_at), ` · ${each.id.slice(-6)}`)), each.is_current ? h('span.tag', t`current`) : go);
-			});
+			const isChat = ({ key }) => key.startsWith('chat:');
+			const items = sessions.filter(isChat).map(item);
+			const others = sessions.filter((each) => !isChat(each)).map(item);
 			const name = h('input', { 'aria-label': t`Name of the new session`, placeholder: t`Name (may be left out)`, maxlength: '100' });
-			const begin = press(t`New session`, (button) => change(button, '', name.value.trim() && { title: name.value.trim() }, t`A new session has begun.`), { class: 'primary' });
+			const started = () => post('/web/sessions', { agent, conversation, ...(name.value.trim() && { title: name.value.trim() }) });
+			const begin = press(t`New session`, (button) => change(button, started, t`A new session has begun.`), { class: 'primary' });
+			const file = query('/web/export', { agent, conversation });
 			body.replaceChildren(
 				soft(t`A session is what the agent remembers of a conversation.`),
 				items.length ? h('ul.plain', items) : h('p', t`There is none yet; the first message begins one.`),
+				others.length ? h('details', h('summary', t`Work for other agents`), h('ul.plain', others)) : '',
 				app.may('talk') ? h('div.row', name, begin) : '',
+				h('p', press(t`Export this conversation`, (button) => act(button, () => save(file, `${agent}.md`)), { class: 'quiet' })),
 			);
 		} catch (error) {
 			body.replaceChildren(h('p', { role: 'alert' }, error.message));

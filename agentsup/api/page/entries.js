@@ -11,21 +11,24 @@ const near = new IntersectionObserver((seen) => {
 	for (const { isIntersecting, target } of seen) if (isIntersecting) target.dispatchEvent(new Event('near'));
 }, { rootMargin: '400px' });
 
-/** No address alone opens it: a picture is fetched once it is near, another file to be saved. */
+/** What is at `url`, for as long as `work` needs it: no address alone opens it. */
+async function using(url, work) {
+	const href = URL.createObjectURL(await blobOf(url));
+	await work(href);
+	setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+export const save = (url, name) => using(url, (href) => h('a', { href, download: name }).click());
+
+/** A picture is fetched once it is near, another file to be saved. */
 function fileLink(url, name) {
-	const use = async (work) => {
-		const href = URL.createObjectURL(await blobOf(url));
-		await work(href);
-		setTimeout(() => URL.revokeObjectURL(href), 60_000);
-	};
 	const show = async (src) => {
 		const picture = h('img', { src, alt: name });
 		await picture.decode();
 		link.replaceChildren(picture);
 	};
-	const save = (href) => h('a', { href, download: name }).click();
-	const onnear = () => { near.unobserve(link); use(show).catch(() => {}); };
-	const link = press([icon('file'), h('span', name)], (button) => act(button, () => use(save)), { class: 'file', onnear });
+	const onnear = () => { near.unobserve(link); using(url, show).catch(() => {}); };
+	const link = press([icon('file'), h('span', name)], (button) => act(button, () => save(url, name)), { class: 'file', onnear });
 	if (isPicture(name)) near.observe(link);
 	return link;
 }
@@ -50,6 +53,11 @@ export class Mine {
 		this.li = entry(isCommand ? 'mine command' : 'mine', h('div.bubble', this.words, this.files), this.meta);
 		this.attach(files);
 		this.at(0);
+	}
+
+	/** Its text, if it has nothing else and can be said again. */
+	get plain() {
+		return this.files.firstChild ? '' : this.text;
 	}
 
 	attach(names, links) {
@@ -83,10 +91,12 @@ const repeat = (data) => data.possible_repeat && h('span.tag.warn', { title: t`I
 const copying = (text) => navigator.clipboard && text && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(text), t`Copied.`), { class: 'quiet' });
 
 /** `steps`: the list of what was done for it, where this tab saw that. */
-export function answer({ at, data }, agent, say, steps) {
+export function answer({ at, data }, agent, say, steps, asked) {
 	const body = data.blocks ? blocksOf(data.blocks) : [words(data.text ?? '')];
 	const done = steps?.firstChild && h('details', h('summary.soft', count(steps.childNodes.length, t`step`, t`steps`)), steps);
-	return entry('theirs', meta(agent, at, repeat(data), copying(data.text)), done, h('div.said', body));
+	// Only the last one shows it.
+	const again = say && asked && press(t`Ask again`, () => say(asked), { class: 'quiet again' });
+	return entry('theirs', meta(agent, at, repeat(data), copying(data.text), again), done, h('div.said', body));
 }
 
 export function file({ at, data }, agent) {
@@ -229,7 +239,7 @@ export class Live {
 		this.agent = agent;
 		this.body = h('div.said');
 		this.steps = h('ol.steps');
-		this.waiting = h('p.writing.soft', t`${agent} is at work`);
+		this.waiting = h('p.writing.soft');
 		this.li = entry('theirs live', meta(agent, 0), this.steps, this.body, this.waiting);
 		this.begin();
 	}
@@ -237,15 +247,19 @@ export class Live {
 	begin(turn = {}) {
 		this.isOver = false;
 		this.text = (turn.shortened ? '…' : '') + (turn.text ?? '');
-		this.preview?.show('');
+		this.preview?.end();
 		this.preview = new Preview(this.body);
 		this.body.replaceChildren();
 		this.running = [];
 		this.steps.replaceChildren();
 		for (const tool of turn.tools ?? []) this.step(tool);
-		this.waiting.hidden = false;
-		this.li.hidden = false;
+		this.retry(t`${this.agent} is at work`);
 		this.isChanged = true;
+	}
+
+	retry(text) {
+		this.waiting.textContent = text;
+		this.waiting.hidden = this.li.hidden = false;
 	}
 
 	add(text) {
@@ -253,13 +267,13 @@ export class Live {
 		this.isChanged = true;
 	}
 
-	step({ name, state }) {
-		let at = this.running.findIndex((each) => each.name === name);
+	step({ name, state, to = '' }) {
+		let at = this.running.findIndex((each) => each.name === name && each.to === to);
 		if (state === 'started' || at < 0) {
 			const label = soft();
-			const item = h('li', h('code', name), ' ', label);
+			const item = h('li', h('code', name), ` ${to} `, label);
 			this.steps.append(item);
-			at = this.running.push({ name, label, item }) - 1;
+			at = this.running.push({ name, to, label, item }) - 1;
 		}
 		const { label, item } = this.running[at];
 		label.textContent = STEPS[state] ?? state;

@@ -5,6 +5,7 @@ import { duration, h, soft, t } from './dom.js';
 import { action, choice } from './viewing.js';
 
 const input = (fields) => h('input', { autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false', ...fields });
+const telegramId = (node) => (node.value.trim() ? Number(node.value) : null);
 const labelled = (words, control) => h('label.choice', soft(words), control);
 
 function spent({ usd }) {
@@ -60,13 +61,46 @@ function modelStep(providers) {
 		provider, labelled(t`Address`, address), hint, keyRow, h('div.actions', look), rest, said);
 }
 
+function programStep(programs) {
+	const said = h('p', { role: 'status' });
+	const items = programs.map(({ name, title, state, sign_in: how }) => h('li', h('div', h('b', title), h('br'), soft(state, how && ` · ${how}`)), action(t`Use ${title}`, async () => {
+		const { others } = await post('/setup/program', { name });
+		said.textContent = [t`The agents use ${title} now.`, others.length && t`These name an engine of their own: ${others.join(', ')}.`].filter(Boolean).join(' ');
+	})));
+	return programs.length > 0 && h('section.card', { 'aria-labelledby': 'setup-programs' }, h('h2', { id: 'setup-programs' }, t`Coding agents that are installed`), h('ul.plain', items), said);
+}
+
+const KEPT = {
+	systemd: () => t`systemd keeps the daemon running, also after a reboot if it is enabled.`,
+	container: () => t`The container keeps the daemon running, if its restart policy says so.`,
+	parent: () => t`A small parent process starts the daemon again if it ends. After a reboot nothing does.`,
+	nothing: () => t`Nothing starts the daemon again when it ends.`,
+};
+
+const keptStep = ({ by, command }) => h('section.card', { 'aria-labelledby': 'setup-kept' }, h('h2', { id: 'setup-kept' }, t`Kept running`),
+	h('p', KEPT[by]()), /parent|nothing/.test(by) && h('p', t`To make it a service, run in a terminal: `, h('code', command)));
+
+/** The name of the operator, and a Telegram id; the same in two cards. */
+const whoFields = (at) => [input({ id: `setup-person-${at}`, pattern: '[a-z][a-z0-9_\\-]{0,31}', maxlength: 32 }), input({ id: `setup-number-${at}`, inputmode: 'numeric', pattern: '[0-9]+' })];
+
+function whoStep() {
+	const [person, number] = whoFields('you');
+	const said = h('p', { role: 'status' });
+	const add = action(t`Save`, async () => {
+		await post('/setup/operator', { person: person.value.trim(), telegram_id: telegramId(number) });
+		said.textContent = t`${person.value.trim()} is an operator now.`;
+	}, undefined, 'primary');
+	return h('section.card', { 'aria-labelledby': 'setup-who' }, h('h2', { id: 'setup-who' }, t`Who you are`),
+		h('p.soft', t`Without a Telegram id you are let in later, by your first message or by a link.`),
+		labelled(t`Your name here`, person), labelled(t`Your Telegram id, if you know it`, number), h('div.actions', add), said);
+}
+
 function botStep() {
 	const token = input({ type: 'password', id: 'setup-token', autocomplete: 'new-password' });
-	const person = input({ id: 'setup-person', pattern: '[a-z][a-z0-9_\\-]{0,31}', maxlength: 32 });
-	const number = input({ id: 'setup-number', inputmode: 'numeric', pattern: '[0-9]+' });
+	const [person, number] = whoFields('bot');
 	const said = h('p', { role: 'status' });
 	const connect = action(t`Connect the bot`, async () => {
-		const { username } = await post('/setup/bot', { token: token.value.trim(), person: person.value.trim(), telegram_id: number.value.trim() ? Number(number.value) : null });
+		const { username } = await post('/setup/bot', { token: token.value.trim(), person: person.value.trim(), telegram_id: telegramId(number) });
 		token.value = '';
 		said.replaceChildren(t`Telegram knows this bot. Write to `, h('a', { href: `https://t.me/${username}`, target: '_blank', rel: 'noopener' }, `@${username}`),
 			person.value ? '.' : t`; then let yourself in under Agents.`);
@@ -79,9 +113,9 @@ function botStep() {
 }
 
 export async function setup(view) {
-	const { providers } = await get('/setup');
+	const { providers, programs, restart_info: kept } = await get('/setup');
 	view.replaceChildren(h('div.board', h('header', h('h1', { tabindex: '-1' }, t`Setup`)),
 		h('p.soft', t`What you type is checked here, kept in files that only the daemon’s user reads, and shown nowhere.`),
-		h('div.body', modelStep(providers), botStep())));
+		h('div.body', modelStep(providers), programStep(programs), botStep(), whoStep(), keptStep(kept))));
 	return () => {};
 }

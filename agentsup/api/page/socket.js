@@ -59,8 +59,8 @@ export class ChatSocket {
 	/** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
 	unsent;
 
-	constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
-		Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
+	constructor({ agent, conversation, session = '', onFrame, onLink, onUnsent }) {
+		Object.assign(this, { agent, conversation, session, onFrame, onLink, onUnsent });
 		this.#key = keyOf(agent, conversation);
 		this.unsent = stored('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
 		const { signal } = this.#over;
@@ -128,7 +128,7 @@ export class ChatSocket {
 		let isOpen = false;
 		socket.onopen = () => {
 			isOpen = true;
-			socket.send(JSON.stringify({ type: 'hello', agent: this.agent, channel: 'web', conversation: this.conversation, after: this.#seq }));
+			socket.send(JSON.stringify({ type: 'hello', agent: this.agent, channel: 'web', conversation: this.conversation, session: this.session, after: this.#seq }));
 		};
 		socket.onmessage = ({ data }) => this.#take(JSON.parse(data));
 		socket.onclose = ({ code }) => {

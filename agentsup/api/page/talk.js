@@ -28,8 +28,8 @@ export class Talk {
 	#isHere = false;
 	#isNew = false;
 
-	constructor({ app, agent, conversation, onLive, onRunning, onSaid }) {
-		Object.assign(this, { app, agent, conversation, onLive, onRunning, onSaid });
+	constructor({ app, agent, conversation, session, onLive, onRunning, onSaid, onSwitch }) {
+		Object.assign(this, { app, agent, conversation, session, onLive, onRunning, onSaid, onSwitch });
 		this.list = h('ol');
 		this.earlier = press(t`Earlier messages`, () => this.#loadEarlier(), { class: 'quiet earlier', hidden: true });
 		this.empty = h('p.empty', { hidden: true });
@@ -99,13 +99,15 @@ export class Talk {
 		this.earlier.hidden = false;
 	}
 
-	_welcome({ reset, history, more, live, questions }) {
+	_welcome({ reset, history, more, live, questions, session_id: session, terminal_session: terminal }) {
 		const begin = [t`What can you do?`, t`Remember that my bike is blue.`, '/help'];
 		this.empty.replaceChildren(t`Nothing was said yet. Write something, or begin with:`,
-			h('span.begin', this.app.may('talk') && begin.map((text) => press(text, () => this.onSaid(text)))));
+			h('span.begin', this.app.may('talk') && [...begin.map((text) => press(text, () => this.onSaid(text))),
+				terminal && terminal !== session && press(t`Continue your terminal chat`, (button) => this.onSwitch(button, terminal))]));
 		if (reset) this.#clear();
 		const open = new Set(questions.map(({ id }) => id));
 		if (!this.#isHere || reset) {
+			if (this.session !== session) this.session = '';
 			this.#build(history, open, this.list);
 			this.#oldest = history[0]?.seq ?? null;
 			this.earlier.hidden = !more;
@@ -138,6 +140,10 @@ export class Talk {
 
 	_tool(frame) {
 		this.#live(frame.message_id)?.step(frame);
+	}
+
+	_retry({ message_id: id, text }) {
+		this.#live(id)?.retry(text);
 	}
 
 	_snapshot({ turns }) {
@@ -260,7 +266,7 @@ export class Talk {
 			this.#addQuestion({ ...event, ...data, id: data.question_id }, list);
 		} else {
 			const make = { answer, file }[data.kind] ?? notice;
-			const li = make(event, this.agent, this.app.may('talk') && this.onSaid, steps);
+			const li = make(event, this.agent, this.app.may('talk') && this.onSaid, steps, this.#mine.get(id)?.plain);
 			if (data.of_work !== undefined) li.classList.add('of-work');
 			// What comes from elsewhere, a task's result or a note, begins no other session here.
 			const isTalk = isEnd && data.kind !== 'notice' && data.of_work === undefined;
@@ -374,7 +380,7 @@ export class Talk {
 	async #loadEarlier() {
 		if (!this.#oldest) return;
 		await act(this.earlier, async () => {
-			const { events, more } = await get(query('/web/history', { agent: this.agent, conversation: this.conversation, before: this.#oldest, limit: HISTORY }));
+			const { events, more } = await get(query('/web/history', { agent: this.agent, conversation: this.conversation, session: this.session, before: this.#oldest, limit: HISTORY }));
 			if (this.#isOver) return;
 			const open = new Set(this.#open);
 			const older = h('ol');

@@ -38,6 +38,15 @@ async def listing(call: Call) -> AgentList:
     return AgentList(agents=[Agent.of(view.seen_by(call.by)) for view in views])
 
 
+@post("/agents", access=Access.STEER, refusals=(404, 409))
+async def add(call: Call, body: bodies.AddedAgentBody) -> AgentChanged:
+    """Add an agent to agents.json and start it."""
+    if call.deps.bots is None:
+        raise NotFound("no agents are added here")
+    await call.deps.bots.add(body.name, body.description.strip(), call.by)
+    return AgentChanged.of(await call.deps.control.agent(body.name), success=True)
+
+
 @get("/agents/{name}", access=Access.LOOK, refusals=(404, 410))
 async def show(call: Call) -> Agent:
     """One agent."""

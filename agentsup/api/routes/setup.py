@@ -18,6 +18,7 @@ from agentsup.model.errors import NotFound
 from agentsup.model.setup import BotDraft, ModelDraft, Setup
 
 Line = Annotated[str, Field(max_length=4200)]
+TelegramId = Annotated[int | None, Field(ge=1, lt=2**63)]
 
 
 class WantedModelBody(Body):
@@ -39,7 +40,24 @@ class WantedBotBody(Body):
 
     token: Line = Field(repr=False)
     person: Line = ""
-    telegram_id: Annotated[int | None, Field(ge=1, lt=2**63)] = None
+    telegram_id: TelegramId = None
+
+
+class WantedProgramBody(Body):
+    """A coding agent."""
+
+    name: Annotated[str, Field(max_length=64)]
+
+
+class OperatorBody(Body):
+    """Who somebody is; without a Telegram id they are let in later."""
+
+    person: Line
+    telegram_id: TelegramId = None
+
+
+class ProgramUsed(DoneDocument):
+    others: list[str] = Field(description="the agents that name another engine")
 
 
 class ProviderDocument(Document):
@@ -51,8 +69,22 @@ class ProviderDocument(Document):
     has_key: bool = Field(description="true: the daemon has one, and none need be sent")
 
 
-class ProviderList(Document):
+class ProgramDocument(Document):
+    name: str
+    title: str
+    state: str = Field(description="how it is signed in, or that it is not")
+    sign_in: str = Field(description="what to do to sign in; empty if it is")
+
+
+class RestartDocument(Document):
+    by: str = Field(description="systemd, container, parent or nothing")
+    command: str = Field(description="makes it a service, which also survives a reboot")
+
+
+class SetupDocument(Document):
     providers: list[ProviderDocument]
+    programs: list[ProgramDocument] = Field(description="coding agents that are installed")
+    restart_info: RestartDocument
 
 
 class OfferedModelsDocument(Document):
@@ -84,10 +116,28 @@ def _setup(call: Call) -> Setup:
 
 
 @get("/setup", access=Access.STEER, offered=_offered, refusals=(404,))
-async def providers(call: Call) -> ProviderList:
-    """The providers that agents can think with."""
-    found = _setup(call).providers(call.by)
-    return ProviderList(providers=[ProviderDocument.from_value(p) for p in found])
+async def offered(call: Call) -> SetupDocument:
+    """What agents can think with, and what keeps the daemon running."""
+    setup = _setup(call)
+    return SetupDocument(
+        providers=[ProviderDocument.from_value(each) for each in setup.providers(call.by)],
+        programs=[ProgramDocument.from_value(each) for each in await setup.programs(call.by)],
+        restart_info=RestartDocument.from_value(await setup.restart_info(call.by)),
+    )
+
+
+@post("/setup/program", access=Access.STEER, offered=_offered, refusals=(404, 409))
+async def use_program(call: Call, body: WantedProgramBody) -> ProgramUsed:
+    """Let agents use a coding agent that name no engine of their own."""
+    others = await _setup(call).use_program(body.name, call.by)
+    return ProgramUsed(success=True, others=list(others))
+
+
+@post("/setup/operator", access=Access.STEER, offered=_offered, refusals=(404, 409))
+async def add_operator(call: Call, body: OperatorBody) -> DoneDocument:
+    """Write who somebody is, as an operator."""
+    await _setup(call).add_operator(body.person, body.telegram_id, call.by)
+    return DoneDocument(success=True)
 
 
 @post("/setup/models", access=Access.STEER, offered=_offered, refusals=(404, 502))

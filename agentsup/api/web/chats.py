@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from agentsup.agents.memory import ChatForm, ExportedSession, chat_export
+from agentsup.agents.memory import ChatForm, ExportedSession, chat_export, first_words
 from agentsup.api.documents import bodies
+from agentsup.api.documents.blocks import finished_chars
 from agentsup.api.documents.messages import asked, shown
-from agentsup.api.documents.web import HistoryDocument, SessionChanged, SessionList, SessionShown
+from agentsup.api.documents.web import (
+    FinishedBlocks,
+    HistoryDocument,
+    SessionChanged,
+    SessionList,
+    SessionShown,
+)
 from agentsup.api.http import privacy
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import Call, get, post
 from agentsup.channels.core.receiving import HISTORY
+from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.messages import ConversationSession, keys, sessions
 from agentsup.model.errors import TooLarge
@@ -23,6 +32,8 @@ from agentsup.store import Reader
 
 _SESSIONS = 200
 _QUESTIONS = 500
+_TITLE = 60
+"""The most characters of a title that is made of a session's first words."""
 _MAX_EXPORT: Final = 32 * 1024 * 1024
 
 
@@ -30,17 +41,27 @@ _MAX_EXPORT: Final = 32 * 1024 * 1024
 async def history(call: Call, query: bodies.HistoryQuery) -> HistoryDocument:
     """Earlier events of a conversation in the page."""
     entry = _entered(call, query.agent, query.conversation)
+    session = query.session or ""
     found = await call.deps.events.tail(
         agent_id=entry.agent_id,
         conversation=f"{privacy.CHANNEL}:{query.conversation}",
         types=HISTORY,
         limit=query.limit + 1,
         before_seq=query.before,
-        session_id=query.session or "",
+        session_id=session,
+        beside=await begun_in(call, session),
     )
     page = found[-query.limit :]
     events = await shown(page, call.deps.web.blocks, call.language)
     return HistoryDocument(events=events, more=len(found) > query.limit)
+
+
+@post("/web/blocks", access=Access.LOOK)
+async def finished_blocks(call: Call, body: bodies.GrowingTextBody) -> FinishedBlocks:
+    """The finished paragraphs of an answer that is being written, as blocks."""
+    text = body.text[: finished_chars(body.text)]
+    (blocks,) = await call.deps.web.blocks.all([(f"page:{call.by.subject}", text)])
+    return FinishedBlocks(blocks=blocks, units=len(text.encode("utf-16-le", "surrogatepass")) // 2)
 
 
 @get("/web/sessions", access=Access.LOOK, refusals=(404, 410))
@@ -49,15 +70,17 @@ async def session_list(call: Call, query: bodies.ConversationQuery) -> SessionLi
     entry = _entered(call, query.agent, query.conversation)
     current = await current_session(call, entry, privacy.CHANNEL, query.conversation)
     own = keys.chat_key(privacy.CHANNEL, keys.own_conversation(call.by))
-    found = await call.deps.database.read(
-        lambda reader: sessions.list_of(
-            reader,
-            entry.agent_id,
-            within="" if call.by.is_operator else own,
-            limit=_SESSIONS,
-        ),
-        name="web.sessions",
-    )
+    within = "" if call.by.is_operator else own
+
+    def read(reader: Reader) -> list[ConversationSession]:
+        found = sessions.list_of(
+            reader, entry.agent_id, within=within, without=keys.OF_TASKS, limit=_SESSIONS
+        )
+        began = first_words(reader, [one.session_id for one in found if not one.title])
+        titles = (one.title or preview(began.get(one.session_id, ""), _TITLE) for one in found)
+        return [replace(one, title=title) for one, title in zip(found, titles, strict=True)]
+
+    found = await call.deps.database.read(read, name="web.sessions")
     listed = [SessionShown.of(one, current) for one in found]
     return SessionList(current=current, sessions=listed)
 
@@ -121,6 +144,19 @@ async def switch_session(call: Call, body: bodies.SwitchSessionBody) -> SessionC
     return await _changed(call, entry, wanted.session_id)
 
 
+@post("/web/sessions/rename", access=Access.TALK, refusals=(404, 410))
+async def rename_session(call: Call, body: bodies.RenameSessionBody) -> SessionChanged:
+    """Give a session another title."""
+    entry = _entered(call, body.agent, body.conversation)
+    wanted = await _find(call, entry, body.session)
+    privacy.check_sees(call.by, *keys.chat_of_key(wanted.key))
+    await call.deps.database.write(
+        lambda tx: sessions.rename_tx(tx, wanted.session_id, body.title.strip()),
+        name="web.rename_session",
+    )
+    return await _changed(call, entry, wanted.session_id)
+
+
 async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict[str, Any]:
     """The page's first document of a conversation, besides the history."""
     deps = call.deps
@@ -142,7 +178,25 @@ async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict
             if call.by.is_operator or not one.operator
         ],
         "session_id": await current_session(call, entry, privacy.CHANNEL, conversation),
+        "terminal_session": await _terminal_session(call, entry),
     }
+
+
+async def begun_in(call: Call, session_id: str) -> str:
+    """The conversation in which a session was begun; empty if this person may not read there."""
+    if not session_id:
+        return ""
+    key = await call.deps.database.read(sessions.key_of, session_id, name="web.begun_in")
+    channel, conversation = keys.chat_of_key(key)
+    may = keys.may_enter(call.by, channel, conversation)
+    return f"{channel}:{conversation}" if channel and may else ""
+
+
+async def _terminal_session(call: Call, entry: DirectoryEntry) -> str:
+    """The session of the terminal's chat, which operators share; empty for others."""
+    if not call.by.is_operator:
+        return ""
+    return await current_session(call, entry, keys.CONSOLE, keys.OPERATORS_CONVERSATION)
 
 
 async def current_session(

@@ -217,8 +217,10 @@ class ChatState:
                 return [ShownItem(ShownKind.DELTA, frame["text"], self.agent, frame["message_id"])]
             case "tool":
                 state, message_id = str(frame["state"]), frame["message_id"]
-                name = f"{frame['name']} {state}"
+                name = " ".join(filter(None, (frame["name"], frame.get("to"), state)))
                 return [ShownItem(ShownKind.TOOL, name, self.agent, message_id, state=state)]
+            case "retry":
+                return [ShownItem(ShownKind.NOTICE, frame["text"], message_id=frame["message_id"])]
             case _:
                 return []
 

@@ -182,7 +182,7 @@ class DaemonControl:
             desired=(entry.desired if spec.enabled or spec.is_main else Desired.DOWN).value,
             role=spec.role or "",
             engine=engine,
-            model=spec.named_model,
+            model=spec.named_model or (stack.only_model if stack is not None else ""),
             uptime_s=(self._boot_context.clock.now_ms() - since) / 1000
             if since is not None
             else None,

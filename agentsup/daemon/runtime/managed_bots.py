@@ -74,6 +74,13 @@ class DaemonManagedBots:
 
     # -- operators ---------------------------------------------------------------------------------
 
+    async def add(self, agent: str, description: str, by: Principal) -> None:
+        _check(by)
+        more = {"description": description} if description else {}
+        async with self.lock:
+            await self._edit(lambda text: with_entry(text, {"name": agent, **more}))
+        _log.info("agent added", agent=agent, by=by.label)
+
     async def offer(self, agent: str, by: Principal, *, maker: int = 0) -> BotOffer:
         _check(by)
         context, say = self.boot_context, words(by.language)

@@ -7,7 +7,9 @@ and in no answer. The client of providers is loaded by its first use, as in ``pr
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +17,16 @@ from typing import Any, Final
 
 import agentsup.engines.providers as engine_providers
 from agentsup.catalogue import words
-from agentsup.config import load, replace_settings, settings_bytes, with_settings
+from agentsup.config import Home, load, replace_settings, settings_bytes, with_settings
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.engines import DaemonEngines
 from agentsup.daemon.runtime.people_edit import plan
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.engines import Prices
+from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.registry import has_llm_extra
 from agentsup.kit.files import write_atomic
+from agentsup.kit.keeping import restarted_by
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import MAIN
 from agentsup.model.control import OfferedModels
@@ -32,11 +36,19 @@ from agentsup.model.errors import (
     Conflict,
     EngineFailed,
     Forbidden,
+    NotFound,
 )
 from agentsup.model.pairing import Stranger
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.secret import Secret
-from agentsup.model.setup import BotDraft, ModelDraft, OfferedProvider, TriedModel
+from agentsup.model.setup import (
+    BotDraft,
+    ModelDraft,
+    OfferedProgram,
+    OfferedProvider,
+    RestartInfo,
+    TriedModel,
+)
 
 _log = get_logger(__name__)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -86,6 +98,40 @@ class DaemonSetup:
             for each in engine_providers.PROVIDERS.values()
         )
 
+    async def programs(self, by: Principal) -> tuple[OfferedProgram, ...]:
+        _check(by)
+        return await self.reconciler.files.run(self._installed, key="setup")
+
+    async def use_program(self, name: str, by: Principal) -> tuple[str, ...]:
+        if name not in {each.name for each in await self.programs(by)}:
+            raise NotFound("there is no coding agent of that name here; install it first")
+        await self._edit({"agent_defaults": {"engine": name}}, {})
+        _log.info("coding agent set up", engine=name, by=by.label)
+        specs = self.reconciler.snapshot.specs.values()
+        return tuple(spec.name for spec in specs if spec.engine != name)
+
+    async def restart_info(self, by: Principal) -> RestartInfo:
+        _check(by)
+        home, environ = self.boot_context.home, self.boot_context.environ
+        found = await self.reconciler.files.run(
+            lambda: restarted_by(home.keeper, environ), key="setup"
+        )
+        option = "" if home == Home.resolve(None, environ) else f"--home {home.root} "
+        return RestartInfo(found, f"agentsup {option}service install")
+
+    async def add_operator(self, person: str, telegram_id: int | None, by: Principal) -> None:
+        _check(by)
+        name = _person_of(person)
+        if not name:
+            raise BadRequest("what is your name here?", field="person")
+        if telegram_id is None:
+            if name in self.reconciler.snapshot.settings.people:
+                raise Conflict(f"{name} is there already")
+            await self._edit({f"people.{name}": {"role": "operator"}}, {})
+        else:
+            await self._edit(self._owner(name, telegram_id, by), {})
+        _log.info("operator added", person=name, by=by.label)
+
     async def models(self, wanted: ModelDraft, by: Principal) -> OfferedModels:
         _check(by)
         client = self._sign_in(wanted).client
@@ -123,6 +169,8 @@ class DaemonSetup:
             )
         options = {"base_url": signed.client.address, "api_key": reference}
         values = {"model": model, "provider": signed.provider.dialect, "engine_options": options}
+        if self.reconciler.snapshot.specs[MAIN].engine in PROGRAMS:
+            values["engine"] = "llm"
         await self._edit({"agent_defaults": values}, files)
         _log.info("model set up", provider=signed.provider.name, model=model, by=by.label)
 
@@ -131,11 +179,7 @@ class DaemonSetup:
         token = _TOKEN.fullmatch(wanted.token.strip())
         if token is None:
             raise BadRequest("this is no bot token; it looks like 123456789:AAE…", field="token")
-        person = wanted.person.strip().casefold()
-        if person and not _NAME.fullmatch(person):
-            raise BadRequest(
-                "a person's name here has small letters, digits, - and _", field="person"
-            )
+        person = _person_of(wanted.person)
         if bool(person) != (wanted.telegram_id is not None):
             raise BadRequest("a name and a Telegram id belong together", field="person")
         main = self.reconciler.snapshot.specs[MAIN]
@@ -143,18 +187,31 @@ class DaemonSetup:
         name = "main-telegram.token"
         reference = f"file:{self.boot_context.home.secrets.name}/{name}"
         tables: dict[str, Mapping[str, Any]] = {"main": {"telegram_token": reference}}
-        if person:
-            owner = Stranger("telegram", str(wanted.telegram_id), person, "")
-            role = (
-                None if person in self.reconciler.snapshot.settings.people else PersonRole.OPERATOR
-            )
-            edit = plan(self.reconciler.snapshot, owner, MAIN, by, role=role, name=person)
-            tables.update(edit.tables)
+        if wanted.telegram_id is not None:
+            tables.update(self._owner(person, wanted.telegram_id, by))
         await self._edit(tables, {name: token[0]})
         _log.info("bot set up", bot=username, by=by.label)
         return username
 
     # -- steps -------------------------------------------------------------------------------------
+
+    def _installed(self) -> tuple[OfferedProgram, ...]:
+        """The coding agents that are installed. Blocks on the disk."""
+        environ, found = self.engines.environ, []
+        for name, preset in PROGRAMS.items():
+            if shutil.which(preset.program, path=environ.get("PATH", "")):
+                by = sign_in_of(preset, environ, os.path.isfile)
+                found.append(
+                    OfferedProgram(name, preset.title, str(by), "" if by else preset.sign_in)
+                )
+        return tuple(found)
+
+    def _owner(self, person: str, telegram_id: int, by: Principal) -> Tables:
+        """The edit that makes somebody with that Telegram id an operator."""
+        snapshot = self.reconciler.snapshot
+        role = None if person in snapshot.settings.people else PersonRole.OPERATOR
+        owner = Stranger("telegram", str(telegram_id), person, "")
+        return dict(plan(snapshot, owner, MAIN, by, role=role, name=person).tables)
 
     def _sign_in(self, wanted: ModelDraft) -> _SignedIn:
         provider = engine_providers.PROVIDERS.get(wanted.provider)
@@ -245,6 +302,14 @@ def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
 def _check(by: Principal) -> None:
     if not by.is_operator:
         raise Forbidden("only an operator sets up models and bots")
+
+
+def _person_of(text: str) -> str:
+    """A name for [people], or empty. Raises ``BadRequest``."""
+    person = text.strip().casefold()
+    if person and not _NAME.fullmatch(person):
+        raise BadRequest("a person's name here has small letters, digits, - and _", field="person")
+    return person
 
 
 def _model_of(wanted: ModelDraft) -> str:

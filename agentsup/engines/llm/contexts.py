@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from agentsup.engines.llm.settings import LlmSettings, read_settings
+from agentsup.engines.llm.settings import LlmSettings
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.engine import EngineSpec, ServedContext
-from agentsup.model.errors import EngineFailed
+from agentsup.model.engine import ServedContext
 
 AGAIN_S = 600.0
 """After how long a server is asked again: it may have been started anew with another limit."""
@@ -27,20 +25,14 @@ _CLOSE_S = 1.0
 class ServedContexts:
     """The known context of each model of each endpoint."""
 
-    env: Mapping[str, str]
     clock: Clock = field(default_factory=SystemClock)
     _known: dict[tuple[str, str], ServedContext] = field(init=False, default_factory=dict)
     _asked_at: dict[tuple[str, str], float] = field(init=False, default_factory=dict)
     _owner: TaskOwner = field(init=False, default_factory=lambda: TaskOwner("served contexts"))
 
-    def of(self, spec: EngineSpec) -> ServedContext | None:
-        """The known context for ``spec``."""
-        if not self._known:
-            return None
-        try:
-            return self._known.get(read_settings(spec, self.env).model_key)
-        except EngineFailed:
-            return None
+    def of(self, settings: LlmSettings) -> ServedContext | None:
+        """The known context of that model."""
+        return self._known.get(settings.model_key)
 
     def ask(self, settings: LlmSettings) -> None:
         """Ask the server in the background, unless it was asked a short while ago."""

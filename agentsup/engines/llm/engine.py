@@ -8,11 +8,13 @@ import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsup.engines.failures import ExtraMissing
 from agentsup.engines.llm.contexts import ServedContexts
-from agentsup.engines.llm.settings import Dialect, read_settings
+from agentsup.engines.llm.listed import ListedModels
+from agentsup.engines.llm.settings import Dialect, LlmSettings, read_settings
 from agentsup.kit.outbound.tls import context
 from agentsup.model.engine import (
     EngineCaps,
@@ -20,6 +22,7 @@ from agentsup.model.engine import (
     EngineSession,
     EngineSpec,
     RefusedTool,
+    ServedContext,
 )
 from agentsup.model.errors import EngineFailed
 
@@ -47,8 +50,15 @@ class LlmEngine:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        self._contexts = ServedContexts(env)
-        self.caps = replace(self.caps, served=self._contexts.of, refused=self._refused)
+        self._contexts = ServedContexts()
+        self._listed = ListedModels()
+        self.caps = replace(
+            self.caps,
+            served=self._served,
+            refused=self._refused,
+            only_model=lambda spec: known.model if (known := self._settings(spec)) else "",
+            find_model=self._find_model,
+        )
         self._importing = asyncio.Lock()
         self._clients: Clients | None = None
         self._known: KnownModels | None = None
@@ -58,7 +68,7 @@ class LlmEngine:
 
         Raises ``NotConfigured`` or ``ExtraMissing``, each with the remedy.
         """
-        settings = read_settings(spec, self._env)
+        settings = await self._listed.named(read_settings(spec, self._env))
         tls = await self._load(settings.endpoint.dialect)
         # Cheap now: the modules are loaded.
         client = importlib.import_module("agentsup.engines.llm.client")
@@ -72,17 +82,29 @@ class LlmEngine:
             self._known,
             max_steps=spec.max_steps,
             on_close=lambda: self._contexts.ask(settings),
+            instead=partial(self._listed.instead, settings),
         )
         return opened
 
     def _refused(self, spec: EngineSpec) -> Iterable[RefusedTool]:
-        if self._known is None:
+        settings = self._settings(spec) if self._known is not None else None
+        if self._known is None or settings is None:
             return ()
+        return tuple(self._known.refused_of(settings.model_key).values())
+
+    def _served(self, spec: EngineSpec) -> ServedContext | None:
+        settings = self._settings(spec)
+        return self._contexts.of(settings) if settings is not None else None
+
+    def _settings(self, spec: EngineSpec) -> LlmSettings | None:
+        """The settings with the model as far as it is known; None if something is missing."""
         try:
-            key = read_settings(spec, self._env).model_key
+            return self._listed.known(read_settings(spec, self._env))
         except EngineFailed:
-            return ()
-        return tuple(self._known.refused_of(key).values())
+            return None
+
+    async def _find_model(self, spec: EngineSpec) -> None:
+        await self._listed.named(read_settings(spec, self._env))
 
     async def close(self) -> None:
         """Close all connections to providers."""

@@ -81,7 +81,7 @@ def _from_provider(error: library.ModelAPIError, settings: LlmSettings) -> Engin
     if isinstance(error, library.ModelNotFoundError) and takes_no_tools(str(error)):
         return failures.RequestRejected(f"{where} refused the request: {quote(error, settings)}")
     if isinstance(error, library.ModelNotFoundError):
-        return failures.ModelNotFound(f"{where} does not know the model {model!r}")
+        return failures.ModelNotFound(f"the server {where} has no model named {model!r}")
     if isinstance(error, library.ModelRequestRejectedError):
         return failures.RequestRejected(f"{where} refused the request: {quote(error, settings)}")
     if isinstance(error, library.ModelTimeoutError | library.ModelRequestTimeout):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +29,12 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from agentsup.engines.failures import BadModelOutput, RequestRejected, TurnLimitReached
+from agentsup.engines.failures import (
+    BadModelOutput,
+    ModelNotFound,
+    RequestRejected,
+    TurnLimitReached,
+)
 from agentsup.engines.llm import history
 from agentsup.engines.llm.answers import (
     CUT,
@@ -127,9 +132,12 @@ class LlmSession:
         *,
         max_steps: int | None = None,
         on_close: Callable[[], None] = lambda: None,
+        instead: Callable[[ModelNotFound], Awaitable[Exception]] | None = None,
     ) -> None:
-        """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
+        """``max_steps`` is the agent's own limit of model requests, instead of the options'.
+        ``instead`` makes the failure that names the models which the server has."""
         self._on_close = on_close
+        self._instead = instead
         self._settings = settings
         self._known = known
         options = settings.options
@@ -177,6 +185,8 @@ class LlmSession:
                     async for event in events:
                         is_new = is_new and isinstance(event, ModelRequest) and not event.has_ended
                         yield event
+            except ModelNotFound as refused:
+                raise await self._instead(refused) if self._instead else refused from refused
             except RequestRejected as refused:
                 words, why = str(refused.__cause__), refused.message
                 tool = self._toolset.refused_in(words)

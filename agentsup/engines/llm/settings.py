@@ -26,8 +26,6 @@ _SEPARATING_HOSTS = {
 OLLAMA_PORT = 11434
 CLAUDE_CODE_NAMES = ("sonnet", "opus", "haiku", "opusplan", "default")
 """Short names of models that Claude Code accepts and Anthropic's API does not."""
-ANY_MODEL = "default"
-"""Model name sent when only an endpoint is configured; local servers have one model anyway."""
 
 
 class LlmOptions(BaseModel):
@@ -80,6 +78,7 @@ class LlmSettings:
 
     endpoint: Endpoint
     model: str
+    """Empty if only an address is configured: its server is asked (``ListedModels``)."""
     options: LlmOptions
     key_source: str
     """The source of the key, for messages: an environment variable's or an option's name."""
@@ -125,12 +124,10 @@ def read_settings(
             f"{KEY_NAMES[dialect]}=… into the file environment of the home and restart, or "
             'engine_options.api_key (as "file:PATH" or "env:NAME") into the agent\'s entry'
         )
-    if not model:
-        if not base_url and needs_model:
-            raise NotConfigured(
-                "no model is named: set `model` in the agent's entry or in [agent_defaults]"
-            )
-        model = ANY_MODEL
+    if not model and not base_url and needs_model:
+        raise NotConfigured(
+            "no model is named: set `model` in the agent's entry or in [agent_defaults]"
+        )
     endpoint = Endpoint(dialect, base_url, key or NO_KEY, options.request_timeout_s)
     return LlmSettings(endpoint, model, options, source)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import aiohttp
 
 from agentsup.engines import failures
-from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, Endpoint, read_settings
+from agentsup.engines.llm.settings import NO_KEY, Endpoint, read_settings
 from agentsup.engines.prices import Prices
 from agentsup.engines.providers.catalogue import Provider, provider_at
 from agentsup.kit.clock import SystemClock
@@ -82,8 +82,7 @@ class ProviderClient:
     def by_settings(cls, spec: EngineSpec, env: Mapping[str, str]) -> tuple[ProviderClient, str]:
         """The client that the engine ``llm`` would be for ``spec``, and its model (or empty)."""
         settings = read_settings(spec, env, needs_model=False)
-        model = "" if settings.model == ANY_MODEL else settings.model
-        return cls(settings.endpoint, settings.key_source), model
+        return cls(settings.endpoint, settings.key_source), settings.model
 
     @property
     def key(self) -> str:
@@ -110,6 +109,32 @@ class ProviderClient:
         names = {_name(each) for each in rows[:MOST_MODELS]} - {""}
         return tuple(sorted(each for each in names if _may_chat(each)))
 
+    async def only_model(self, *, limit_s: float = LIST_S) -> str:
+        """The name of the only model; ``NotConfigured`` names those to choose from."""
+        known = await self.models(limit_s=limit_s)
+        if len(known) == 1:
+            return known[0]
+        if not known:
+            raise failures.NotConfigured(
+                f"the server {self.address} lists no model; load one there"
+            )
+        raise failures.NotConfigured(
+            f"the server {self.address} has {len(known)} models, and none of them is chosen. It has: "
+            f"{_few(known)}. Choose: /model {known[0]}, or `agentsup models set {known[0]}`"
+        )
+
+    async def unknown(
+        self, model: str, error: EngineFailed, *, limit_s: float = LIST_S, in_chat: bool = False
+    ) -> EngineFailed:
+        """``error``, or that the provider does not have ``model``: see ``unknown_model``."""
+        try:
+            known = await self.models(limit_s=limit_s)
+        except EngineFailed:
+            return error
+        if has_model(model, known):
+            return error
+        return unknown_model(model, known, self.address, in_chat=in_chat)
+
     async def try_model(
         self, model: str, *, prices: Prices | None = None, limit_s: float = TEST_S
     ) -> ModelAnswer:
@@ -118,7 +143,7 @@ class ProviderClient:
         try:
             document = await self.ask("POST", self._path, self._body(model), limit_s)
         except (failures.RequestRejected, failures.NotConfigured) as error:
-            raise await self._unknown(model, error) from None
+            raise await self.unknown(model, error) from None
         seconds = SystemClock().monotonic() - began
         usage = document.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
@@ -194,14 +219,6 @@ class ProviderClient:
         messages = [{"role": "user", "content": _ASKED}]
         return {"model": model, "messages": messages, limit: _ANSWER_TOKENS}
 
-    async def _unknown(self, model: str, error: EngineFailed) -> EngineFailed:
-        """``error``, or that the provider does not have ``model``, with names like it."""
-        try:
-            known = await self.models()
-        except EngineFailed:
-            return error
-        return error if has_model(model, known) else unknown_model(model, known, self.address)
-
     def _headers(self) -> dict[str, str]:
         key = self.endpoint.api_key
         if self._is_anthropic:
@@ -260,14 +277,23 @@ class ProviderClient:
         return f": {shown[:_QUOTE_CHARS]}", code
 
 
-def unknown_model(model: str, known: Sequence[str], where: str) -> failures.ModelNotFound:
-    """The failure that names models like ``model``, or else some that there are."""
+def unknown_model(
+    model: str, known: Sequence[str], where: str, *, in_chat: bool = False
+) -> failures.ModelNotFound:
+    """The failure that names models like ``model``, or else some that there are; ``in_chat``, also
+    the command that chooses the first one."""
     near = near_names(model, known)
-    more = ", …" if len(known) > _FEW else ""
-    meant = (
-        f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:_FEW])}{more}"
+    meant = f"Did you mean {' or '.join(near)}?" if near else f"It has: {_few(known)}"
+    choose = (
+        f"{'' if near else '.'} Choose: /model {[*near, *known][0]}" if in_chat and known else ""
     )
-    return failures.ModelNotFound(f"{where} does not know the model {model!r}; {meant}")
+    no_such = f"the server {where} has no model named {model!r}"
+    return failures.ModelNotFound(f"{no_such}. {meant}{choose}" if known else no_such)
+
+
+def _few(known: Sequence[str]) -> str:
+    more = f" and {len(known) - _FEW} more" if len(known) > _FEW else ""
+    return f"{', '.join(known[:_FEW])}{more}"
 
 
 def has_model(model: str, known: Iterable[str]) -> bool:

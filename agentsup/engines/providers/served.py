@@ -16,7 +16,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agentsup.catalogue import Note
-from agentsup.engines.llm.settings import ANY_MODEL
 from agentsup.engines.prices import Prices
 from agentsup.engines.providers.client import ModelAnswer, ProviderClient
 from agentsup.model.engine import ServedContext
@@ -116,14 +115,11 @@ def _row(
     key: str,
     may: Callable[[Mapping[str, Any]], bool] = bool,
 ) -> Mapping[str, Any]:
-    """The row of ``model``, or the only one if no model is named."""
-    found = list(_rows(rows, key, may))
-    if model == ANY_MODEL and len(found) == 1:
-        return found[0]
+    """The row of ``model``, or an empty one."""
     return next(
         (
             each
-            for each in found
+            for each in _rows(rows, key, may)
             if each[key].removesuffix(":latest") == model or each[key] == model
         ),
         {},

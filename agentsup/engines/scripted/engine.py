@@ -55,6 +55,8 @@ NO_MODEL = (
     "I answer offline, without a model, and can only repeat what you say. Try `agentsup setup` for a "
     "model, `/help` for commands, or say `what can you do?` to main.\n"
 )
+HOME_RULES = "demo-rules.yaml"
+"""Of the home: the rules of agents without a script."""
 _PREVIEW_CHARS = 200
 _EFFECTS_BYTES = 64 * 1024 * 1024
 _TERM_GRACE_S = 0.5
@@ -66,7 +68,7 @@ _STUBBORN_TREE = 'trap "" TERM; read -r go || exit 1; sleep "$0" & wait'
 
 class ScriptedEngine:
     """Engine ``scripted``. Options: ``script`` (``file:PATH`` or a path, relative to the home) or
-    ``rules`` (the rules themselves)."""
+    ``rules`` (the rules themselves). Without either it follows ``HOME_RULES``, if the home has it."""
 
     name = "scripted"
     caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True, only_thinks=True)
@@ -90,6 +92,12 @@ class ScriptedEngine:
         try:
             if source:
                 return await self._from_file(str(source), spec.home)
+            if spec.home and "rules" not in spec.options:
+                try:
+                    return await self._from_file(HOME_RULES, spec.home)
+                except ConfigError as error:
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
             return build_script(spec.options.get("rules") or [], path="engine_options.rules")
         except ConfigError as error:
             raise ScriptInvalid(f"the script of this agent can't be used: {error}") from error

@@ -28,10 +28,14 @@ AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
 """The kinds of principal that act for an agent."""
 WEB: Final = "web"
 """The channel of the web page, where a conversation is named after its person."""
+CONSOLE: Final = "console"
+"""The channel of the terminal's chat."""
+OF_TASKS: Final = "task:"
+"""How the keys of tasks' sessions begin."""
 OPERATORS_CONVERSATION: Final = "local"
 SEVERAL: Final = "*"
 """The ``person`` of a conversation in which several people speak."""
-LOCAL: Final = ("console", WEB)
+LOCAL: Final = (CONSOLE, WEB)
 """The daemon's own channels, which no platform protects."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
 

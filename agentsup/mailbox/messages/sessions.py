@@ -123,6 +123,11 @@ def point_tx(tx: Tx, agent_id: str, key: str, session_id: str, *, by: str | None
     _point(tx, agent_id, key, session_id, None if found.key == key else by)
 
 
+def rename_tx(tx: Tx, session_id: str, title: str) -> None:
+    """Give a session a title; an empty one lets lists show its first words."""
+    tx.execute("UPDATE sessions SET title = ? WHERE session_id = ?", (title, session_id))
+
+
 def pointed_by(reader: Reader, agent_id: str, key: str) -> str | None:
     """The person who pointed ``key`` at a session of another key; None if it has its own."""
     found: str | None = reader.scalar(
@@ -186,19 +191,26 @@ def named(
 
 
 def list_of(
-    reader: Reader, agent_id: str, *, key: str | None = None, within: str = "", limit: int = 100
+    reader: Reader,
+    agent_id: str,
+    *,
+    key: str | None = None,
+    within: str = "",
+    without: str = "",
+    limit: int = 100,
 ) -> list[ConversationSession]:
     """Sessions of an agent, the one used last first.
 
     ``key`` selects those begun under that key, ``within`` those under that key or under
-    ``<within>.<anything>``.
+    ``<within>.<anything>``; ``without`` leaves out those whose keys begin so.
     """
     rows = reader.all(
         f"SELECT {_COLUMNS} FROM sessions WHERE agent_id = :agent_id"  # noqa: S608 - a constant
         " AND (:key IS NULL OR key = :key)"
         " AND (:place = '' OR key = :place OR substr(key, 1, length(:place) + 1) = :place || '.')"
+        " AND (:without = '' OR substr(key, 1, length(:without)) <> :without)"
         " ORDER BY updated_at DESC, session_id DESC LIMIT :limit",
-        {"agent_id": agent_id, "key": key, "place": within, "limit": limit},
+        {"agent_id": agent_id, "key": key, "place": within, "without": without, "limit": limit},
     )
     return [ConversationSession(*row) for row in rows]
 

@@ -55,7 +55,7 @@ async def play(
         can_suspend=True,
         suspended=SuspendedTurn(),
         answer=None,
-        on_tool=lambda name, state: None,
+        on_tool=lambda name, state, to: None,
     )
     engine = LlmEngine(env={})
     async with ModelServer(choose) as server:

@@ -458,3 +458,20 @@ async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household
     await house.daemon.mailbox.wait_done(message, 60)
     assert seen[-1] == "it is [redacted], I am sure"
     assert not any(secret[:start] in text for text in seen for start in range(2, len(secret)))
+
+
+async def test_a_step_says_whom_the_agent_asks(household: Open) -> None:
+    ask = {"tool": {"name": "ask_agent", "args": {"to": "ben", "message": "ping"}}}
+    house = await household(
+        agent("ann", {"match": "go", "steps": [ask, {"say": "$result"}]}), agent("ben")
+    )
+    stack = house.unit("ann").stack
+    assert stack is not None
+    turns: list[LiveTurn] = []
+    stack._services.live.follow(stack.agent_id, "console", turns.append)
+    await house.ask("ann", "go")
+    step = {"name": "ask_agent", "to": "ben"}
+    assert turns[0].picture()["tools"] == [
+        step | {"state": "started"},
+        step | {"state": "finished"},
+    ]

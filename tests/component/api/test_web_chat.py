@@ -325,6 +325,12 @@ async def test_sessions_are_listed_begun_and_switched(rig: ApiFixture) -> None:
     assert {one["id"] for one in listing["sessions"]} == {first["id"], second["id"]}
     answer = await uwe.call("POST", "/web/sessions/switch", {**place, "session": first["id"]})
     assert (answer[0], answer[1]["session"]["is_current"]) == (200, True)
+    renamed = {**place, "session": first["id"], "title": " Beds "}
+    assert (await uwe.call("POST", "/web/sessions/rename", renamed))[0] == 200
+    listing = (await uwe.call("GET", "/web/sessions?agent=main&conversation=uwe"))[1]
+    assert {one["title"] for one in listing["sessions"]} == {"Beds", ""}
+    renamed["session"] = foreign["id"]
+    assert (await uwe.call("POST", "/web/sessions/rename", renamed))[0] == 403
     async with uwe.socket(conversation="uwe") as socket:
         await frame(socket, "welcome")
         await say(socket, "on we go")
@@ -336,6 +342,76 @@ async def test_sessions_are_listed_begun_and_switched(rig: ApiFixture) -> None:
     await viewer.sign_in("vera")
     body = {"agent": "main", "conversation": "vera"}
     assert (await viewer.call("POST", "/web/sessions", body))[0] == 403
+
+
+async def test_sessions_have_readable_titles_and_tasks_are_left_out(rig: ApiFixture) -> None:
+    texts = {"chat:web:uwe": "my bike\nis blue", "task:task_1": "at six", "ia-ben": "the milk?"}
+
+    def write(tx: Tx) -> None:
+        for key, text in texts.items():
+            session = sessions.resolve_tx(tx, "agt_main", key, at=1000, entropy=rig.deps.entropy)
+            append_tx(tx, session_id=session, message_id="m", role="user", text=text, at=2000)
+
+    await rig.database.write(write, name="said")
+    for person, wanted in {
+        "uwe": {"chat:web:uwe": "my bike is blue"},
+        "otto": {"chat:web:uwe": "my bike is blue", "ia-ben": "the milk?"},
+    }.items():
+        browser = Browser(rig)
+        await browser.sign_in(person)
+        path = f"/web/sessions?agent=main&conversation={person}"
+        listed = (await browser.call("GET", path))[1]["sessions"]
+        assert {one["key"]: one["title"] for one in listed} == wanted
+
+
+async def test_the_terminals_chat_goes_on_in_the_page(rig: ApiFixture) -> None:
+    otto, uwe = Browser(rig), Browser(rig)
+    await otto.sign_in("otto")
+    await uwe.sign_in("uwe")
+    async with otto.socket(conversation="local", channel="console") as socket:
+        await frame(socket, "welcome")
+        await say(socket, "from the terminal")
+    session = (await rig.lease("main")).message.session_id
+    async with uwe.socket(conversation="uwe") as socket:
+        assert (await frame(socket, "welcome"))["terminal_session"] == ""
+    path = f"/web/history?agent=main&session={session}&conversation="
+    assert (await uwe.call("GET", f"{path}uwe"))[1]["events"] == []
+    assert await _history(otto, session) == [], "the conversation is not in that session yet"
+    body = {"agent": "main", "conversation": "otto", "session": session}
+    async with otto.socket(conversation="otto") as socket:
+        welcome = await frame(socket, "welcome")
+        assert (welcome["terminal_session"], welcome["history"]) == (session, [])
+        await say(socket, "before")
+        assert (await otto.call("POST", "/web/sessions/switch", body))[0] == 200
+        await say(socket, "on we go", "s2")
+    assert await _history(otto, session) == ["from the terminal", "on we go"]
+    assert await _history(otto, "") == ["before", "on we go"]
+    _, document, _ = await otto.call("GET", f"{path}otto")
+    texts = [event["data"]["text"] for event in document["events"]]
+    assert texts == ["from the terminal", "on we go"]
+
+
+async def _history(browser: Browser, session: str) -> list[str]:
+    """What a socket that asks for a session is greeted with."""
+    async with browser.socket(conversation="otto", session=session) as socket:
+        welcome = await frame(socket, "welcome")
+    return [event["data"]["text"] for event in welcome["history"]]
+
+
+async def test_what_is_finished_of_a_growing_answer_comes_as_blocks(rig: ApiFixture) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("vera")
+
+    async def drawn(text: str) -> tuple[list[str], str]:
+        document = (await browser.call("POST", "/web/blocks", {"text": text}))[1]
+        rest = text.encode("utf-16-le")[2 * document["units"] :].decode("utf-16-le")
+        return [block["text"] for block in document["blocks"]], rest
+
+    assert await drawn("only **one") == ([], "only **one")
+    assert await drawn("a **b**\n\n\U0001f600 c\n\nlast *o") == (["a b", "\U0001f600 c"], "last *o")
+    code = "~~~py\na\n```\n\nb\n"
+    assert await drawn(f"so:\n\n{code}") == (["so:"], code)
+    assert await drawn(f"{code}~~~\n\nend") == (["a\n```\n\nb"], "end")
 
 
 async def test_a_page_gone_wild_locks_nobody_else_out(rig: ApiFixture) -> None:

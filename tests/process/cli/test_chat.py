@@ -383,3 +383,17 @@ def _in_shell(cli: Cli, word: str, given: str) -> subprocess.CompletedProcess[st
         timeout=BOUND_S,
         check=False,
     )
+
+
+def test_a_model_server_that_is_down_is_told_before_the_next_attempt(cli: Cli) -> None:
+    (cli.home / "agents.json").write_text("[]")
+    with (cli.home / "config.toml").open("a") as config:
+        config.write(
+            '[limits]\nattempts = 2\n[main]\nengine = "llm"\nmodel = "m"\n'
+            'engine_options = { base_url = "http://127.0.0.1:9/v1" }\n'
+        )
+    cli.daemon()
+    said = " ".join(cli.good("chat", stdin="hello\n").split())
+    first, _, rest = said.partition("Trying again (2 of 2).")
+    assert "http://127.0.0.1:9/v1 can't be reached" in first
+    assert rest, "and then what became of it"

@@ -100,6 +100,11 @@ def test_an_entry_that_is_saved_is_an_agent_at_once(home: Cli) -> None:
         "it runs",
         lambda: re.search(rf"^{entry['name']} +running", home.good("agents", "list"), re.MULTILINE),
     )
+    own = home.good("chat", entry["name"], stdin="a haiku\n")
+    assert "nothing lost tonight" in own, "it has no script of its own"
+    asked = home.good("chat", stdin=f"ask {entry['name']} for a haiku\n")
+    assert f"{entry['name']} says:" in asked
+    assert "nothing lost tonight" in asked
 
 
 def test_every_command_line_can_be_run(home: Cli, tmp_path: Path) -> None:

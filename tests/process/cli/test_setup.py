@@ -117,7 +117,7 @@ async def test_a_script_names_every_answer(cli: Cli, tmp_path: Path) -> None:
         code, said = await run("setup", *where, "--key-file", str(wrong), "--model", "good-mini")
         assert (code, "does not accept this key" in said, "nobody" in said) == (1, True, False)
         code, said = await run("setup", *where, "--key-file", str(key), "--model", "good-mnii")
-        assert (code, "did you mean good-mini" in said) == (1, True)
+        assert (code, "Did you mean good-mini" in said) == (1, True)
         assert not (cli.home / "secrets").exists()
         code, said = await run("setup", *where, "--key-file", str(key))
         assert (code, "--model is missing; it has good-large, good-mini" in said) == (2, True)
@@ -178,8 +178,36 @@ async def test_a_key_that_is_gone_or_wrong_is_told_and_the_daemon_stays_up(cli: 
         listed = await good("chat", stdin="/model\n")
         assert f"{server.base_url} has these models: good-large ● good-mini" in listed
         refused = await good("chat", stdin="/model good-lagre\n")
-        assert "does not know the model 'good-lagre'; did you mean good-large or" in refused
+        assert "has no model named 'good-lagre'. Did you mean good-large or" in refused
         assert "good-large from now on" in await good("chat", stdin="/model good-large\n")
+
+
+async def test_an_address_alone_takes_the_only_model_and_lists_several(cli: Cli) -> None:
+    """As somebody does who has a server of their own and names no model."""
+    async with ModelServer(lambda asked: Reply("I am here."), models=["llama3.2"]) as server:
+        (cli.home / "environment").write_text(f"OPENAI_BASE_URL={server.base_url}\n")
+        (cli.home / "agents.json").write_text("[]")
+
+        async def good(*words: str, stdin: str = "") -> str:
+            done = await asyncio.to_thread(cli.run, *words, stdin=stdin)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return " ".join(done.stdout.split())
+
+        assert "The engine llm answers with llama3.2." in await good("up", "--no-chat")
+        assert "llama3.2" in await good("agents", "list")
+        for _ in range(3):
+            assert "I am here." in await good("chat", stdin="hello\n")
+        assert server.lists <= 2, "for its model and for its context, and not with each turn"
+        server.models = ("llama3.2", "qwen3:8b")
+        why = f"main: the server {server.base_url} has 2 models, and none of them is chosen"
+        assert why in await good("restart")
+        assert why in await good("status")
+        said = await good("chat", stdin="hello\n")
+        assert f"The server {server.base_url} has 2 models" in said
+        assert "It has: llama3.2, qwen3:8b. Choose: /model llama3.2" in said
+        await good("chat", stdin="/model qwen3:8b\n")
+        assert "I am here." in await good("chat", stdin="hello\n")
+        assert server.asked[-1].body["model"] == "qwen3:8b"
 
 
 async def test_a_chat_has_a_model_of_its_own_until_it_goes_back(cli: Cli) -> None:
@@ -203,7 +231,7 @@ async def test_a_chat_has_a_model_of_its_own_until_it_goes_back(cli: Cli) -> Non
         await run("up", "--no-chat")
         assert await asked() == "good-mini"
         wrong = await run("chat", stdin="/model here good-lagre\n")
-        assert "did you mean good-large" in wrong
+        assert "Did you mean good-large" in wrong
         assert "nobody has written to main in telegram:1" in await run(
             *("models", "set", "good-large", "--chat", "telegram:1"), code=1
         )

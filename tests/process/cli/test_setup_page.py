@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,8 +43,10 @@ class Page:
 
 
 @asynccontextmanager
-async def page_of(cli: Cli) -> AsyncIterator[Page]:
-    up = await asyncio.to_thread(cli.run, "up", "--no-chat")
+async def page_of(cli: Cli, path: str = os.environ["PATH"], key: str = "") -> AsyncIterator[Page]:
+    up = await asyncio.to_thread(
+        lambda: cli.run("up", "--no-chat", PATH=path, ANTHROPIC_API_KEY=key)
+    )
     assert up.returncode == 0, up.stderr
     token = (cli.home / "api.token").read_text().strip()
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
@@ -106,6 +109,33 @@ async def test_a_model_is_set_up_from_the_page(cli: Cli) -> None:
         for wrong in ({"provider": "nobody"}, {**where, "base_url": "http://u:p@x/v1"}):
             status, said = await page.post("/setup/models", **wrong)
             assert (status, said["code"]) == (400, "bad_request"), said
+
+
+async def test_a_coding_agent_and_an_operator_are_set_up_from_the_page(
+    cli: Cli, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "claude").write_text("#!/bin/sh\nexit 1\n")
+    (programs / "claude").chmod(0o755)
+    (cli.home / "agents.json").write_text('[{"name": "rules", "engine": "scripted"}]')
+    async with page_of(cli, f"{programs}:{os.environ['PATH']}", "sk-none") as page:
+        told = await page.get("/setup")
+        found = {each["name"]: each for each in told["programs"]}
+        assert "signed in by ANTHROPIC_API_KEY" in found["claude"]["state"]
+        assert told["restart_info"]["by"] == "parent"
+        assert told["restart_info"]["command"].endswith("service install")
+        status, said = await page.post("/setup/program", name="claude")
+        assert (status, said) == (200, {"success": True, "others": ["rules"]})
+        engines = {each["name"]: each["engine"] for each in (await page.get("/agents"))["agents"]}
+        assert engines == {"main": "claude", "rules": "scripted"}
+        assert (await page.post("/setup/program", name="nothing-here"))[0] == 404
+        assert (await page.post("/setup/operator", person="Ann!"))[0] == 400
+        assert (await page.post("/setup/operator", person="ann"))[0] == 200
+        assert (await page.post("/setup/operator", person="ann"))[0] == 409
+        assert (await page.post("/setup/operator", person="ann", telegram_id=7))[0] == 200
+    config = tomllib.loads((cli.home / "config.toml").read_text())
+    assert config["people"]["ann"] == {"role": "operator", "telegram": [7]}
 
 
 async def test_a_bot_is_set_up_from_the_page(cli: Cli, tmp_path: Path) -> None:

@@ -66,11 +66,9 @@ async def test_an_unknown_model_comes_with_names_like_it() -> None:
     async with ModelServer(models=MODELS, key=KEY) as server:
         error = await failed(server, model="good-mni")
         assert isinstance(error, failures.ModelNotFound)
-        assert "does not know the model 'good-mni'; did you mean good-mini" in error.message
+        assert "has no model named 'good-mni'. Did you mean good-mini" in error.message
         unlike = await failed(server, model="xyzzy")
-        assert (
-            "does not know the model 'xyzzy'; it has flash, good-large, good-mini" in unlike.message
-        )
+        assert "has no model named 'xyzzy'. It has: flash, good-large, good-mini" in unlike.message
 
 
 def test_models_are_listed_before_one_is_named() -> None:

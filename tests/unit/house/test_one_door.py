@@ -132,6 +132,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "of the system": {
         "cli/commands/installed.py": ("_source",),
+        "cli/commands/manual.py": ("_pages", "_title", "docs"),
         "cli/commands/upgrade_steps.py": (
             "_said",
             "fetched",

@@ -42,6 +42,7 @@ ALLOWED: dict[str, str] = {
 ALLOWED_TYPES: dict[str, str] = {
     "agentsup/api/routes/setup.py:WantedBotBody": "a component of /openapi.json",
     "agentsup/api/routes/setup.py:WantedModelBody": "a component of /openapi.json",
+    "agentsup/api/routes/setup.py:WantedProgramBody": "a component of /openapi.json",
     "agentsup/engines/failures.py:ModelNotFound": "HTTP's not found",
     "agentsup/model/errors.py:NotFound": "HTTP's not found",
 }

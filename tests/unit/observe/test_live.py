@@ -64,7 +64,7 @@ async def test_a_reader_gets_begin_deltas_tools_and_end_in_order() -> None:
         assert await feed.next() == {"type": "live", "turns": []}
         hub.begin(*PLACE, "m1")
         hub.delta("m1", "let me ")
-        hub.tool("m1", "ask_agent", "started")
+        hub.tool("m1", "ask_agent", "started", "writer")
         hub.delta("m1", "see")
         hub.end("m1")
         frames = [await feed.next() for _ in range(5)]
@@ -72,7 +72,7 @@ async def test_a_reader_gets_begin_deltas_tools_and_end_in_order() -> None:
     assert frames == [
         {"type": "begin", **about},
         {"type": "delta", **about, "text": "let me "},
-        {"type": "tool", **about, "name": "ask_agent", "state": "started"},
+        {"type": "tool", **about, "name": "ask_agent", "state": "started", "to": "writer"},
         {"type": "delta", **about, "text": "see"},
         {"type": "end", **about},
     ]
@@ -327,3 +327,20 @@ def test_whoever_has_caught_up_shows_exactly_what_the_hub_has(
         assert whole.endswith(shown)
         assert shown == whole or len(shown) >= turn_chars // 2
     feed.close()
+
+
+async def test_that_an_attempt_is_made_again_is_said_to_who_watches_now_and_not_kept() -> None:
+    hub = LiveHub()
+    with hub.subscribe("agt", "web:ann") as feed, hub.subscribe("agt", "web:bob") as other:
+        for each in (feed, other):
+            assert (await each.next())["type"] == "live"
+        hub.begin("agt", "web:ann", "m1")
+        hub.end("m1")
+        hub.retry("agt", "web:ann", "m1", why="down", attempt=2)
+        hub.begin("agt", "web:bob", "m2")
+        frames = [await feed.next() for _ in range(3)]
+        assert [each["type"] for each in frames] == ["begin", "end", "retry"]
+        assert frames[2] == {"type": "retry", "message_id": "m1", "why": "down", "attempt": 2}
+        assert (await other.next())["message_id"] == "m2", "another conversation is not told"
+    with hub.subscribe("agt", "web:ann") as late:
+        assert (await late.next())["turns"] == []

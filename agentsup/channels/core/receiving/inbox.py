@@ -168,15 +168,25 @@ class Inbox:
         return entry
 
     async def history(
-        self, agent_name: str, channel: str, conversation: str, limit: int = 50
+        self,
+        agent_name: str,
+        channel: str,
+        conversation: str,
+        limit: int = 50,
+        *,
+        session_id: str = "",
+        beside: str = "",
     ) -> list[Event]:
-        """Return the latest chat events of a conversation, oldest first, with ends of questions."""
+        """Return the latest chat events of a conversation, oldest first, with ends of questions;
+        those of a session, if given, also from the conversation ``beside``."""
         entry = self._directory.lookup(agent_name)
         return await self._events.tail(
             agent_id=entry.agent_id,
             conversation=f"{channel}:{conversation}",
             types=HISTORY,
             limit=limit,
+            session_id=session_id,
+            beside=beside,
         )
 
 

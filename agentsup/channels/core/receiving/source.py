@@ -17,6 +17,7 @@ from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.report import ChannelState
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.log import get_logger
+from agentsup.kit.sentences import as_sentence
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.store import is_over
 
@@ -156,7 +157,7 @@ class Source(ABC):
                 self._is_notified = True
                 await self._say(
                     f"The {self.title} bot of {self._deps.agent_name} has heard nothing for "
-                    f"{round(silent_s / 60)} minutes. {trial.detail[:1].upper()}{trial.detail[1:]}."
+                    f"{round(silent_s / 60)} minutes. {as_sentence(trial.detail)}"
                 )
             elif left_s <= 0:
                 return

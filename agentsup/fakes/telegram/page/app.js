@@ -9,6 +9,7 @@ const $ = (id) => document.getElementById(id);
 const POLL_S = 20;
 const ACTION_S = 5;
 const NEAR_PX = 120;
+const TRIES = ["hello", "report", "choose", "count", "ask writer for a haiku", "/agents"];
 
 const state = {
   bots: [],
@@ -291,6 +292,7 @@ function paintChat() {
     at.remove();
     at = next;
   }
+  $("tries").hidden = chat.type !== "private" || chat.bot_id !== state.bots[0]?.id;
   paintInput(records);
   if (isAtEnd) toEnd();
   const newest = state.view?.messages.at(-1)?.message_id;
@@ -302,6 +304,22 @@ function startButton() {
   made.type = "button";
   made.addEventListener("click", () => say("/start"));
   return made;
+}
+
+/** What to try with the first bot; each fills the field of the message. */
+function paintTries() {
+  $("tries").append(
+    ...TRIES.map((text) => {
+      const made = element("button", "topic", text);
+      made.type = "button";
+      made.addEventListener("click", () => {
+        $("text").value = text;
+        $("text").dispatchEvent(new Event("input", { bubbles: true }));
+        $("text").focus();
+      });
+      return made;
+    }),
+  );
 }
 
 /** In a group that is empty: whom to talk to. */
@@ -688,6 +706,7 @@ async function begin() {
   const theme = recalled("theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
   listen();
+  paintTries();
   await attempt(refreshAll);
   const key = keyOfHash();
   const isWide = matchMedia("(min-width: 44.01rem)").matches;
