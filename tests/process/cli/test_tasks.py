@@ -79,7 +79,7 @@ def test_times(cli: Cli) -> None:
     assert "is todo; next run 2" in made
     until("it ran twice", lambda: shown(cli, task_id)["runs"] >= 2)
     assert "The schedule of ticker stays: next 2" in cli.good("stop-all")
-    assert "rests" in cli.good("tasks", "pause", task_id)
+    assert "is paused" in cli.good("tasks", "pause", task_id)
     assert "every 1 s, paused" in cli.good("tasks", "show", task_id)
     assert "schedule of" not in cli.good("stop-all")
     assert "goes on" in cli.good("tasks", "unpause", task_id)
