@@ -60,7 +60,7 @@ async def test_what_the_provider_lacks_is_refused_with_names_like_it(
     for wrong, near in (("gpt-1", "gpt-10 or gpt-11"), ("gtp-12", "gpt-12")):
         reply = await house.command("ann", f"/model {wrong}")
         assert (reply.ok, reply.code) == (False, "conflict")
-        assert f"did you mean {near}" in reply.text
+        assert f"Did you mean {near}" in reply.text
     assert not (await house.command("ann", "/set model gpt-1")).ok
     assert house.unit("ann").spec.model == "gpt-10"
     reply = await house.command("ann", "/model gpt-11")
