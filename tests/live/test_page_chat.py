@@ -68,7 +68,8 @@ async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: Sc
     await say(page, "essay")
     live = log(page).locator(".live")
     await expect(live.locator("strong")).to_have_text("bold")
-    await expect(live.locator(".said p").last).to_have_text("and **raw")
+    # The end is kept back where a secret of this daemon begins like it.
+    await expect(live.locator(".said p").last).to_have_text(re.compile(r"^and \*\*"))
     assert await live.locator("pre").count() == 1
     assert await live.locator("img").count() == 0
     assert (await axe(page), await overflow_px(page)) == ([], 0)

@@ -111,7 +111,8 @@ async def test_a_setting_is_changed_and_given_back_to_the_files(scene: Scene) ->
         await expect(dialog.locator("tbody")).not_to_contain_text('"–"')
         assert await axe(page) == []
         assert await overflow_px(page) <= 0
-        await agree(page, "Save")
+        async with page.expect_response(lambda answer: answer.request.method == "POST"):
+            await agree(page, "Save")
         await expect(page.get_by_text("Saved.").last).to_be_visible()
         fields = (await scene.daemon.get("/agents/cook/overrides"))["fields"]
         (limit,) = (each for each in fields if each["field"] == "turn_timeout_s")

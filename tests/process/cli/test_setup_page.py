@@ -81,7 +81,7 @@ async def test_a_model_is_set_up_from_the_page(cli: Cli) -> None:
         status, said = await page.post("/setup/test", **where, key=KEY, model="good-mini")
         assert (status, said["model"], said["usd"]) == (200, "good-mini", None)
         status, said = await page.post("/setup/model", **where, key=KEY, model="good-mnii")
-        assert (status, "did you mean good-mini" in said["detail"]) == (502, True)
+        assert (status, "Did you mean good-mini" in said["detail"]) == (502, True)
         assert not (cli.home / "secrets").exists()
         status, said = await page.post("/setup/model", **where, key=KEY, model="good-mini")
         assert (status, said["success"]) == (200, True)
