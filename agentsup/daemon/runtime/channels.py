@@ -323,14 +323,17 @@ class Channels:
 
     async def _live(self, bot: _Bot, ctx: ChildContext) -> None:
         """One life of a bot."""
+        spec = bot.child.spec
         life = BotLife(bot.agent_id, lambda: bot.spec, lambda report: self._on_report(bot, report))
         try:
             await bot.transport.live(life, ctx)
         except (ConfigError, TokenRefused) as error:
             if isinstance(error, TokenRefused) and await self._renewed(bot):
                 raise  # the next life reads the new token
+            if bot.child.spec is not spec:
+                raise  # by ``renew``: the next life has the new token, and its own chances
             # Another life would fail too: the bot is failed, not in back-off.
-            bot.child.spec = replace(bot.child.spec, restart=Restart.TEMPORARY)
+            bot.child.spec = replace(spec, restart=Restart.TEMPORARY)
             await self._refused(bot, error.message)
             raise
 

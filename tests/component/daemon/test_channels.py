@@ -60,6 +60,8 @@ class Stage:
     script: list[Life] = field(default_factory=list)
     lives: list[Any] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    renewals: list[Callable[[], bool]] = field(default_factory=list)
+    """What comes of each refused token; nothing after the last."""
     changes: list[tuple[str, str | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -116,7 +118,11 @@ class Stage:
             people=cast(Any, SimpleNamespace(matrix=None)),
             files=BoundedPool("files"),
             tell=tell,
+            bots=cast(Any, SimpleNamespace(renewed=self.renewed)),
         )
+
+    async def renewed(self, agent_id: str) -> bool:
+        return self.renewals.pop(0)() if self.renewals else False
 
     def state(self, channel: str = "telegram") -> AgentState | None:
         bot = self.channels._bots.get(("a", channel))
@@ -170,6 +176,20 @@ async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> No
     await stage.until(AgentState.RUNNING)
     assert stage.lives[-1].token == Secret("1:other")
     assert stage.channels.problem("a") is None
+
+
+async def test_a_token_that_main_renewed_meanwhile_leaves_the_bot_its_chances(stage: Stage) -> None:
+    def by_main() -> bool:
+        stage.channels.renew("a")
+        return False
+
+    stage.script = [refused, refused]
+    stage.renewals = [by_main, lambda: True]
+    stage.channels.match("a", BOB, is_up=True)
+    async with asyncio.timeout(600):
+        while len(stage.lives) < 3 or stage.state() is not AgentState.RUNNING:
+            await asyncio.sleep(0.05)
+    assert stage.told == []
 
 
 async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Stage) -> None:

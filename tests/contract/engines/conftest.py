@@ -391,7 +391,7 @@ async def allowing_for_start(rig: EngineFixture, limit_s: float) -> float:
         subprocess.run, [sys.executable, "-S", "-E", "-c", "import json, queue"], check=True
     )
     assert program.returncode == 0
-    return limit_s + max(2.0, 8 * (loop.time() - began))
+    return limit_s + max(2.0, 15 * (loop.time() - began))
 
 
 async def collect(session: GuardedSession, segment: Segment) -> list[EngineEvent]:

@@ -25,6 +25,7 @@ from agentsup.kit.proctable import ProcessRow, environ_value
 from agentsup.kit.reaper import OrphansStuck, Reaper, _Walk
 from agentsup.kit.tasks import TaskOwner
 from tests.support import escapee
+from tests.support.bound import BOUND_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups by /proc")
 
@@ -57,7 +58,7 @@ async def start(tag: str, *ways: str) -> ProcessGroup:
     return await ProcessGroup.spawn(argv, env=child_env(), cwd="/", stdin=Stdio.PIPE)
 
 
-async def until(condition: Callable[[], object], limit_s: float = 20.0) -> None:
+async def until(condition: Callable[[], object], limit_s: float = BOUND_S) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.002)

@@ -129,11 +129,11 @@ async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage:
 @pytest.mark.parametrize(
     "method, trouble",
     [
-        ("sendMessageDraft", {"kind": "hang", "seconds": 4.0}),
+        ("sendMessageDraft", {"kind": "hang", "seconds": 60.0}),
         ("sendMessageDraft", {"kind": "server_error"}),
         ("sendMessageDraft", {"kind": "cut_after"}),
-        ("sendChatAction", {"kind": "hang", "seconds": 4.0}),
-        ("setMessageReaction", {"kind": "hang", "seconds": 4.0}),
+        ("sendChatAction", {"kind": "hang", "seconds": 60.0}),
+        ("setMessageReaction", {"kind": "hang", "seconds": 60.0}),
         ("sendMessageDraft", {"kind": "flood", "retry_after": 60}),
         ("sendChatAction", {"kind": "flood", "retry_after": 60}),
         ("setMessageReaction", {"kind": "flood", "retry_after": 60}),
@@ -152,7 +152,7 @@ async def test_a_failing_stream_does_not_delay_the_answer(
     began = asyncio.get_running_loop().time()
     stage.finish(message_id, "the whole answer")
     await stage.people.wait_text(stage.rig.chat, "the whole answer")
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert asyncio.get_running_loop().time() - began < 30.0
     assert await stage.texts(stage.rig.chat) == ["the whole answer"]
 
 
@@ -251,4 +251,4 @@ async def test_trouble_in_one_chat_is_no_trouble_of_another(
     began = asyncio.get_running_loop().time()
     stage.finish(well, "the whole answer")
     await people.wait_text(rig.chat, "the whole answer")
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert asyncio.get_running_loop().time() - began < 30.0
