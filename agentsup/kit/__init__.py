@@ -1,5 +1,7 @@
 """The lowest package: time, randomness, tasks, processes, files and fault points.
 
-Nothing here knows agents or messages, and nothing here imports another package of ours. Each kind
-of effect is in one module only, so that all code above can run in virtual time and in simulation.
+Offers: one module for each kind of effect, so that all code above can run in virtual time.
+Entry: import from its modules; all are public.
+Owns: no table.
+Never: knows agents or messages, or imports another package of ours.
 """

@@ -1,4 +1,10 @@
-"""Views into the running daemon, for people and programs: live text, logs, metrics and traces."""
+"""Views into the running daemon, for people and programs: live text, logs, metrics and traces.
+
+Offers: ``LiveHub``, ``LogSystem``, ``Metrics``, ``Redactor``, and traces read from the store.
+Entry: the daemon sets up logs and metrics; turns write to the hub, channels and the page read it.
+Owns: no table.
+Never: decides anything, or knows how messages are queued.
+"""
 
 from __future__ import annotations
 

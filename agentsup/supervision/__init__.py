@@ -1,8 +1,9 @@
 """The general supervisor, in the manner of OTP: specs as data, one pure decision, bounded stops.
 
-Public: ``ChildSpec``, ``ChildContext``, ``Grace``, ``Restart``, ``RestartPolicy``, ``Pool``,
-``RestForOneSupervisor``, ``Board``, ``ChildStatus``, ``Watchdog``, and the decision itself in
-``policy``.
+Offers: ``SupervisedChild``, ``RestForOneSupervisor``, ``Board`` (states of children), ``Watchdog``.
+Entry: a ``ChildSpec``; the decision after an end is in ``policy``.
+Owns: no table.
+Never: knows what a child does.
 """
 
 from __future__ import annotations
