@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -36,12 +36,22 @@ def machine_zone(env: Mapping[str, str] | None = None, localtime: Path = _LOCALT
     store the name, because the rules behind a name change with each release of the zone data.
     """
     hint = (os.environ if env is None else env).get("TZ", "").removeprefix(":")
+    if hint in _names():
+        return hint
+    try:
+        found = os.lstat(localtime)
+    except OSError:
+        return UTC_NAME
+    return _zone_behind(localtime, found.st_ino, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _zone_behind(localtime: Path, _inode: int, _changed_ns: int) -> str:
+    """The zone that a file names by where it leads. Each turn asks, so it is kept until it changes."""
     # The link's first target has the chosen name; its last may be another name for the same rules.
-    steps = (
-        str(localtime.readlink()) if localtime.is_symlink() else "",
-        os.path.realpath(localtime),
-    )
-    for name in (hint, *(step.partition(_FOLDER)[2] for step in steps)):
+    first = str(localtime.readlink()) if localtime.is_symlink() else ""
+    for step in (first, os.path.realpath(localtime)):
+        name = step.partition(_FOLDER)[2]
         if name in _names():
             return name
     return UTC_NAME

@@ -33,6 +33,14 @@ def test_the_machines_zone(tmp_path: Path, tz: str, target: str, name: str) -> N
     assert found == name
 
 
+def test_a_machine_that_moves_is_seen(tmp_path: Path) -> None:
+    link = linked(tmp_path, "/usr/share/zoneinfo/Europe/Berlin")
+    assert machine_zone({}, link) == "Europe/Berlin"
+    (tmp_path / "new").symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
+    (tmp_path / "new").rename(link)
+    assert machine_zone({}, link) == "Asia/Tokyo"
+
+
 def test_a_machine_without_a_zone_is_in_utc(tmp_path: Path) -> None:
     assert machine_zone({}, tmp_path / "localtime") == "UTC"
 
