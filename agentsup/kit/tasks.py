@@ -121,6 +121,8 @@ async def time_limit(timeout_s: float | None) -> AsyncIterator[None]:
 
 async def is_set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
     """Wait until ``event`` is set, at most ``timeout_s`` seconds (None: for ever); whether it is."""
+    if event.is_set():
+        return True
     try:
         async with time_limit(timeout_s):
             await event.wait()
