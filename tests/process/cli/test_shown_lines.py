@@ -34,7 +34,6 @@ ELSEWHERE = {
     "agentsup setup --bot-token-file token --person anna --telegram-id 123456789": "cli/test_setup.py",
     "agentsup agents add poet": "test_managed_bots.py",
     "agentsup agents bot poet": "test_managed_bots.py",
-    "agentsup models list": "cli/test_setup.py",
     "agentsup --home ~/research models set gpt-5 --agent critic": "cli/test_setup.py",
     "agentsup service install": "cli/test_service.py",
     "agentsup logs -f": "cli/test_commands.py",
