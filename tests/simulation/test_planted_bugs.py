@@ -204,6 +204,12 @@ MECHANISMS = (
 )
 
 
+@pytest.mark.parametrize("plant", [*PLANTS, *MECHANISMS], ids=lambda plant: plant.name)
+def test_a_bug_can_be_planted(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it replaces is there: with every change, since the simulations run at night."""
+    plant.patch(monkeypatch)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.leaks(
     "tasks", "errors", reason="a planted bug may leave anything behind; the finding is the point"
