@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.core.sending.http import HttpPool
-from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.matrix.client import MatrixClient, MatrixSession
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
+from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.outgoing import content_of, edit_of
 from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.matrix.stream import Streams
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner

@@ -107,8 +107,7 @@ async def _nowhere(piece: bytes) -> None:
 
 
 async def _telegram(url: str, limit_s: float, *, download: bool = False) -> Any:
-    from agentsup.channels.telegram.client import TelegramClient
-    from agentsup.channels.telegram.http import SharedHttp
+    from agentsup.channels.telegram.client import SharedHttp, TelegramClient
     from agentsup.model.secret import Secret
 
     http = SharedHttp()

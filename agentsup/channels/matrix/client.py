@@ -6,12 +6,16 @@ travels in a header only, never in an address.
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -20,10 +24,11 @@ from agentsup.channels.core.files.inbox_files import Write
 from agentsup.channels.core.files.upload import UploadFile
 from agentsup.channels.core.receiving.raw import Json, maybe_of, maybe_text
 from agentsup.channels.core.sending.http import CallSlots, HttpAnswer, HttpPool
-from agentsup.channels.matrix import library
 from agentsup.channels.matrix.errors import error_of
 from agentsup.kit.compute import compute
 
+_NAME = "agentsup.channels.matrix._nio_api"
+"""The name of the module here; importing it as ``nio.api`` would import the whole package."""
 _CALL_SLOTS = 16
 """Most parallel calls of one account, without syncs."""
 _CHUNK_BYTES = 64 * 1024
@@ -36,6 +41,31 @@ _IN_THREAD_BYTES = 128 * 1024
 """JSON longer than this would block the event loop while it is parsed."""
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 """Matches where a lone surrogate may be, as an escape or in bytes."""
+
+
+async def library() -> Any:
+    """Return ``nio.Api``: builders of requests, each a tuple of method, path and maybe body.
+
+    They are in a module of their own, which is loaded alone, in a thread. The rest of matrix-nio
+    costs 13 MiB and a third of a second, and must not be used: a client that sleeps and retries by
+    itself, discards raw events, and turns encryption on if it finds a library for it. Raises
+    ``ImportError`` if it isn't installed, or has another layout than expected.
+    """
+    module: Any = sys.modules.get(_NAME) or await asyncio.to_thread(_load)
+    return module.Api
+
+
+def _load() -> Any:
+    package = importlib.util.find_spec("nio")
+    if package is None or package.origin is None:
+        raise ImportError("matrix-nio is not installed")
+    file = Path(package.origin).with_name("api.py")
+    spec = importlib.util.spec_from_file_location(_NAME, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ImportError(f"matrix-nio is not as expected: {file} is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return sys.modules.setdefault(_NAME, module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +89,6 @@ class MatrixClient:
         self._slots = CallSlots(
             _CALL_SLOTS, "too many calls of this account wait for the homeserver"
         )
-        self._library: library.Library | None = None
         self._session: MatrixSession | None = None
         self._is_closed = False
 
@@ -85,7 +114,7 @@ class MatrixClient:
 
         Does not ``use`` the session. Raises ``TokenRefused`` when name or password are wrong.
         """
-        request = (await self._api()).login(
+        request = (await library()).login(
             user_id, password=password, device_name=device_name, device_id=device_id
         )
         try:
@@ -100,7 +129,7 @@ class MatrixClient:
 
     async def whoami(self, access_token: str) -> MatrixSession:
         """Return the session that a token belongs to. Raises ``TokenRefused``."""
-        answer = await self._json((await self._api()).whoami(""), token=access_token)
+        answer = await self._json((await library()).whoami(""), token=access_token)
         return MatrixSession(
             _text(answer, "user_id"), maybe_text(answer, "device_id"), access_token
         )
@@ -114,7 +143,7 @@ class MatrixClient:
 
         Does not count against the limit of parallel calls.
         """
-        request = (await self._api()).sync(
+        request = (await library()).sync(
             "", since=since, timeout=int(wait_s * 1000), filter=dict(filter_)
         )
         return await self._json(request, timeout_s=timeout_s, is_placed=True)
@@ -123,37 +152,37 @@ class MatrixClient:
         self, room_id: str, *, start: str | None, end: str | None, limit: int, filter_: Json
     ) -> dict[str, Any]:
         """Return events of a room before ``start`` (None: now), newest first, back to ``end``."""
-        request = (await self._api()).room_messages(
+        request = (await library()).room_messages(
             "", room_id, start=start, end=end, limit=limit, message_filter=dict(filter_)
         )
         return await self._json(request)
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any]:
         """Return one event. Raises ``RequestRefused`` (or ``ChatGone``) if the bot can't see it."""
-        return await self._json((await self._api()).room_get_event("", room_id, event_id))
+        return await self._json((await library()).room_get_event("", room_id, event_id))
 
     async def state(self, room_id: str, event_type: str) -> dict[str, Any] | None:
         """The content of one state event, or None where there is none."""
-        api = await self._api()
+        api = await library()
         return await self._json_or_none(api.room_get_state_event("", room_id, event_type, ""))
 
     async def members(self, room_id: str) -> Json:
         """Return the members of a room: user ids with ``display_name`` and ``avatar_url``."""
-        answer = await self._json((await self._api()).joined_members("", room_id))
+        answer = await self._json((await library()).joined_members("", room_id))
         return maybe_of(answer, "joined")
 
     async def display_name(self, user_id: str) -> str:
         """Return the display name of a user, or empty."""
-        request = (await self._api()).profile_get_displayname(user_id)
+        request = (await library()).profile_get_displayname(user_id)
         return maybe_text(await self._json_or_none(request), "displayname")
 
     async def join(self, room_id: str) -> None:
         """Accept an invitation, or enter an open room."""
-        await self._json((*(await self._api()).join("", room_id), "{}"), timeout_s=60.0)
+        await self._json((*(await library()).join("", room_id), "{}"), timeout_s=60.0)
 
     async def leave(self, room_id: str) -> None:
         """Leave a room, or reject an invitation."""
-        await self._json((*(await self._api()).room_leave("", room_id), "{}"))
+        await self._json((*(await library()).room_leave("", room_id), "{}"))
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -171,25 +200,25 @@ class MatrixClient:
 
         Raises a ``PlatformError``; after ``OutcomeUnknown`` try again with the same ``txn_id``.
         """
-        api = await self._api()
+        api = await library()
         request = api.room_send("", room_id, event_type, dict(content), txn_id)
         return _text(await self._json(request, timeout_s=timeout_s), "event_id")
 
     async def redact(self, room_id: str, event_id: str, *, txn_id: str) -> str:
         """Redact an event (a reaction too); return the id of the redaction."""
-        request = (await self._api()).room_redact("", room_id, event_id, txn_id)
+        request = (await library()).room_redact("", room_id, event_id, txn_id)
         return _text(await self._json(request), "event_id")
 
     async def typing(self, room_id: str, is_on: bool, timeout_ms: int = 30_000) -> None:
         """Show the bot as typing, or no longer."""
-        request = (await self._api()).room_typing(
+        request = (await library()).room_typing(
             "", room_id, self.user_id, typing_state=is_on, timeout=timeout_ms
         )
         await self._json(request, timeout_s=10.0)
 
     async def read_marker(self, room_id: str, event_id: str, thread_id: str | None = None) -> None:
         """Show that everything up to this event was read, in the thread if one is named."""
-        api = await self._api()
+        api = await library()
         if thread_id is None:
             request = api.room_read_markers("", room_id, event_id, read_event=event_id)
         else:
@@ -202,7 +231,7 @@ class MatrixClient:
         Raises a ``PlatformError`` (``EventTooLarge`` over the server's limit); ``OSError`` for a file
         that can't be read, before anything was sent.
         """
-        method, path = (await self._api()).upload("", filename=file.name)
+        method, path = (await library()).upload("", filename=file.name)
         async with self._slots.one():
             with await file.opened() as handle:
                 answer = await self._call(
@@ -294,11 +323,6 @@ class MatrixClient:
         if token is None:
             token = self._session.access_token if self._session is not None else ""
         return {"Authorization": f"Bearer {token}"} if token else {}
-
-    async def _api(self) -> Any:
-        if self._library is None:
-            self._library = await library.load()
-        return self._library.api
 
 
 def _without_token(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds what an event refers to: the message that it replies to, its thread, what it edits.
+"""What an event means for the agent: its text, the message that it replies to, its thread, its edits.
 
 An edit has only the new text. Its thread and its addressee are those of the message that it edits,
 so an edit in a thread stays in its session, and one of a message for the bot is for the bot.
@@ -6,22 +6,45 @@ so an edit in a thread stays in its session, and one of a message for the bot is
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from agentsup.channels.core.errors import PlatformError, TokenRefused
+from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.raw import Malformed
-from agentsup.channels.core.receiving.texts import Quoted
-from agentsup.channels.matrix.access import Room
+from agentsup.channels.core.receiving.texts import Quoted, with_quote
+from agentsup.channels.matrix.access import People, Room
 from agentsup.channels.matrix.address import RoomAddress
+from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.event import BotUser, RoomEvent, RoomEventKind, read
-from agentsup.channels.matrix.receive_context import ReceiveDependencies
+from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.received import CHANNEL
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.mailbox.delivery import is_known_conversation
 
+ReceivedItem = messages.ReceivedItem[RoomEvent]
+Lane = messages.Lane[RoomEvent]
 _COURTESY_S = 10.0
 """The longest wait for a quotation on which no decision depends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveDependencies(messages.ReceiveDependencies):
+    """The dependencies of the modules that receive messages for one agent."""
+
+    me: BotUser
+    client: MatrixClient
+    people: People
+    menus: Menus
+    accepted: Callable[[str, str, str], None]
+    """Called for each new message: its id, the conversation, the event that it came with."""
+
+
+def said(event: RoomEvent) -> str:
+    """Return the text that the agent reads, with what it replies to."""
+    blocks = (with_quote(event.text, event.quoted), *event.notes)
+    return "\n".join(block for block in blocks if block.strip())
 
 
 def as_first_said(edit: RoomEvent, raw: str, me: BotUser) -> RoomEvent:

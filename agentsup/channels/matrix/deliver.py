@@ -15,11 +15,15 @@ from typing import Any, Final
 
 from agentsup.catalogue import words
 from agentsup.channels.core.errors import NotAllowed, NotSent, PlatformError, RequestRefused
-from agentsup.channels.core.files.attachment import unreadable
+from agentsup.channels.core.files.upload import unreadable
 from agentsup.channels.core.receiving.raw import maybe_of
-from agentsup.channels.core.sending.deliver import PieceChannel, delivery_for, later
-from agentsup.channels.core.sending.notices import ONLY_WITH
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.buttons import ONLY_WITH
+from agentsup.channels.core.sending.deliver import (
+    DeliverySettings,
+    PieceChannel,
+    delivery_for,
+    later,
+)
 from agentsup.channels.matrix.address import RoomAddress, parse
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.encryption_guard import IN_CLEAR

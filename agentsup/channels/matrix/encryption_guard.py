@@ -14,7 +14,7 @@ from agentsup.catalogue import words
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.receiving.rows import RowOwner
-from agentsup.channels.core.sending.notices import ChatNotices
+from agentsup.channels.core.sending.buttons import ChatNotices
 from agentsup.channels.matrix import received
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.errors import Encrypted

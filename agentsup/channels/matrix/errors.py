@@ -6,9 +6,7 @@ shows it once.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from agentsup.channels.core.errors import (
     ChatGone,
@@ -19,6 +17,7 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
+from agentsup.channels.core.receiving.raw import Json, object_in
 
 _DEFAULT_WAIT_S = 5.0
 _MAX_WAIT_S = 3600.0
@@ -67,7 +66,7 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> PlatformErro
     ``status`` is the HTTP status, ``body`` the answer, ``retry_after`` the header of that name. A
     homeserver answers with a JSON object that has an ``errcode``; anything else came from a proxy.
     """
-    answer = _answer(body)
+    answer = object_in(body)
     errcode = str(answer.get("errcode") or "")
     description = " ".join(str(answer.get("error") or "").split())[:_SHOWN_CHARS]
     if status == 429 or errcode == "M_LIMIT_EXCEEDED":
@@ -95,15 +94,7 @@ def _kind_of(status: int, errcode: str, text: str) -> type[RequestRefused]:
     return RequestRefused
 
 
-def _answer(body: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, Mapping) else {}
-
-
-def _wait_s(answer: Mapping[str, Any], retry_after: str) -> float:
+def _wait_s(answer: Json, retry_after: str) -> float:
     given = answer.get("retry_after_ms")
     if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
         return float(min(given / 1000, _MAX_WAIT_S))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.receiving.gate import is_stop
 from agentsup.channels.core.receiving.raw import (
     Json,
     Malformed,
@@ -23,8 +23,7 @@ from agentsup.channels.core.receiving.raw import (
     object_of,
     text_of,
 )
-from agentsup.channels.core.receiving.stop_scope import is_stop
-from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.core.receiving.texts import Attachment, Quoted
 from agentsup.channels.matrix.address import RoomAddress, is_event_id
 
 INVITE = "agentsup.invite"

@@ -18,12 +18,12 @@ from agentsup.channels.core.errors import (
     TokenRefused,
 )
 from agentsup.channels.core.receiving.gate import AccessReason
-from agentsup.channels.core.receiving.items import OperatorNotices
+from agentsup.channels.core.receiving.incoming import OperatorNotices
 from agentsup.channels.core.receiving.raw import Json, maybe_list, maybe_text
 from agentsup.channels.matrix.access import may_enter, remedy
 from agentsup.channels.matrix.batch import is_membership
+from agentsup.channels.matrix.context import ReceiveDependencies
 from agentsup.channels.matrix.event import RoomEvent
-from agentsup.channels.matrix.receive_context import ReceiveDependencies
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.log import get_logger

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentsup.channels.core.errors import TokenRefused
-from agentsup.channels.core.life.bot import Bot, LifeParts
+from agentsup.channels.core.life import Bot, LifeParts
 from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving.rows import RowOwner
 from agentsup.channels.core.sending.http import HttpPool
 from agentsup.channels.matrix.access import People
 from agentsup.channels.matrix.client import MatrixClient
+from agentsup.channels.matrix.context import ReceiveDependencies
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.encryption_guard import EncryptionGuard
 from agentsup.channels.matrix.event import BotUser
 from agentsup.channels.matrix.incoming import Incoming
+from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.login import BotAccount, PasswordSignIn, SignedInAccount
 from agentsup.channels.matrix.menus import Menus
-from agentsup.channels.matrix.read_receipts import ReadReceipts
-from agentsup.channels.matrix.receive_context import ReceiveDependencies
 from agentsup.channels.matrix.received import CHANNEL, row_owner
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.matrix.stream import Streams
+from agentsup.channels.matrix.status import ReadReceipts
 from agentsup.channels.matrix.sync import Syncer, judge
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
@@ -133,7 +133,7 @@ class MatrixBot(Bot[MatrixConnection, SignedInBot]):
         deps.channel.attach(deps.agent_id, handle)
         rooms = RoomMembers(client, deps.clock)
         marks = ReadReceipts(client, deps.clock, deps.agent_name)
-        waiting = WaitingNotes(deps, CHANNEL, menus.end_note, deps.limits.waiting_note_s)
+        waiting = WaitingNotes(deps, CHANNEL, menus.display.end_note, deps.limits.waiting_note_s)
         receiving = ReceiveDependencies(
             **self._receive_fields(self._row_owner(connection, me)),
             me=me.user,

@@ -1,32 +1,145 @@
 """Live answers in Matrix: edits of one event while an answer is written.
 
-Sends carry transaction ids, so one of unknown outcome is made again, and its outcome is known.
+A row is written before the event is sent. All sends carry transaction ids, that of the event is made
+from the row: so one of unknown outcome is made again, and a crash at any moment leaves no unknown
+event behind (P2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
-from agentsup.channels.core.errors import NotSent, OutcomeUnknown, PlatformError
-from agentsup.channels.core.live import live_answer
-from agentsup.channels.core.live.placeholders import Trust
+from agentsup.channels.core.errors import LowPriorityDropped, NotSent, OutcomeUnknown, PlatformError
+from agentsup.channels.core.live import live_answer, placeholders
+from agentsup.channels.core.live.placeholders import (
+    Placeholder,
+    PlaceholderUpdates,
+    StreamContext,
+    StreamOutcome,
+    Trust,
+)
 from agentsup.channels.core.live.rate_limit import RateLimit
-from agentsup.channels.core.live.stream_outcome import StreamOutcome
-from agentsup.channels.matrix.placeholder_updates import SEND_TIMEOUT_S, EventUpdates
-from agentsup.channels.matrix.render import Piece, render_partial, with_line
-from agentsup.channels.text.rendering import rendered
+from agentsup.channels.core.live.streams import StreamSet
+from agentsup.channels.core.receiving.messages import BotDependencies
+from agentsup.channels.matrix.address import RoomAddress, parse
+from agentsup.channels.matrix.outgoing import MESSAGE, content_of, edit_of, new_of, short
+from agentsup.channels.matrix.render import Piece, render, render_partial, with_line
+from agentsup.channels.matrix.sender import Sender
+from agentsup.channels.matrix.status import Reactions, SeenReaction, Typing
+from agentsup.channels.text.long import rendered
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import time_limit
 
+SEND_TIMEOUT_S: Final = 10.0
+_DOTS = Piece("…")
 _log = get_logger(__name__)
-
 QUIET_S: Final = 1.0
 """The longest wait of the answer for an edit under way; then it is sent as a new message."""
 LATE_S: Final = 20.0
 """However slow the homeserver is."""
 LEAST_INTERVAL_S: Final = 1.0
-_INTERVAL_CAP_S = 20.0
 _CURSOR = "…"
+
+
+class EventUpdates(PlaceholderUpdates[Piece, RoomAddress, Sender]):
+    """The placeholder is an event that is edited by events that replace its content."""
+
+    _render = staticmethod(render)
+
+    def __init__(
+        self,
+        context: StreamContext,
+        message_id: str,
+        address: RoomAddress,
+        sender: Sender,
+        left: Placeholder | None = None,
+    ) -> None:
+        super().__init__(context, message_id, address, sender, left)
+        self.is_unsure = left is not None
+        """Whether an event may be there whose id is not known."""
+        self._life = f"ag-e-{short(message_id)}-{context.clock.now_ms()}"
+        self._edits = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an event was sent, or may have been."""
+        return self.row is not None
+
+    async def create(self, piece: Piece) -> str:
+        """Send the event, or learn its id if it was sent before. Raises a ``PlatformError``."""
+        if self.row is None and not await self.record(""):
+            raise LowPriorityDropped("the store can't keep a record of it")
+        assert self.row is not None, "it is recorded"
+        was_unsure, self.is_unsure = self.is_unsure, True
+        try:
+            event_id = await self.sender.send(
+                self.address.room_id,
+                MESSAGE,
+                new_of(content_of(piece), self.address),
+                txn_id=f"ag-s-{short(self.message_id)}-{self.row.begun_at}",
+                droppable=True,
+                timeout_s=SEND_TIMEOUT_S,
+            )
+        except OutcomeUnknown:
+            raise
+        except PlatformError:
+            self.is_unsure = was_unsure
+            raise
+        await self._mark(placeholders.shown_tx, self.message_id, event_id)
+        return event_id
+
+    def next_edit(self) -> str:
+        """The transaction id of another edit, different from those of earlier lives."""
+        self._edits += 1
+        return f"{self._life}-{self._edits}"
+
+    async def change(
+        self, event_id: str, piece: Piece, txn_id: str, *, timeout_s: float = 20.0
+    ) -> None:
+        """Edit the event once, with low priority. Raises a ``PlatformError``."""
+        await self.sender.send(
+            self.address.room_id,
+            MESSAGE,
+            edit_of(content_of(piece), event_id),
+            txn_id=txn_id,
+            droppable=True,
+            timeout_s=timeout_s,
+        )
+
+    async def taken(self) -> None:
+        """Record that the answer is put into the event, so that a later life may do so at once."""
+        await self._mark(placeholders.replacing_tx, self.message_id)
+
+    async def redact(self, event_id: str) -> None:
+        """Redact the event, in one attempt. Raises a ``PlatformError``."""
+        await self.sender.redact(
+            self.address.room_id, event_id, txn_id=f"ag-x-{short(event_id)}", droppable=True
+        )
+
+    async def found(self) -> str:
+        """Return the id of an event that may have been sent, or "" if there is none.
+
+        It is sent again with the same transaction id, so it exists then.
+        """
+        if not self.is_unsure:
+            await self.forget()
+            return ""
+        found: list[str] = []
+
+        async def ask() -> None:
+            found.append(await self.create(_DOTS))
+
+        await self._insist(ask)
+        return found[0] if found else ""
+
+    def _edit_call(self, platform_id: str, piece: Piece) -> Callable[[], Awaitable[object]]:
+        return partial(self.change, platform_id, piece, self.next_edit())
+
+    async def _delete_once(self, platform_id: str) -> None:
+        await self.redact(platform_id)
 
 
 class LiveAnswer(live_answer.LiveAnswer[Piece]):
@@ -75,15 +188,8 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
             _log.debug(f"the stream of {self._message_id} is taken back later: {error}")
 
     def _pace(self) -> RateLimit:
-        wanted = self._context.streaming()
-        interval_s = max(LEAST_INTERVAL_S, wanted.edit_interval_s)
-        return RateLimit(
-            self._context.mode(),
-            interval_s,
-            wanted.min_chars,
-            wanted.idle_ms / 1000,
-            interval_cap_s=max(interval_s, _INTERVAL_CAP_S),
-        )
+        mode, wanted = self._context.mode(), self._context.streaming()
+        return RateLimit.of(mode, wanted, least_s=LEAST_INTERVAL_S)
 
     async def _rendered(self, markdown: str) -> Piece | None:
         return await rendered(render_partial, markdown, agent_id=self._context.agent_id)
@@ -127,3 +233,30 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
 
     async def _keep(self, platform_id: str, outcome: StreamOutcome) -> bool:
         return self._unknown_edit is None and await super()._keep(platform_id, outcome)
+
+
+class Streams(StreamSet):
+    """The live answers of one bot in one life."""
+
+    channel = "matrix"
+
+    def __init__(self, deps: BotDependencies, sender: Sender) -> None:
+        super().__init__(deps)
+        self._sender = sender
+        self._typing = Typing(sender, deps.clock, self._owner)
+        self._reactions = Reactions(sender, deps, self._owner)
+
+    def accepted(self, message_id: str, conversation: str, event_id: str) -> None:
+        """A person's message became ``message_id``: show that it was seen, where that is wanted.
+        Returns at once."""
+        if not self._wanted().reactions:
+            return
+        with suppress(ValueError):  # a mere sign must not fail what was accepted
+            room_id = parse(conversation).room_id
+            self._reactions.accepted(message_id, SeenReaction(message_id, room_id, event_id))
+
+    def _new(
+        self, message_id: str, conversation: str, left: Placeholder | None = None
+    ) -> LiveAnswer:
+        address = parse(conversation)
+        return LiveAnswer(EventUpdates(self._context, message_id, address, self._sender, left))

@@ -10,10 +10,9 @@ from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons
-from agentsup.channels.matrix import choice_cards
+from agentsup.channels.matrix import choices
 from agentsup.channels.matrix.address import RoomAddress, parse
-from agentsup.channels.matrix.choice_cards import ChoiceCard
-from agentsup.channels.matrix.choices import ListedChoice, by_emoji, by_text, emojis
+from agentsup.channels.matrix.choices import ChoiceCard, ListedChoice, by_emoji, by_text, emojis
 from agentsup.channels.matrix.outgoing import OutgoingEvent
 from agentsup.channels.matrix.screen import MatrixPress, MatrixPressDisplay
 from agentsup.channels.matrix.sender import Sender
@@ -34,13 +33,14 @@ _AWAITED_MAX = 1000
 class Menus(Presses[MatrixPress]):
     """Handles the presses on choices of one agent's bot."""
 
+    display: MatrixPressDisplay
+
     def __init__(self, deps: BotServices, sender: Sender) -> None:
         self._came = asyncio.Event()
         """Set, and replaced by another, when a card is stored."""
         self._awaited: dict[str, tuple[int, float]] = {}
         """By room: the part that presses wait for, and until when, by the loop's clock."""
-        self._shown = MatrixPressDisplay(deps, sender)
-        super().__init__(deps, self._shown)
+        super().__init__(deps, MatrixPressDisplay(deps, sender))
 
     async def run(self, draining: asyncio.Event) -> None:
         """Show how questions ended until ``draining``; one per bot's life."""
@@ -48,19 +48,19 @@ class Menus(Presses[MatrixPress]):
             await self._go_on()
             await super().run(draining)
         finally:
-            await self._shown.close()
+            await self.display.close()
 
     async def _go_on(self) -> None:
         """Set the reactions that an earlier life may not have set; repeating one is harmless."""
         since = self._deps.clock.now_ms() - _FRESH_MS
         try:
             left = await self._deps.database.read(
-                choice_cards.fresh, self._deps.agent_id, since, _FRESH_MAX, name="matrix.fresh"
+                choices.fresh, self._deps.agent_id, since, _FRESH_MAX, name="matrix.fresh"
             )
         except (StoreUnavailable, Overloaded):
             return  # people can use the numbers
         for offer in left:
-            self._shown.set_reactions(offer.conversation, offer.event_id, emojis(offer.choices))
+            self.display.set_reactions(offer.conversation, offer.event_id, emojis(offer.choices))
 
     async def offered(self, address: RoomAddress, event_id: str, piece: OutgoingEvent) -> None:
         """Store the card of an event with choices that was sent, and set the reactions.
@@ -71,11 +71,11 @@ class Menus(Presses[MatrixPress]):
             event_id, address.conversation, piece.choices, piece.above, self._deps.clock.now_ms()
         )
         await self._deps.database.write(
-            choice_cards.put_tx, self._deps.agent_id, offer, name="matrix.offered"
+            choices.put_tx, self._deps.agent_id, offer, name="matrix.offered"
         )
         self._came.set()
         self._came = asyncio.Event()
-        self._shown.set_reactions(address.conversation, event_id, emojis(piece.choices))
+        self.display.set_reactions(address.conversation, event_id, emojis(piece.choices))
 
     # -- presses -----------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Menus(Presses[MatrixPress]):
         bot = (self._deps.agent_id, self._channel)
 
         def look(reader: Reader) -> tuple[ChoiceCard | None, int]:
-            found = choice_cards.find(reader, self._deps.agent_id, event_id)
+            found = choices.find(reader, self._deps.agent_id, event_id)
             # People may see a part already whose card is not stored yet.
             return found, 0 if found else shown_parts.newest_choices_begun(reader, *bot, room_id)
 
@@ -164,11 +164,11 @@ class Menus(Presses[MatrixPress]):
             if buttons.handled(reader, f"{press_id}#pressed") is not None:
                 return True, None
             if reply_to is not None:
-                return False, choice_cards.find(reader, self._deps.agent_id, reply_to)
+                return False, choices.find(reader, self._deps.agent_id, reply_to)
             if not is_bare:
                 return False, None
             now = self._deps.clock.now_ms()
-            return False, choice_cards.newest_open(reader, self._deps.agent_id, conversation, now)
+            return False, choices.newest_open(reader, self._deps.agent_id, conversation, now)
 
         was_pressed, offer = await self._deps.database.read(look, name="matrix.offers")
         if was_pressed:

@@ -15,8 +15,8 @@ from typing import Any
 
 from agentsup.catalogue import LocalizedTexts
 from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.core.sending.pieces import PieceMaker, not_sent
-from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.matrix.address import RoomAddress
 from agentsup.channels.matrix.choices import ListedChoice, choices_of, listed
 from agentsup.channels.matrix.render import (

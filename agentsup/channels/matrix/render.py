@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsup.channels.matrix.html import html_of
-from agentsup.channels.text import tables
+from agentsup.channels.text import layout
 from agentsup.channels.text.clean import clean, is_blank
-from agentsup.channels.text.layout import lay_out
+from agentsup.channels.text.layout import lay_out, plain
 from agentsup.channels.text.markdown import parse
-from agentsup.channels.text.plain import plain
 from agentsup.channels.text.split import MIN_LIMIT, passages
 from agentsup.model.answer import (
     AnswerBlocks,
@@ -233,7 +232,7 @@ def _table_chunks(table: Table, limit: int) -> Iterator[_Chunk]:
     if chunk.size <= limit:
         yield chunk
     elif len(table.rows) <= 1:
-        yield from _chunks(tables.records(table), limit)
+        yield from _chunks(layout.records(table), limit)
     else:
         groups = min(len(table.rows), chunk.size // limit + 1)
         each = -(-len(table.rows) // groups)

@@ -17,7 +17,7 @@ from agentsup.channels.core.buttons.typed_answers import AskedCard
 from agentsup.channels.core.errors import TRANSIENT, PlatformError, TokenRefused
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons
-from agentsup.channels.matrix import choice_cards
+from agentsup.channels.matrix import choices
 from agentsup.channels.matrix.address import parse
 from agentsup.channels.matrix.outgoing import MARK, MESSAGE, REPLACES, content_of, edit_of, short
 from agentsup.channels.matrix.received import CHANNEL
@@ -125,7 +125,7 @@ class MatrixPressDisplay(PressDisplay[MatrixPress, Piece]):
                 replaces: dict[str, Any] = {REPLACES: press.event_id}
                 self._say_tx(tx, press, text, **replaces)
                 buttons.note_tx(tx, _replaced(press), "", self._deps.clock.now_ms())
-                choice_cards.close_tx(tx, self._deps.agent_id, press.event_id)
+                choices.close_tx(tx, self._deps.agent_id, press.event_id)
 
         await self._deps.database.write(step, name="matrix.show")
         if rows:
@@ -190,7 +190,7 @@ class MatrixPressDisplay(PressDisplay[MatrixPress, Piece]):
     async def _close(self, event_id: str) -> None:
         """Close the choices of an event in the store."""
         await self._deps.database.write(
-            choice_cards.close_tx, self._deps.agent_id, event_id, name="matrix.close"
+            choices.close_tx, self._deps.agent_id, event_id, name="matrix.close"
         )
 
     async def _edit(

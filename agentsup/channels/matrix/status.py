@@ -1,27 +1,78 @@
-"""Signs in Matrix: "typing" in the room, and a stored reaction to the person's event."""
+"""Signs in Matrix: "typing", a reaction to the person's event while it is worked on, and read markers.
+
+A row is written before a reaction is sent, and the transaction id is made from the row. So a later
+life learns the id of a reaction by sending it again, which changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
+from agentsup.channels.core.errors import PlatformError, RateLimited
 from agentsup.channels.core.live import signs
 from agentsup.channels.core.live.signs import REACTIONS_MAX, SEEN, SeenMessage
-from agentsup.channels.matrix import seen_reactions
-from agentsup.channels.matrix.address import parse
+from agentsup.channels.matrix.address import RoomAddress, parse
+from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.outgoing import short
-from agentsup.channels.matrix.seen_reactions import SeenReaction
 from agentsup.channels.matrix.sender import Sender
+from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.store import Reader, Tx
 
 _log = get_logger(__name__)
-
 REACTION: Final = "m.reaction"
 TYPING_S: Final = 20.0
 _TYPING_MS = 30_000
 """Time that the homeserver shows it without a renewal."""
 _TIMEOUT_S = 5.0
+_WAITING_MAX = 500
+_PAUSE_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenReaction:
+    """One row of ``matrix_eyes``: ``event_id`` is the person's event."""
+
+    message_id: str
+    room_id: str
+    event_id: str
+
+    @property
+    def txn_id(self) -> str:
+        """The transaction id of the reaction."""
+        return f"ag-v-{short(self.message_id)}"
+
+
+def put_tx(tx: Tx, agent_id: str, seen: SeenReaction, at: int) -> None:
+    """Store that the reaction is about to be sent. ``at`` is wall ms."""
+    tx.execute(
+        "INSERT INTO matrix_eyes (agent_id, message_id, room_id, event_id, at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (agent_id, seen.message_id, seen.room_id, seen.event_id, at),
+    )
+
+
+def forget_tx(tx: Tx, agent_id: str, message_id: str) -> None:
+    """Remove the row; harmless when repeated."""
+    tx.execute(
+        "DELETE FROM matrix_eyes WHERE agent_id = ? AND message_id = ?", (agent_id, message_id)
+    )
+
+
+def all_of(reader: Reader, agent_id: str, limit: int) -> list[tuple[SeenReaction, bool]]:
+    """Return the stored reactions of one agent, each with whether its message is still open."""
+    rows = reader.all(
+        "SELECT e.message_id, e.room_id, e.event_id, m.state IN ('queued', 'leased', 'parked')"
+        " FROM matrix_eyes e LEFT JOIN messages m ON m.message_id = e.message_id"
+        " WHERE e.agent_id = ? LIMIT ?",
+        (agent_id, limit),
+    )
+    return [(SeenReaction(row[0], row[1], row[2]), bool(row[3])) for row in rows]
 
 
 def annotation(event_id: str, key: str) -> dict[str, Any]:
@@ -52,9 +103,7 @@ class Reactions(signs.Reactions[SeenReaction, Sender]):
 
     async def restore(self) -> None:
         """Follow the reactions that an earlier life set; remove those whose work has ended."""
-        left = await self._database.read(
-            seen_reactions.all_of, self._agent_id, REACTIONS_MAX, name="eyes.left"
-        )
+        left = await self._database.read(all_of, self._agent_id, REACTIONS_MAX, name="eyes.left")
         for each, is_open in left:
             message_id = each.message_id
             if message_id in self._seen:
@@ -95,10 +144,10 @@ class Reactions(signs.Reactions[SeenReaction, Sender]):
         return self._sender.pause_s(seen.target.room_id)
 
     async def _record(self, message_id: str, seen: SeenMessage[SeenReaction]) -> bool:
-        return await self._write(seen_reactions.put_tx, seen.target, self._clock.now_ms())
+        return await self._write(put_tx, seen.target, self._clock.now_ms())
 
     async def _forget(self, message_id: str) -> None:
-        await self._write(seen_reactions.forget_tx, message_id)
+        await self._write(forget_tx, message_id)
 
     async def _write(self, change: Callable[..., None], *args: object) -> bool:
         try:
@@ -107,3 +156,44 @@ class Reactions(signs.Reactions[SeenReaction, Sender]):
             _log.warning(f"the record of a reaction is not right: {error}")
             return False
         return True
+
+
+class ReadReceipts:
+    """The read markers of one bot: the newest event of each address, one call at a time."""
+
+    def __init__(self, client: MatrixClient, clock: Clock, name: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._name = name
+        self._waiting: dict[RoomAddress, str] = {}
+        self._owner = TaskOwner("matrix read markers")
+        self._is_serving = False
+
+    def read(self, address: RoomAddress, event_id: str) -> None:
+        """Mark everything at this address up to this event as read. Never blocks."""
+        self._waiting.pop(address, None)
+        while len(self._waiting) >= _WAITING_MAX:
+            self._waiting.pop(next(iter(self._waiting)))
+        self._waiting[address] = event_id
+        if not self._is_serving:
+            with suppress(OwnerClosed):
+                self._owner.spawn(self._serve(), name=f"matrix-read:{self._name}")
+                self._is_serving = True
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                address = next(iter(self._waiting))
+                event_id = self._waiting.pop(address)
+                try:
+                    await self._client.read_marker(address.room_id, event_id, address.thread_id)
+                except RateLimited as error:
+                    await self._clock.sleep(min(error.retry_after_s, _PAUSE_MAX_S))
+                except PlatformError:
+                    continue  # the next message marks this one too
+        finally:
+            self._is_serving = False
+
+    async def close(self) -> None:
+        """Set no more markers."""
+        await self._owner.close(1.0)

@@ -2,26 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown
 from agentsup.channels.core.files.inbox_files import Write
 from agentsup.channels.core.files.upload import UploadFile
-from agentsup.channels.core.sending.http import BeforeSending, CallSlots
-from agentsup.channels.telegram import library
+from agentsup.channels.core.sending.http import BeforeSending, CallSlots, HttpPool
 from agentsup.channels.telegram.errors import error_of
-from agentsup.channels.telegram.flood import RateLimiter
-from agentsup.channels.telegram.http import SERVER, SharedHttp
+from agentsup.channels.telegram.flood import RateLimiter, Rates
+from agentsup.kit.loading import hidden, late
 from agentsup.model.secret import Secret
 
+SERVER: Final = "Telegram"
+"""The server's name in the messages of errors."""
 DEFAULT_BASE_URL = "https://api.telegram.org"
+_REQUEST = "agentsup.channels.telegram.request"
 _POLL = "getUpdates"
 _CALL_SLOTS = 16
 """Most calls of one bot under way; polls are not counted."""
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
+
+
+async def library() -> Any:
+    """Return ``channels.telegram.request``, which imports python-telegram-bot; loads it in a thread.
+
+    Only the library's modules of requests, files and errors are loaded. Its types of answers, its
+    own HTTP client and the library for Telegram Passport would take 13 MiB more. Raises
+    ``ImportError`` if it is not installed.
+    """
+    return sys.modules.get(_REQUEST) or await asyncio.to_thread(_load)
+
+
+def _load() -> Any:
+    late("telegram")
+    late("telegram.request")
+    with hidden("cryptography"):  # only Telegram Passport would take it
+        return importlib.import_module(_REQUEST)
+
+
+class SharedHttp:
+    """The HTTP session of all bots of a daemon, and the rate limiter of each."""
+
+    def __init__(self, *, rates: Rates | None = None, pool: HttpPool | None = None) -> None:
+        """``rates`` are the server's limits, if they differ from the public server's.
+
+        ``pool`` is a shared session, which its owner closes.
+        """
+        self._rates = rates
+        self._floods: dict[str, RateLimiter] = {}
+        self.pool = pool or HttpPool()
+        self._is_ours = pool is None
+
+    def flood_of(self, bot: str) -> RateLimiter:
+        """Return the rate limiter of this bot; it exists as long as the daemon runs."""
+        return self._floods.setdefault(bot, RateLimiter(self._rates))
+
+    async def close(self) -> None:
+        """Close the session if it is our own; calls under way fail. A second call does nothing."""
+        if self._is_ours:
+            await self.pool.close()
 
 
 class TelegramClient:
@@ -39,7 +84,6 @@ class TelegramClient:
             _CALL_SLOTS, "too many calls of this bot wait for Telegram's answers"
         )
         self._request: Any = None
-        self._library: library.Library | None = None
         self._is_closed = False
 
     @property
@@ -76,34 +120,29 @@ class TelegramClient:
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
                     handle = opened.enter_context(await file.opened())
-                    library_ = await self._loaded()
-                    fields[name] = library_.request.input_file(handle, file.name)
+                    fields[name] = (await library()).input_file(handle, file.name)
                 return await self._call(method, fields, timeout_s, before)
 
     async def _call(
         self, method: str, fields: dict[str, Any], timeout_s: float, before: BeforeSending | None
     ) -> Any:
-        library_ = await self._loaded()
+        requests = await library()
+        if self._request is None:
+            self._request = requests.Request(self._http)
         if self._is_closed:
             raise NotSent("this bot's connection is closed")
         try:
-            with library_.request.sending(before):
+            with requests.sending(before):
                 return await self._request.call(
                     f"{self._root}/bot{self._token}/{method}", fields, timeout_s
                 )
-        except library_.request.WrappedError as wrapped:
+        except requests.WrappedError as wrapped:
             raise wrapped.error from None
-        except library_.request.TelegramError as error:
+        except requests.TelegramError as error:
             # Our requests do not raise it, so the outcome is unknown. Its message may contain the
             # URL, and with it the token, which must not be stored.
             text = error.message.replace(self._token, "TOKEN")
             raise OutcomeUnknown(f"{type(error).__name__}: {text}") from None
-
-    async def _loaded(self) -> library.Library:
-        if self._library is None:
-            self._library = await library.load()
-            self._request = self._library.request.Request(self._http)
-        return self._library
 
     async def download(self, file_path: str, write: Write, max_bytes: int) -> int:
         """Fetch a file (``file_path`` of ``getFile``), ``write`` it and return its size in bytes.

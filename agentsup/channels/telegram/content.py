@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from agentsup.channels.core.files.fetching import Attachment
 from agentsup.channels.core.receiving.raw import (
     Json,
     Malformed,
@@ -21,7 +20,7 @@ from agentsup.channels.core.receiving.raw import (
     maybe_text,
     text_of,
 )
-from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.core.receiving.texts import Attachment, Quoted
 from agentsup.channels.telegram.entities import marks_of, written_out
 from agentsup.channels.telegram.rich import read_rich
 

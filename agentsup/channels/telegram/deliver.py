@@ -20,10 +20,14 @@ from agentsup.channels.core.errors import (
     RateLimited,
     RequestRefused,
 )
-from agentsup.channels.core.files.attachment import unreadable
-from agentsup.channels.core.sending.deliver import PieceChannel, delivery_for, later
+from agentsup.channels.core.files.upload import unreadable
+from agentsup.channels.core.sending.deliver import (
+    DeliverySettings,
+    PieceChannel,
+    delivery_for,
+    later,
+)
 from agentsup.channels.core.sending.pieces import not_sent
-from agentsup.channels.core.sending.settings import DeliverySettings
 from agentsup.channels.telegram.address import ChatAddress, parse
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import ChatMigrated, MarkupRefused, NotModified, PollConflict
@@ -55,8 +59,6 @@ class BotHandle:
     settings: Callable[[], DeliverySettings]
     takeover: Callable[[str], Awaitable[str | None]] | None = None
     """Returns for a message id the id of the Telegram message in which its answer was streamed."""
-    moved: Callable[[int, int], None] | None = None
-    """Called when a group has got another id, with its old and new one."""
     store_target: Callable[[int, int | None], Awaitable[None]] | None = None
     """Stores into which message a part (by its outbox id) is edited; None: it is sent anew."""
 
@@ -164,7 +166,7 @@ class TelegramChannel(PieceChannel[BotHandle, ChatAddress, OutgoingCall]):
             try:
                 return await self._call(bot, part, target, piece, begin)
             except ChatMigrated as error:
-                target = self._moved(bot, part, target, error.new_chat_id)
+                target = self._moved(part, target, error.new_chat_id)
             except NotModified:
                 return target.edited_id
             except RateLimited:
@@ -233,14 +235,15 @@ class TelegramChannel(PieceChannel[BotHandle, ChatAddress, OutgoingCall]):
         )
         return _id_of(result)
 
-    def _moved(
-        self, bot: BotHandle, part: OutboxPart, target: _Target, new_chat_id: int
-    ) -> _Target:
+    def _moved(self, part: OutboxPart, target: _Target, new_chat_id: int) -> _Target:
         old_chat_id = target.address.chat_id
-        _log.info(f"the group {old_chat_id} of {part.agent_id} has become {new_chat_id}")
+        _log.warning(
+            "a group has a new id; put it into allowed_group_ids",
+            agent_id=part.agent_id,
+            old_id=old_chat_id,
+            new_id=new_chat_id,
+        )
         self._moves[part.agent_id, parse(part.conversation).chat_id] = new_chat_id
-        if bot.moved is not None:
-            bot.moved(old_chat_id, new_chat_id)
         # The streamed message is in the old chat, so it is not edited.
         return _Target(replace(target.address, chat_id=new_chat_id))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from agentsup.channels.core.errors import (
@@ -13,10 +12,9 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.receiving.raw import maybe_of
+from agentsup.channels.core.receiving.raw import Json, maybe_of, object_in
 
 _DEFAULT_WAIT_S = 5.0
-_PAUSE = "Telegram asks for a pause"
 
 
 class PollConflict(PlatformError):
@@ -81,17 +79,16 @@ def error_of(status: int, body: bytes, *, retry_after: str = "", method: str = "
     name, ``method`` what was called, if that is known. A refusal of the Bot API is a JSON object
     with ``ok`` false; any other body came from a proxy or the like and leaves the outcome unknown.
     """
-    answer = _refusal(body)
-    if status == 429:
-        return RateLimited(_wait_s(answer, retry_after), _PAUSE)
-    if answer is None:
-        return OutcomeUnknown(f"HTTP {status} without an answer of the Bot API", http_status=status)
+    answer = object_in(body)
+    is_refusal = answer.get("ok") is False
     # The code in the answer takes precedence over the HTTP status.
-    code = answer.get("error_code")
+    code = answer.get("error_code") if is_refusal else None
     code = code if isinstance(code, int) else status
+    if 429 in (status, code):
+        return RateLimited(_wait_s(answer, retry_after), "Telegram asks for a pause")
+    if not is_refusal:
+        return OutcomeUnknown(f"HTTP {status} without an answer of the Bot API", http_status=status)
     description = str(answer.get("description") or "")
-    if code == 429:
-        return RateLimited(_wait_s(answer, retry_after), _PAUSE)
     if code >= 500 or code < 400:
         return OutcomeUnknown(f"{code}: {description}", http_status=status)
     new_chat_id = maybe_of(answer, "parameters").get("migrate_to_chat_id")
@@ -117,19 +114,8 @@ def _refused(code: int, description: str, method: str) -> PlatformError:
     return RequestRefused(code, description)
 
 
-def _refusal(body: bytes) -> dict[str, Any] | None:
-    """Return the body as a refusal of the Bot API, or None if it is none."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(answer, dict) and answer.get("ok") is False:
-        return answer
-    return None
-
-
-def _wait_s(answer: dict[str, Any] | None, header: str) -> float:
-    given: Any = maybe_of(answer or {}, "parameters").get("retry_after")
+def _wait_s(answer: Json, header: str) -> float:
+    given: Any = maybe_of(answer, "parameters").get("retry_after")
     for text in (given, header):
         try:
             seconds = float(text)

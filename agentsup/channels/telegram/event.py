@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from agentsup.channels.core.files.fetching import Attachment
+from agentsup.channels.core.receiving.gate import is_stop
 from agentsup.channels.core.receiving.raw import (
     Json,
     Malformed,
@@ -24,8 +24,7 @@ from agentsup.channels.core.receiving.raw import (
     object_of,
     text_of,
 )
-from agentsup.channels.core.receiving.stop_scope import is_stop
-from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.core.receiving.texts import Attachment, Quoted
 from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser, content_of, forwarded_from, quoted_of
 from agentsup.model.managed_bots import CreatedBot

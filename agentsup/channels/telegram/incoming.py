@@ -7,24 +7,26 @@ from functools import partial
 
 from agentsup.catalogue import words
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, RateLimited
-from agentsup.channels.core.receiving.context import end_rows, write_patiently
 from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
 from agentsup.channels.core.receiving.incoming import ReceivedItems
+from agentsup.channels.core.receiving.messages import end_rows, write_patiently
 from agentsup.channels.core.receiving.rows import SkipReason
 from agentsup.channels.core.receiving.strangers import shown_name
 from agentsup.channels.core.sending.cards import QUESTION
 from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import may, named, remedy
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
+from agentsup.channels.telegram.menus import TelegramPress
 from agentsup.channels.telegram.message_handler import (
+    Lane,
+    ReceiveDependencies,
+    ReceivedItem,
     TelegramMessages,
     may_go_on,
     rest_of_message,
     unreadable_text,
 )
-from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
 from agentsup.channels.telegram.received import ledger_id
-from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.mailbox.delivery import shown_in
 from agentsup.mailbox.messages import sessions
 from agentsup.model.managed_bots import CreatedBot
@@ -78,9 +80,7 @@ class Incoming(ReceivedItems[UpdateEvent]):
             return
         verdict = may(event, self._deps.spec(), self._deps.people)
         if may_go_on(event, verdict) and not self._is_late(item):
-            event = await rest_of_message(
-                event, lane, piece_s=self._deps.album_s, comment_s=self._deps.comment_s
-            )
+            event = await rest_of_message(event, lane, self._deps.limits)
             verdict = may(event, self._deps.spec(), self._deps.people)
         if verdict.principal is None:
             await self._not_admitted([item, *lane.taken], event, verdict)

@@ -16,13 +16,12 @@ from typing import Any
 
 from agentsup.channels.core.errors import TRANSIENT, PlatformError
 from agentsup.channels.core.receiving.messages import BotServices
-from agentsup.channels.core.sending.notices import ChatNotices
+from agentsup.channels.core.sending.buttons import ChatNotices
 from agentsup.channels.telegram.address import parse
 from agentsup.channels.telegram.errors import NotModified
-from agentsup.channels.telegram.keyboard import inline_keyboard
+from agentsup.channels.telegram.outgoing import inline_keyboard
 from agentsup.channels.telegram.received import CHANNEL
 from agentsup.channels.telegram.render import NO_PREVIEW
-from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, is_set_within
@@ -47,7 +46,7 @@ _AT_ONCE = 5
 _TRIES = 20
 _CLOSE_S = 1.0
 
-_CardAddress = tuple[str, int | None]
+CardAddress = tuple[str, int | None]
 """A message: its conversation, and Telegram's id of it."""
 _Keyboard = Sequence[Sequence[dict[str, str]]]
 
@@ -81,8 +80,8 @@ class LiveCards:
         self._deps = deps
         self._notices = ChatNotices(deps.agent_id, CHANNEL, deps.clock, deps.entropy)
         self._sender = sender
-        self._busy: Counter[_CardAddress] = Counter()
-        self._editing: dict[_CardAddress, asyncio.Task[bool]] = {}
+        self._busy: Counter[CardAddress] = Counter()
+        self._editing: dict[CardAddress, asyncio.Task[bool]] = {}
         self._tasks = TaskOwner("telegram cards")
         self._said: dict[int, str] = {}
         """By ``outbox_id``, the text that this life has last put into each card."""
@@ -97,9 +96,8 @@ class LiveCards:
     # -- presses -----------------------------------------------------------------------------------
 
     @contextmanager
-    def left_alone(self, press: TelegramPress) -> Iterator[None]:
-        """Make no edit of that message in the block, and cancel a waiting one: the press edits."""
-        at = (press.conversation, press.message_id)
+    def left_alone(self, at: CardAddress) -> Iterator[None]:
+        """Make no edit of that message in the block, and cancel a waiting one: a press edits it."""
         self._busy[at] += 1
         if at in self._editing:
             self._editing[at].cancel()
@@ -111,20 +109,18 @@ class LiveCards:
             if self._missed:
                 self._wake.set()
 
-    async def shows(
-        self, press: TelegramPress, reply: CommandReply | None, principal: Principal
-    ) -> None:
-        """Note that a press has put ``reply`` into its message; None: a text that is not live."""
-        fact = live_fact(reply.live, principal, press.language) if reply is not None else {}
+    async def shows(self, at: CardAddress, live: Mapping[str, Any]) -> None:
+        """Note that a press has put a reply with the fields ``live`` into that message."""
+        conversation, message_id = at
 
         def step(tx: Tx) -> int | None:
-            at = (self._deps.agent_id, CHANNEL, press.conversation, str(press.message_id))
-            part = shown_parts.shown_as(tx, *at, _LATEST)
+            bot = (self._deps.agent_id, CHANNEL)
+            part = shown_parts.shown_as(tx, *bot, conversation, str(message_id), _LATEST)
             if part is None:
                 return None
-            if part.body.get("live") != fact.get("live"):
+            if part.body.get("live") != live.get("live"):
                 body = {name: each for name, each in part.body.items() if name != "live"}
-                shown_parts.set_body_tx(tx, part.outbox_id, {**body, **fact})
+                shown_parts.set_body_tx(tx, part.outbox_id, {**body, **live})
             return part.outbox_id
 
         outbox_id = await self._deps.database.write(step, name="telegram.card")

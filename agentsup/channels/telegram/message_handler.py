@@ -1,28 +1,32 @@
-"""Telegram's own part in handling messages: albums, forwarded texts, live cards."""
+"""Telegram's own part in handling messages: what the agent reads, albums, forwarded texts, cards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import PlatformError, RequestRefused
-from agentsup.channels.core.files.fetching import Attachment, Opened
+from agentsup.channels.core.files.inbox_files import Opened
+from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.gate import AccessReason, AccessVerdict
 from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.channels.core.receiving.messages import PlatformMessages
 from agentsup.channels.core.receiving.raw import maybe_text
 from agentsup.channels.core.receiving.rows import ReceivedRow
-from agentsup.channels.core.receiving.texts import inert
-from agentsup.channels.telegram import received, texts
-from agentsup.channels.telegram.content import UNREADABLE
+from agentsup.channels.core.receiving.texts import Attachment, inert, with_quote
+from agentsup.channels.telegram import received
+from agentsup.channels.telegram.access import People
+from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.content import UNREADABLE, BotUser
 from agentsup.channels.telegram.entities import units_of
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
 from agentsup.channels.telegram.live_cards import live_fact
-from agentsup.channels.telegram.receive_context import Lane, ReceiveDependencies, ReceivedItem
+from agentsup.channels.telegram.menus import Menus
 from agentsup.model.errors import TooLarge
 from agentsup.model.principal import Principal
 from agentsup.store import Reader
@@ -38,15 +42,64 @@ _DOWNLOADS = 8
 still sent."""
 
 
-async def rest_of_message(
-    event: UpdateEvent, lane: Lane, *, piece_s: float, comment_s: float
-) -> UpdateEvent:
+def said(events: Sequence[UpdateEvent], username: str) -> str:
+    """Return the text of a message, or of an album's messages in order.
+
+    The bot's own name at the beginning only addresses it and is removed. The message that is
+    replied to is quoted: somebody else's, because the agent may not have seen it, and the agent's
+    own, because it could not know which one is meant.
+    """
+    blocks = []
+    for event in events:
+        text = _without_address(event.text, username)
+        if event.forwarded_from:
+            text = f"[forwarded from {inert(event.forwarded_from, 64)}]\n{text}".rstrip()
+        blocks += [with_quote(text, event.quoted), *event.notes]
+    return "\n".join(block for block in blocks if block.strip())
+
+
+def _without_address(text: str, username: str) -> str:
+    if not username:
+        return text
+    return re.sub(rf"\A\s*@{re.escape(username)}\b[\s,:]*", "", text, flags=re.IGNORECASE)
+
+
+ReceivedItem = messages.ReceivedItem[UpdateEvent]
+Lane = messages.Lane[UpdateEvent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveLimits(messages.ReceiveLimits):
+    """The bounds of receiving from Telegram. Durations in seconds."""
+
+    max_file_bytes: int = 20 * 1024 * 1024
+    """The download limit of the Bot API; a local server allows more."""
+    poll_s: float = 50.0
+    album_s: float = 1.0
+    """Seconds to wait for the rest of an album, of a long text or of forwarded messages."""
+    comment_s: float = 0.25
+    """Seconds to wait after a text for the forwarded messages on which it may be a comment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveDependencies(messages.ReceiveDependencies):
+    """The dependencies of passing messages to one agent."""
+
+    limits: ReceiveLimits
+    me: BotUser
+    client: TelegramClient
+    people: People
+    menus: Menus
+    accepted: Callable[[str, str, int], None]
+    """Called for each new message with its id, the conversation and Telegram's message id."""
+
+
+async def rest_of_message(event: UpdateEvent, lane: Lane, limits: ReceiveLimits) -> UpdateEvent:
     """Take the other messages from the lane that are one with ``event``; clients send them in a row.
 
     These are the other pictures of an album, the pieces into which a client cuts a long text, and
-    messages that are forwarded together, perhaps after a comment. Waits ``piece_s`` seconds for
-    each, after what may be a comment ``comment_s``. Returns the event, which is addressed to the
-    agent if one of them is.
+    messages that are forwarded together, perhaps after a comment. Returns the event, which is
+    addressed to the agent if one of them is.
     """
     last = event
 
@@ -54,7 +107,7 @@ async def rest_of_message(
         return other.event is not None and _is_one(event, last, other.event)
 
     while len(lane.taken) < _PIECES_MAX and not _is_command(last):
-        wait_s = piece_s if last.album or _is_piece(last) else comment_s
+        wait_s = limits.album_s if last.album or _is_piece(last) else limits.comment_s
         taken = await lane.next_like(belongs, wait_s)
         if taken is None or taken.event is None:
             break
@@ -120,7 +173,7 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
         return event if event.is_message else None
 
     def said(self, events: Sequence[UpdateEvent]) -> str:
-        return texts.said(events, self._deps.me.username)
+        return said(events, self._deps.me.username)
 
     def read(self, row: ReceivedRow, raw: str) -> UpdateEvent:
         return read(stored.load(raw), self._deps.me)

@@ -6,11 +6,11 @@ carry the higher offset, which confirms the updates to Telegram.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agentsup.channels.core.live.rate_limit import draft_id_of
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.raw import is_int
 from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner
@@ -22,6 +22,7 @@ CHANNEL: Final = "telegram"
 SILENCE_MS: Final = 6 * 24 * 3600 * 1000
 """After a week without updates Telegram may restart its numbers below our offset, and an offset
 that is too high would confirm new updates unread. So after this silence we poll without one."""
+_DRAFT_ID_MASK: Final = 0x7FFF_FFFF
 _NEAR: Final = 100
 """Largest distance between the platform's ids of the messages of one album."""
 
@@ -103,6 +104,11 @@ def store_tx(
     )
     faults.point("telegram.before_commit")
     return new, rows
+
+
+def draft_id_of(message_id: str) -> int:
+    """Return the id of a preview; drafts with the same id replace each other."""
+    return zlib.crc32(message_id.encode()) & _DRAFT_ID_MASK or 1
 
 
 def has_open_draft(reader: Reader, agent_id: str, draft_id: int) -> bool:

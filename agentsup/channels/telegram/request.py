@@ -6,7 +6,6 @@ wrapped in one of its own errors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,9 +19,10 @@ from telegram.request._requestdata import RequestData
 from telegram.request._requestparameter import RequestParameter
 
 from agentsup.channels.core.errors import PlatformError
+from agentsup.channels.core.receiving.raw import object_in
 from agentsup.channels.core.sending.http import BeforeSending
+from agentsup.channels.telegram.client import SERVER, SharedHttp
 from agentsup.channels.telegram.errors import error_of
-from agentsup.channels.telegram.http import SERVER, SharedHttp
 
 if TYPE_CHECKING:
     from telegram._utils.types import JSONDict, ODVInput
@@ -110,11 +110,8 @@ class Request(BaseRequest):
     @staticmethod
     def parse_json_payload(payload: bytes) -> JSONDict:
         """Parse the answer of a successful call. Raises ``WrappedError`` if it is malformed."""
-        try:
-            answer = json.loads(payload)
-        except (ValueError, RecursionError):
-            answer = None
-        if isinstance(answer, dict) and answer.get("ok") is True and "result" in answer:
+        answer = object_in(payload)
+        if answer.get("ok") is True and "result" in answer:
             return answer
         raise WrappedError(error_of(200, payload))
 

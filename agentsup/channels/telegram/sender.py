@@ -8,7 +8,8 @@ that an answer never waits behind them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
@@ -31,6 +32,9 @@ from agentsup.kit.tasks import TaskOwner, is_set_within
 _WAIT_S = 5.0
 """Longest wait of a send that may not be dropped; the relay, or another caller, tries it again."""
 _CLOSE_S = 1.0
+_LOW_PRIORITY_MAX = 8
+"""Most low-priority calls under way: half of the calls that one bot may have under way, so that those
+which the platform does not answer leave enough for answers."""
 
 
 class SendPriority(IntEnum):
@@ -65,6 +69,7 @@ class Sender:
         self._wake = asyncio.Event()
         self._owner = TaskOwner("telegram sender")
         self._pump: asyncio.Task[None] | None = None
+        self._low_priority = 0
         self._is_closed = False
 
     async def send(
@@ -91,22 +96,35 @@ class Sender:
         wait, nothing was sent. Else raises what ``TelegramClient.call`` raises.
         """
         kind = kind_of(method)
-        ticket = await self._turn(chat_id, kind, priority, replaces, droppable=droppable)
+        with self._counted(priority, droppable=droppable):
+            ticket = await self._turn(chat_id, kind, priority, replaces, droppable=droppable)
+            try:
+                return await self._client.call(
+                    method,
+                    timeout_s=timeout_s,
+                    files=files,
+                    before=before,
+                    chat_id=chat_id,
+                    **fields,
+                )
+            except RateLimited as error:
+                self._flood.refused(chat_id, kind, error.retry_after_s, self._clock.monotonic())
+                raise
+            finally:
+                self._flood.end(ticket, chat_id, kind, self._clock.monotonic())
+                self._wake.set()
+
+    @contextmanager
+    def _counted(self, priority: SendPriority, *, droppable: bool) -> Iterator[None]:
+        """Bound how many calls of low priority wait or are under way."""
+        if droppable and self._low_priority >= _LOW_PRIORITY_MAX:
+            raise LowPriorityDropped("too much is under way")
+        is_low = priority > SendPriority.BUTTONS
+        self._low_priority += is_low
         try:
-            return await self._client.call(
-                method,
-                timeout_s=timeout_s,
-                files=files,
-                before=before,
-                chat_id=chat_id,
-                **fields,
-            )
-        except RateLimited as error:
-            self._flood.refused(chat_id, kind, error.retry_after_s, self._clock.monotonic())
-            raise
+            yield
         finally:
-            self._flood.end(ticket, chat_id, kind, self._clock.monotonic())
-            self._wake.set()
+            self._low_priority -= is_low
 
     async def _turn(
         self,

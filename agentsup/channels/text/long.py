@@ -1,20 +1,27 @@
-"""Long answers that are sent as a file instead of many messages."""
+"""Long texts: rendered without blocking the event loop, or sent as a file instead of many messages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from agentsup.channels.text.clean import clean
 from agentsup.channels.text.layout import lay_out
 from agentsup.channels.text.markdown import parse
 from agentsup.channels.text.split import passages
+from agentsup.kit.compute import compute
 
 SUMMARY_SIZE = 600
 """Most units of a summary; it fits into the caption of a file."""
 
 _CUT = "…"
 _LIMIT = 4096
+T = TypeVar("T")
+ON_LOOP_MAX_CHARS = 1_000
+"""Texts up to this length take 2.5 ms, dense ones 9 ms; longer ones are rendered in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +47,13 @@ def as_file(text: str, limit_pieces: int) -> LongAnswer | None:
     first = next(passages(flow, SUMMARY_SIZE - len(f" {_CUT}".encode())))
     data = clean(text).strip() + "\n"
     return LongAnswer("answer.md", data.encode(), f"{first.text.strip()} {_CUT}")
+
+
+async def rendered(render: Callable[[str], T], text: str, *, agent_id: str) -> T:
+    """Return ``render(text)``; a long text is rendered in ``kit.compute`` under ``agent_id``.
+
+    Raises what ``render`` raises, and ``RuntimeError`` if the system can start no thread.
+    """
+    if len(text) <= ON_LOOP_MAX_CHARS:
+        return render(text)
+    return await compute(partial(render, text), key=agent_id)

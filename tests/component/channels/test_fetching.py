@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from agentsup.catalogue import words
-from agentsup.channels.core.files.fetching import Attachment, Fetched, Opened, fetch
-from agentsup.channels.core.files.inbox_files import InboxFolder
+from agentsup.channels.core.files.inbox_files import InboxFolder, Opened
+from agentsup.channels.core.receiving.downloads import Downloads, Fetched
+from agentsup.channels.core.receiving.texts import Attachment
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.pool import IDLE, BoundedPool
@@ -21,8 +22,11 @@ from tests.support.bound import BOUND_S
 PHOTO = Attachment("photo", "p1", "photo.jpg", 5)
 
 
-async def pull(opened: Opened) -> None:
-    await (await opened())(b"pixel")
+class Platform:
+    downloads = 1
+
+    async def pull(self, sent: Attachment, opened: Opened) -> None:
+        await (await opened())(b"pixel")
 
 
 class Bot:
@@ -35,7 +39,8 @@ class Bot:
 
 
 def fetching(workspace: Path, files: BoundedPool | None = None) -> asyncio.Task[Fetched]:
-    return asyncio.create_task(fetch(pull, PHOTO, Bot(workspace, files), words("en")))
+    downloads = Downloads(cast(Any, Bot(workspace, files)), cast(Any, Platform()))
+    return asyncio.create_task(downloads.fetch(PHOTO, words("en")))
 
 
 @pytest.mark.parametrize("step", ["__init__", "keep", "close"])

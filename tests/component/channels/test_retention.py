@@ -11,9 +11,9 @@ import pytest
 from agentsup.channels.core.live import placeholders
 from agentsup.channels.core.live.placeholders import Placeholder
 from agentsup.channels.core.retention import retention_rules
-from agentsup.channels.matrix import choice_cards, seen_reactions
-from agentsup.channels.matrix.choice_cards import ChoiceCard
-from agentsup.channels.matrix.seen_reactions import SeenReaction
+from agentsup.channels.matrix import choices, status
+from agentsup.channels.matrix.choices import ChoiceCard
+from agentsup.channels.matrix.status import SeenReaction
 from agentsup.model.principal import SYSTEM
 from agentsup.store.retention import prune
 from tests.support.mailbox_fixture import MailboxFixture
@@ -72,10 +72,10 @@ async def test_seen_reactions_of_ended_messages_and_old_choices_go(mail: Mailbox
     for message_id in ("gone", parked.message_id):
         seen = SeenReaction(message_id, "!r", "$e")
         await mail.db.write(
-            partial(seen_reactions.put_tx, agent_id=AGENT, seen=seen, at=mail.clock.now_ms())
+            partial(status.put_tx, agent_id=AGENT, seen=seen, at=mail.clock.now_ms())
         )
     card = ChoiceCard("$c", "!r", (), "Which?", mail.clock.now_ms())
-    await mail.db.write(partial(choice_cards.put_tx, agent_id=AGENT, offer=card))
+    await mail.db.write(partial(choices.put_tx, agent_id=AGENT, offer=card))
     assert await pruned(mail) == {}
     mail.later(31 * DAY_S)
     assert await pruned(mail) == {"matrix_eyes": 1, "matrix_cards": 1}

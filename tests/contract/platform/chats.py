@@ -16,18 +16,16 @@ from agentsup.channels.core.errors import ChatGone, OutcomeUnknown, RateLimited
 from agentsup.channels.core.live.streams import StreamSet
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending.buttons import mint_tx
-from agentsup.channels.core.sending.deliver import PieceChannel
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings, PieceChannel
 from agentsup.channels.matrix import deliver as matrix
+from agentsup.channels.matrix import live_answer as matrix_stream
 from agentsup.channels.matrix import menus as matrix_menus
-from agentsup.channels.matrix import stream as matrix_stream
 from agentsup.channels.matrix.sender import Sender as MatrixSender
 from agentsup.channels.telegram import deliver as telegram
+from agentsup.channels.telegram import live_answer as telegram_stream
 from agentsup.channels.telegram import menus as telegram_menus
-from agentsup.channels.telegram import stream as telegram_stream
-from agentsup.channels.telegram.client import TelegramClient
-from agentsup.channels.telegram.http import SharedHttp
-from agentsup.channels.telegram.screen import TelegramPress
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram.menus import TelegramPress
 from agentsup.channels.telegram.sender import Sender as TelegramSender
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.fakes.telegram import TelegramDriver

@@ -119,6 +119,6 @@ async def test_a_note_that_has_ended_offers_nothing(chat: PlatformChat) -> None:
         "SELECT platform_ids ->> '$[0]' FROM outbox WHERE outbox_id = ?", part
     )
     for _ in range(2):
-        assert await chat.menus.end_note(chat.conversation, ids, "Its turn has begun.")
+        assert await chat.menus.display.end_note(chat.conversation, ids, "Its turn has begun.")
     await chat.until(lambda texts: texts == ["Its turn has begun."])
     await chat.until_offered()

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.matrix import choices
 from agentsup.channels.matrix import outgoing as matrix
-from agentsup.channels.telegram import keyboard
+from agentsup.channels.telegram import outgoing
 from agentsup.channels.telegram import outgoing as telegram
 from agentsup.mailbox.questions.rendering import MESSAGE_CHARS, Stage, body_of
 from agentsup.model.channel import OutboxPart
@@ -29,7 +29,7 @@ def part(body: dict[str, Any]) -> OutboxPart:
 
 def meanings(question: Question, stage: Stage = Stage.CARD) -> list[str]:
     body = body_of(question, stage)
-    shown = keyboard.markup("question", body, is_private=True)
+    shown = outgoing.reply_markup("question", body, is_private=True)
     assert shown is not None
     pressed = [b["callback_data"] for row in shown["inline_keyboard"] for b in row]
     assert pressed == [each.data for each in choices.choices_of("question", body)]
@@ -47,7 +47,7 @@ def test_a_cut_card_offers_to_deny_and_to_show_all() -> None:
 
 
 def test_to_deny_stands_apart() -> None:
-    shown = keyboard.markup(
+    shown = outgoing.reply_markup(
         "question", body_of(replace(SHORT, options=("once", "run", "deny"))), is_private=True
     )
     assert shown is not None

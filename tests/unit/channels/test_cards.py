@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agentsup.channels.core.sending import cards
-from agentsup.channels.telegram import keyboard
+from agentsup.channels.telegram import outgoing
 from agentsup.channels.telegram.render import render
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -35,7 +35,7 @@ def test_a_question_says_until_when_and_has_its_options_as_buttons() -> None:
     zone = ZoneInfo("Europe/Berlin")
     assert "2026-09-21 16:13 CEST" in cards.text_of("question", body, timezone=zone)
     assert "Bitte antworte" in cards.text_of("question", body, language="de-AT")
-    markup = keyboard.markup("question", body, is_private=True)
+    markup = outgoing.reply_markup("question", body, is_private=True)
     assert data_of(markup) == [["q:q_1:0", "q:q_1:1"]]
 
 
@@ -55,34 +55,34 @@ def test_what_was_decided_about_a_call_is_said_in_the_readers_language() -> None
 def test_wide_options_stand_one_below_the_other() -> None:
     options = ["it worked", "it did not work, do it again", "leave it"]
     body = {"question_id": "q_1", "text": "?", "options": options}
-    markup = keyboard.markup("question", body, is_private=False)
+    markup = outgoing.reply_markup("question", body, is_private=False)
     assert [len(row) for row in data_of(markup)] == [1, 1, 1]
     many = {"question_id": "q_1", "text": "?", "options": [str(n) for n in range(7)]}
-    markup = keyboard.markup("question", many, is_private=False)
+    markup = outgoing.reply_markup("question", many, is_private=False)
     assert [len(row) for row in data_of(markup)] == [3, 3, 1]
 
 
 def test_a_question_without_options_opens_a_reply_in_private_only() -> None:
     body = {"question_id": "q_1", "text": "Your name?", "options": []}
-    assert keyboard.markup("question", body, is_private=False) is None
-    markup = keyboard.markup("question", body, is_private=True)
+    assert outgoing.reply_markup("question", body, is_private=False) is None
+    markup = outgoing.reply_markup("question", body, is_private=True)
     assert markup is not None
     assert markup["force_reply"] is True
     assert "/answer" in cards.text_of("question", body)
 
 
 def test_notes_have_their_buttons() -> None:
-    again = keyboard.markup("notice", {"text": "x", "again": 17}, is_private=True)
+    again = outgoing.reply_markup("notice", {"text": "x", "again": 17}, is_private=True)
     assert data_of(again) == [["again:17"]]
     message_id = SystemEntropy(SystemClock()).new_id("msg")
-    cancel = keyboard.markup("notice", {"text": "x", "cancel": message_id}, is_private=True)
+    cancel = outgoing.reply_markup("notice", {"text": "x", "cancel": message_id}, is_private=True)
     assert data_of(cancel) == [[f"cancel:{message_id}"]]
-    assert keyboard.markup("answer", {"text": "x"}, is_private=True) is None
+    assert outgoing.reply_markup("answer", {"text": "x"}, is_private=True) is None
     minted = {
         "text": "x",
         "buttons": [[{"label": "A", "data": "b:t"}], [{"label": "W", "url": "u"}]],
     }
-    menu = keyboard.markup("notice", minted, is_private=True)
+    menu = outgoing.reply_markup("notice", minted, is_private=True)
     assert menu is not None
     assert menu["inline_keyboard"][0] == [{"text": "A", "callback_data": "b:t"}]
     assert menu["inline_keyboard"][1] == [{"text": "W", "url": "u"}]
@@ -91,19 +91,21 @@ def test_notes_have_their_buttons() -> None:
 def test_no_data_is_longer_than_the_platform_takes() -> None:
     entropy = SystemEntropy(SystemClock())
     question = {"question_id": entropy.new_id("q"), "text": "?", "options": ["x"] * 100}
-    rows = data_of(keyboard.markup("question", question, is_private=True))
-    rows += data_of(keyboard.markup("notice", {"again": 10**18}, is_private=True))
-    rows += data_of(keyboard.markup("notice", {"cancel": entropy.new_id("msg")}, is_private=True))
+    rows = data_of(outgoing.reply_markup("question", question, is_private=True))
+    rows += data_of(outgoing.reply_markup("notice", {"again": 10**18}, is_private=True))
+    rows += data_of(
+        outgoing.reply_markup("notice", {"cancel": entropy.new_id("msg")}, is_private=True)
+    )
     assert max(len(data.encode()) for row in rows for data in row) <= 64
 
 
 def test_labels_are_one_short_line() -> None:
     body = {"question_id": "q_1", "text": "?", "options": ["a\n b" + "x" * 100, "\u200b ", " "]}
-    markup = keyboard.markup("question", body, is_private=True)
+    markup = outgoing.reply_markup("question", body, is_private=True)
     assert markup is not None
     labels = [row[0]["text"] for row in markup["inline_keyboard"]]
     assert labels[0].startswith("a bx")
-    assert len(labels[0]) == keyboard.MAX_LABEL_CHARS
+    assert len(labels[0]) == outgoing.MAX_LABEL_CHARS
     assert labels[1:] == ["·", "·"]
 
 

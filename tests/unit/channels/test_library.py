@@ -9,11 +9,11 @@ CHILD = """
 import asyncio, gc, sys
 import agentsup.channels.telegram.deliver, agentsup.channels.telegram.client
 assert "telegram" not in sys.modules, "a daemon without a bot pays for the library"
-from agentsup.channels.telegram.library import load
+from agentsup.channels.telegram.client import library
 async def main():
-    first, second = await asyncio.gather(load(), load())
-    assert first.request is second.request
-    assert issubclass(first.request.WrappedError, sys.modules["telegram.error"].TelegramError)
+    first, second = await asyncio.gather(library(), library())
+    assert first is second
+    assert issubclass(first.WrappedError, sys.modules["telegram.error"].TelegramError)
 asyncio.run(main())
 assert gc.isenabled()
 print(*sorted({"httpx", "cryptography", "telegram._bot", "telegram.ext"} & set(sys.modules)))
@@ -35,11 +35,11 @@ import asyncio, sys
 import agentsup.channels.matrix.deliver, agentsup.channels.matrix.client
 known = "agentsup.channels.matrix._nio_api"
 assert known not in sys.modules, "a daemon without a bot pays for the library"
-from agentsup.channels.matrix.library import load
+from agentsup.channels.matrix.client import library
 async def main():
-    first, second = await asyncio.gather(load(), load())
-    assert first.api.whoami("")[0] == "GET"
-    assert first.api.room_send("", "!a/b:h", "m.x", {}, "t")[1].startswith(
+    first, second = await asyncio.gather(library(), library())
+    assert first.whoami("")[0] == "GET"
+    assert first.room_send("", "!a/b:h", "m.x", {}, "t")[1].startswith(
         "/_matrix/client/v3/rooms/%21a%2Fb%3Ah/send/m.x/t"
     )
 asyncio.run(main())

@@ -17,13 +17,12 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.files.fetching import Attachment
 from agentsup.channels.core.receiving.raw import Malformed
-from agentsup.channels.core.receiving.texts import Quoted
+from agentsup.channels.core.receiving.texts import Attachment, Quoted
 from agentsup.channels.matrix.address import RoomAddress, parse
+from agentsup.channels.matrix.context import said
 from agentsup.channels.matrix.errors import EventTooLarge, error_of
 from agentsup.channels.matrix.event import DOUBTFUL, BotUser, RoomEvent, RoomEventKind, read
-from agentsup.channels.matrix.receive_context import said
 
 ROOM = "!room:here"
 ME = BotUser("@bob_bot:here", "Bob")

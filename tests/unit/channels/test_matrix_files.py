@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,12 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.files.fetching import Attachment, Fetched
 from agentsup.channels.core.files.inbox_files import Write
+from agentsup.channels.core.receiving.downloads import Downloads, Fetched
+from agentsup.channels.core.receiving.texts import Attachment
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.errors import EventTooLarge
-from agentsup.channels.matrix.message_handler import MatrixMessages
+from agentsup.channels.matrix.incoming import MatrixMessages
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import TooLarge
@@ -55,8 +57,8 @@ class Bot:
 
 
 async def got(folder: Path, media: Media) -> Fetched:
-    messages = MatrixMessages(Bot(folder, media), lambda event: True)  # type: ignore[arg-type]  # a twin of what is used
-    return await messages.fetch(FILE, words())
+    bot: Any = Bot(folder, media)
+    return await Downloads(bot, MatrixMessages(bot, lambda event: True)).fetch(FILE, words())
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from agentsup.channels.core.errors import ChatGone, NotSent, OutcomeUnknown, RateLimited
+from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.matrix.stream import Streams
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec, Streaming

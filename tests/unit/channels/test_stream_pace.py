@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,16 +13,16 @@ from agentsup.channels.core.live.rate_limit import (
     WINDOW_CHARS,
     Progress,
     RateLimit,
-    StreamMethod,
     StreamMode,
     StreamState,
     TextWindow,
     complete_length,
-    draft_id_of,
     next_show_at,
     open_fence,
 )
 from agentsup.channels.telegram import render
+from agentsup.channels.telegram.received import draft_id_of
+from agentsup.model.agent import Streaming
 
 LIVE = RateLimit(StreamMode.LIVE, interval_s=2.0, min_chars=200, idle_s=0.8)
 BUFFERED = RateLimit(StreamMode.BUFFERED, interval_s=2.0, min_chars=200, idle_s=0.8)
@@ -62,9 +61,9 @@ def test_more_text_waits_for_the_interval_and_nothing_new_for_ever() -> None:
 
 
 def test_a_preview_that_fades_is_shown_again_and_a_message_is_not() -> None:
-    private: dict[str, Any] = {"interval_s": 2.0, "min_chars": 200, "idle_ms": 800, "group": False}
-    draft = RateLimit.of(StreamMode.LIVE, StreamMethod.DRAFT, **private)
-    edit = RateLimit.of(StreamMode.LIVE, StreamMethod.EDIT, **private)
+    wanted = Streaming(edit_interval_s=2.0, min_chars=200, idle_ms=800)
+    draft = RateLimit.of(StreamMode.LIVE, wanted, least_s=0.5, refresh_s=20.0)
+    edit = RateLimit.of(StreamMode.LIVE, wanted, least_s=0.5)
     shown = Progress().shown(10, 10.0)
     assert next_show_at(heard(10), shown, draft) == 30.0
     assert next_show_at(heard(10), shown, edit) is None
@@ -89,19 +88,14 @@ def test_a_pause_that_was_asked_for_is_kept_and_makes_everything_slower() -> Non
     assert next_at - 70.0 > LIVE.interval_s
 
 
-def test_long_streams_slow_down_to_a_limit_and_groups_begin_slower() -> None:
+def test_long_streams_slow_down_to_a_limit_and_keep_to_the_least_interval() -> None:
     gaps = [LIVE.gap_s(sends) for sends in range(400)]
     assert gaps[:11] == [2.0] * 11
     assert gaps == sorted(gaps)
     assert gaps[-1] == LIVE.interval_cap_s
-    wanted: dict[str, Any] = {"interval_s": 0.1, "min_chars": 1, "idle_ms": 100}
-    assert RateLimit.of(StreamMode.LIVE, StreamMethod.EDIT, group=True, **wanted).interval_s == 3.0
-    assert (
-        RateLimit.of(StreamMode.LIVE, StreamMethod.DRAFT, group=False, **wanted).interval_s == 0.5
-    )
-    slow = RateLimit.of(
-        StreamMode.LIVE, StreamMethod.EDIT, group=False, interval_s=60, min_chars=1, idle_ms=1
-    )
+    wanted = Streaming(edit_interval_s=0.1)
+    assert RateLimit.of(StreamMode.LIVE, wanted, least_s=3.0).interval_s == 3.0
+    slow = RateLimit.of(StreamMode.LIVE, Streaming(edit_interval_s=60.0), least_s=0.5)
     assert slow.gap_s(1_000) == 60.0, "what the settings ask for is never undercut"
 
 

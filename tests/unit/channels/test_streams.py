@@ -25,8 +25,8 @@ from agentsup.channels.core.errors import (
 )
 from agentsup.channels.telegram.errors import MarkupRefused, NotModified
 from agentsup.channels.telegram.flood import CallKind
+from agentsup.channels.telegram.live_answer import Streams
 from agentsup.channels.telegram.sender import SendPriority
-from agentsup.channels.telegram.stream import Streams
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner

@@ -16,7 +16,7 @@ from telegram.constants import MessageEntityType
 
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving import rows
-from agentsup.channels.telegram import content, texts
+from agentsup.channels.telegram import content, message_handler
 from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
 from agentsup.channels.telegram.message_handler import unreadable_text
@@ -35,7 +35,7 @@ def event_of(**fields: Any) -> UpdateEvent:
 
 
 def said(**fields: Any) -> str:
-    return texts.said([event_of(**fields)], ME.username)
+    return message_handler.said([event_of(**fields)], ME.username)
 
 
 # -- every type of the Bot API that python-telegram-bot knows ----------------------------------------
@@ -181,7 +181,7 @@ def placed(place: str, text: str, entities: list[dict[str, Any]]) -> str:
         case "elsewhere":
             return said(text="x", quote=both, external_reply={"origin": {"type": "hidden_user"}})
     body = {**message(**both)["message"], "edit_date": 1_700_000_001}
-    return texts.said([read({"update_id": 2, "edited_message": body}, ME)], ME.username)
+    return message_handler.said([read({"update_id": 2, "edited_message": body}, ME)], ME.username)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -412,7 +412,10 @@ def test_a_file_that_is_replied_to_is_named_and_fetched(kind: str) -> None:
     event = event_of(text="summarise this", reply_to_message=reply)
     (file,) = event.quoted_attachments
     assert not event.attachments
-    assert texts.said([event], "") == f"[in reply to Eve: (with {file.name})]\nsummarise this"
+    assert (
+        message_handler.said([event], "")
+        == f"[in reply to Eve: (with {file.name})]\nsummarise this"
+    )
     own = {**reply, "from": {"id": 777}, "caption": "the chart"}
     assert said(text="and?", reply_to_message=own) == (
         f"[about your own words: the chart (with {file.name})]\nand?"

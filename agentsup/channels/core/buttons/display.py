@@ -24,8 +24,8 @@ from agentsup.channels.core.errors import (
 )
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import cards
-from agentsup.channels.core.sending.notices import ChatNotices
-from agentsup.channels.text.rendering import rendered
+from agentsup.channels.core.sending.buttons import ChatNotices
+from agentsup.channels.text.long import rendered
 from agentsup.kit.log import get_logger
 from agentsup.model.control import CommandButton
 from agentsup.store import Tx

@@ -40,7 +40,7 @@ class Presses(Generic[P]):
     def __init__(self, deps: BotServices, display: PressDisplay[P, Any]) -> None:
         self._deps = deps
         self._channel = display.channel
-        self._display = display
+        self.display = display
         self._asked = ChatQuestions(deps, display, self._timezone)
         self._tasks = TaskOwner(f"{self._channel} menus")
         # Not closed: each task is cancelled or done when its press has been handled.
@@ -102,15 +102,11 @@ class Presses(Generic[P]):
         said = await self._asked.text(typed)
         return None if said is None else said.text
 
-    async def end_note(self, conversation: str, platform_id: str, text: str) -> bool:
-        """See ``PressDisplay.end_note``."""
-        return await self._display.end_note(conversation, platform_id, text)
-
     # -- questions, repeats, waiting messages ------------------------------------------------------
 
     async def _question(self, press: P, principal: Principal) -> None:
         said = await self._asked.press(press, principal)
-        await self._display.answer(press, said.text, alert=not said.counts)
+        await self.display.answer(press, said.text, alert=not said.counts)
 
     async def _again(self, press: P, principal: Principal) -> None:
         """Send a part with unknown outcome again; only the first press of its note does so."""
@@ -142,18 +138,18 @@ class Presses(Generic[P]):
             text, counts = await self._deps.database.write(step, name="channel.again")
         except (NotFound, Conflict) as error:
             text, counts = error.message, False
-        await self._display.answer(press, text, alert=not counts)
-        await self._display.take_keyboard(press)
+        await self.display.answer(press, text, alert=not counts)
+        await self.display.take_keyboard(press)
 
     async def _cancel(self, press: P, principal: Principal) -> None:
         message_id = press.data.removeprefix(cards.CANCEL)
         reply = await self._run(f"/cancel {message_id}", press, principal)
-        await self._display.answer(press, reply.text, alert=not reply.ok)
+        await self.display.answer(press, reply.text, alert=not reply.ok)
         if reply.ok:
             await self._deps.database.write(remove_cancel_tx, message_id, name="channel.cancelled")
-            await self._display.show(press, reply.text)
+            await self.display.show(press, reply.text)
         else:
-            await self._display.take_keyboard(press)
+            await self.display.take_keyboard(press)
 
     # -- menus -------------------------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ class Presses(Generic[P]):
         elif pressed.is_repeated:
             await self._show_current(press, pressed, principal)
         elif pressed.confirm:
-            await self._display.answer(press)
+            await self.display.answer(press)
             yes = CommandButton(
                 say("button.yes", label=pressed.label),
                 pressed.command,
@@ -186,7 +182,7 @@ class Presses(Generic[P]):
             )
             no = CommandButton(say("button.no"), pressed.origin)
             row = (yes, no) if pressed.origin else (yes,)
-            await self._display.show(press, pressed.confirm, (row,), origin=pressed.origin)
+            await self.display.show(press, pressed.confirm, (row,), origin=pressed.origin)
             await self._showed(press, None, principal)
         else:
             await self._command(press, pressed, principal)
@@ -200,7 +196,7 @@ class Presses(Generic[P]):
             await asyncio.wait({running}, timeout=_ANSWER_WITHIN_S)
             is_late = not running.done()
             if is_late:
-                await self._display.answer(press)
+                await self.display.answer(press)
             reply = await running
         finally:
             running.cancel()
@@ -210,27 +206,27 @@ class Presses(Generic[P]):
                     buttons.release_tx, pressed.token, press.press_id, name="channel.release"
                 )
             if is_late:
-                await self._display.send(press, reply.text)
+                await self.display.send(press, reply.text)
             else:
-                await self._display.answer(press, reply.text, alert=True)
+                await self.display.answer(press, reply.text, alert=True)
             return
         if not is_late:
-            await self._display.answer(press)
+            await self.display.answer(press)
         rows, origin = reply.buttons, pressed.command
         if not rows and pressed.origin:
             back = words(press.language)("button.back")
             rows, origin = ((CommandButton(back, pressed.origin),),), pressed.origin
-        await self._display.show(press, reply.text, rows, origin=origin)
+        await self.display.show(press, reply.text, rows, origin=origin)
         await self._showed(press, reply, principal)
 
     async def _show_current(self, press: P, pressed: Pressed, principal: Principal) -> None:
         """Show the current state after a press that an earlier life accepted; do nothing twice."""
-        await self._display.answer(press)
+        await self.display.answer(press)
         if not pressed.origin:
-            await self._display.take_keyboard(press)
+            await self.display.take_keyboard(press)
             return
         reply = await self._run(pressed.origin, press, principal)
-        await self._display.show(press, reply.text, reply.buttons, origin=pressed.origin)
+        await self.display.show(press, reply.text, reply.buttons, origin=pressed.origin)
         await self._showed(press, reply, principal)
 
     async def _showed(self, press: P, reply: CommandReply | None, principal: Principal) -> None:
@@ -263,12 +259,12 @@ class Presses(Generic[P]):
                 text = say("press.operators", role=principal.role.name.lower())
             case reason:
                 text = say(f"press.{reason.value}")
-        await self._display.answer(press, text, alert=True)
+        await self.display.answer(press, text, alert=True)
         if refused.reason is PressRefusal.UNKNOWN:
-            await self._display.take_keyboard(press)
+            await self.display.take_keyboard(press)
 
     async def _refuse(self, press: P, key: str) -> None:
-        await self._display.answer(press, words(press.language)(key), alert=True)
+        await self.display.answer(press, words(press.language)(key), alert=True)
 
     def _timezone(self) -> tzinfo | None:
         name = self._deps.spec().user_timezone

@@ -29,7 +29,7 @@ from agentsup.channels.core.buttons.typed_answers import (
 from agentsup.channels.core.receiving.inbox import answer_taken_note
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons, cards
-from agentsup.channels.core.sending.notices import ChatNotices
+from agentsup.channels.core.sending.buttons import ChatNotices
 from agentsup.mailbox.delivery import asked_topic_of, is_question_in, preview
 from agentsup.mailbox.lifecycle import answer_tx, meant_by
 from agentsup.mailbox.messages import answer_options, find_question, question_of

@@ -21,6 +21,8 @@ _log = get_logger(__name__)
 FOLDER: Final = "inbox"
 Write = Callable[[bytes], Awaitable[object]]
 """Writes the next bytes of a file; raises ``OSError``."""
+Opened = Callable[[], Awaitable[Write]]
+"""Opens the local file to write."""
 _MAX_NAME: Final = 100
 _NAMED_CHARS: Final = 4_096
 """Only so many last characters of a given name are read; no path is longer."""

@@ -16,8 +16,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from agentsup.catalogue import words
 from agentsup.channels.core.errors import LowPriorityDropped, PlatformError, RateLimited
-from agentsup.channels.core.live.placeholder_updates import PlaceholderUpdates
-from agentsup.channels.core.live.placeholders import Trust
+from agentsup.channels.core.live.placeholders import (
+    PlaceholderUpdates,
+    StreamFate,
+    StreamOutcome,
+    Trust,
+)
 from agentsup.channels.core.live.rate_limit import (
     PREVIEW_CHARS,
     WINDOW_CHARS,
@@ -29,7 +33,6 @@ from agentsup.channels.core.live.rate_limit import (
     complete_length,
     next_show_at,
 )
-from agentsup.channels.core.live.stream_outcome import StreamFate, StreamOutcome
 from agentsup.kit.tasks import is_set_within
 from agentsup.observe import LiveTurn
 

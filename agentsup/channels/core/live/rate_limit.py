@@ -8,17 +8,17 @@ platform asked for (P3).
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
+
+from agentsup.model.agent import Streaming
 
 WINDOW_CHARS: Final = 3_000
 """Most characters of the running text in one message; with its markup it still fits one piece."""
 PREVIEW_CHARS: Final = 900
 """About how many characters stay in view when the window moves."""
 _SENDS_OF_A_PAUSE = 10
-_DRAFT_ID_MASK = 0x7FFF_FFFF
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
@@ -30,15 +30,6 @@ class StreamMode(StrEnum):
     """Paragraphs, once they are complete."""
     LIVE = "live"
     """The text as it comes."""
-
-
-class StreamMethod(StrEnum):
-    """The method by which the text is shown."""
-
-    DRAFT = "draft"
-    """In the platform's own preview, which disappears by itself."""
-    EDIT = "edit"
-    """In a message that is edited, until the whole answer replaces its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +52,21 @@ class RateLimit:
     def of(
         cls,
         mode: StreamMode,
-        way: StreamMethod,
+        wanted: Streaming,
         *,
-        interval_s: float,
-        min_chars: int,
-        idle_ms: int,
-        group: bool,
+        least_s: float,
+        cap_s: float = 20.0,
+        refresh_s: float | None = None,
     ) -> Self:
-        """Return the rate limit for a chat.
-
-        Edits in a group share its limit of 20 messages a minute with the answers.
-        """
-        least_s = 3.0 if group and way is StreamMethod.EDIT else 0.5
-        interval_s = max(interval_s, least_s)
+        """Return what the settings want, with at least ``least_s`` between two sends."""
+        interval_s = max(wanted.edit_interval_s, least_s)
         return cls(
             mode,
             interval_s,
-            min_chars,
-            idle_ms / 1000,
-            refresh_s=20.0 if way is StreamMethod.DRAFT else None,
-            interval_cap_s=max(interval_s, 20.0 if way is StreamMethod.EDIT else 10.0),
+            wanted.min_chars,
+            wanted.idle_ms / 1000,
+            refresh_s,
+            interval_cap_s=max(interval_s, cap_s),
         )
 
     def gap_s(self, sends: int) -> float:
@@ -234,8 +220,3 @@ def complete_length(text: str, fence: str = "") -> int:
         if not fence and (was or not line.strip()):
             complete = at
     return complete
-
-
-def draft_id_of(message_id: str) -> int:
-    """Return the id of a preview; drafts with the same id replace each other."""
-    return zlib.crc32(message_id.encode()) & _DRAFT_ID_MASK or 1

@@ -15,11 +15,9 @@ from typing import Any, ClassVar
 
 from agentsup.channels.core.live import placeholders
 from agentsup.channels.core.live.live_answer import LiveAnswer
-from agentsup.channels.core.live.placeholder_updates import StreamContext
-from agentsup.channels.core.live.placeholders import Placeholder
+from agentsup.channels.core.live.placeholders import Placeholder, StreamContext, is_delivered_here
 from agentsup.channels.core.live.rate_limit import StreamMode
 from agentsup.channels.core.live.signs import Reactions, Typing
-from agentsup.channels.core.live.stream_outcome import is_delivered_here
 from agentsup.channels.core.receiving.messages import BotDependencies
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.channels.core.receiving.messages import BotServices
-from agentsup.channels.core.sending.notices import ChatNotices
+from agentsup.channels.core.sending.buttons import ChatNotices
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, is_set_within
 from agentsup.mailbox.delivery import outbox, preview, shown_parts

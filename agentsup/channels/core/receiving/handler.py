@@ -8,29 +8,29 @@ repeated command, so the row of a command is marked before it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Generic
 
 from agentsup.catalogue import words
-from agentsup.channels.core.files.fetching import Attachment, discard
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving import texts
-from agentsup.channels.core.receiving.context import end_rows, write_patiently
 from agentsup.channels.core.receiving.downloads import Downloads, MessageDropped
-from agentsup.channels.core.receiving.editing import Editing
+from agentsup.channels.core.receiving.gate import scope_of
 from agentsup.channels.core.receiving.inbox import InboxReply
-from agentsup.channels.core.receiving.lanes import ChatLane
 from agentsup.channels.core.receiving.messages import (
     EventT,
+    Lane,
     PlatformMessages,
     ReceiveDependencies,
     ReceivedItem,
+    end_rows,
     shown,
+    write_patiently,
 )
 from agentsup.channels.core.receiving.refusals import QueueRefusal, QueueRefusals
-from agentsup.channels.core.receiving.rows import ReceivedRow, SkipReason
+from agentsup.channels.core.receiving.rows import EarlierVersions, ReceivedRow, SkipReason
 from agentsup.channels.core.receiving.stop_marks import drop_tx, is_marked
-from agentsup.channels.core.receiving.stop_scope import scope_of
+from agentsup.channels.core.receiving.texts import Attachment
+from agentsup.mailbox.messages import find_message
 from agentsup.mailbox.queue import open_before
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
@@ -53,18 +53,13 @@ class MessageHandler(Generic[EventT]):
         self._deps = deps
         self._platform = platform
         self._watch = watch
-        self._editing = Editing(deps, platform)
         self._refusals = QueueRefusals(deps.clock, self._notify_refused)
-        self._downloads = Downloads(deps, at_once=platform.downloads)
+        self._downloads = Downloads(deps, platform)
         self._dropped: set[int] = set()
         """Rows still in memory that a stop has dropped."""
 
     async def handle(
-        self,
-        item: ReceivedItem[EventT],
-        event: EventT,
-        principal: Principal,
-        lane: ChatLane[ReceivedItem[EventT]],
+        self, item: ReceivedItem[EventT], event: EventT, principal: Principal, lane: Lane[EventT]
     ) -> None:
         """Pass the message to the agent, or tell the person why not.
 
@@ -77,7 +72,7 @@ class MessageHandler(Generic[EventT]):
         ):
             await self._stopped(rows, event, principal)
             return
-        if event.is_edit and await self._editing.edit(item.row, event, principal):
+        if event.is_edit and await self._edit(item.row, event, principal):
             return
         if not event.attachments and self._deps.commands.is_command(event.text):
             await self._command(item.row, event, principal)
@@ -98,9 +93,8 @@ class MessageHandler(Generic[EventT]):
         await self._refusals.close()
         await self._downloads.close()
 
-    def _named(self, what: str) -> str:
-        """Return the name of a transaction."""
-        return f"{self._deps.channel}.{what}"
+    def _named(self, transaction: str) -> str:
+        return f"{self._deps.channel}.{transaction}"
 
     # -- texts and files ---------------------------------------------------------------------------
 
@@ -117,7 +111,7 @@ class MessageHandler(Generic[EventT]):
         rows: Sequence[ReceivedRow],
         events: Sequence[EventT],
         principal: Principal,
-        lane: ChatLane[ReceivedItem[EventT]],
+        lane: Lane[EventT],
     ) -> None:
         deps, event = self._deps, events[0]
         conversation = event.address.conversation
@@ -131,7 +125,7 @@ class MessageHandler(Generic[EventT]):
         problems += self._platform.problems(events, words(principal.language))
         text = self._platform.said(events)
         if event.is_edit:
-            text = await self._editing.marked(rows[0], text)
+            text = await self._marked(rows[0], text)
         if not text.strip() and not parts:
             await self._close(rows, conversation, "\n".join(problems))
             return
@@ -155,7 +149,7 @@ class MessageHandler(Generic[EventT]):
             reply = None
             await self._stopped(rows, event, principal)
         if reply is None or reply.message is None or reply.message.duplicate:
-            await discard(parts, deps)
+            await self._downloads.discard(parts)
             return
         message_id = reply.message.message_id
         self._platform.accepted(message_id, event)
@@ -187,7 +181,7 @@ class MessageHandler(Generic[EventT]):
         rows: Sequence[ReceivedRow],
         events: Sequence[EventT],
         principal: Principal,
-        lane: ChatLane[ReceivedItem[EventT]],
+        lane: Lane[EventT],
     ) -> tuple[tuple[Part, ...], list[str]]:
         """Fetch the files of a message. Raises ``MessageDropped`` if a stop drops the message."""
         sent = _files_of(events)
@@ -197,8 +191,7 @@ class MessageHandler(Generic[EventT]):
         def is_dropped(reader: Reader) -> bool:
             return stored.is_skipped(reader, rows) or self._is_marked(reader, rows, events[0])
 
-        fetch = partial(self._platform.fetch, say=words(principal.language))
-        fetching = self._downloads.all_of(map(fetch, sent), lane.away())
+        fetching = self._downloads.all_of(sent, words(principal.language), lane.away())
         return await self._downloads.run(fetching, rows[0].row_id, is_dropped)
 
     async def _to_inbox(
@@ -243,6 +236,57 @@ class MessageHandler(Generic[EventT]):
                 await self._close(rows, conversation, error.message)
                 return None
 
+    # -- edits -------------------------------------------------------------------------------------
+
+    async def _edit(self, row: ReceivedRow, event: EventT, principal: Principal) -> bool:
+        """Handle an edit: of a message that is still queued it replaces the text.
+
+        False if it must be handled as a new message. Raises ``StoreUnavailable`` and ``Overloaded``;
+        then the change may or may not be stored, and the call may be repeated: the old text must not
+        be run beside the new one.
+        """
+        deps, platform = self._deps, self._platform
+        before = await self._before(row)
+        if before.raw and not platform.may_edit(before.raw, event):
+            await end_rows(deps, [row], "skip", skip=SkipReason.EDIT_OF_ANOTHER)
+            return True
+        if before.raw and platform.text_of(row, before.raw) == event.text:
+            # Platforms also report edits without a new text; a command is not run again then.
+            await end_rows(deps, [row], "skip", skip=SkipReason.UNCHANGED_EDIT)
+            return True
+        message_id = before.message_id
+        if not message_id or deps.commands.is_command(event.text):
+            return False
+
+        def step(tx: Tx) -> bool:
+            if stored.is_skipped(tx, [row]):
+                return True
+            message = find_message(tx, message_id)
+            # An edit by an anonymous or another person does not change this person's words.
+            if message is None or message.principal.subject != principal.subject:
+                return False
+            events = platform.corrected(tx, row, event, message_id)
+            if not deps.mailbox.edit_tx(tx, message_id, platform.said(events)):
+                return False
+            stored.done_tx(tx, [row], message_id=message_id)
+            return True
+
+        try:
+            return await deps.database.write(step, name=self._named("edit"))
+        except (StoreUnavailable, Overloaded):
+            raise
+        except AgentsupError as error:
+            notices = {event.address.conversation: error.message}
+            await end_rows(deps, [row], "done", notices=notices)
+            return True
+
+    async def _marked(self, row: ReceivedRow, text: str) -> str:
+        """Return the text of an edit, which says so if the agent has got the message before."""
+        return texts.edited(text) if (await self._before(row)).message_id else text
+
+    async def _before(self, row: ReceivedRow) -> EarlierVersions:
+        return await self._deps.database.read(stored.earlier, row, name=self._named("before"))
+
     # -- commands ----------------------------------------------------------------------------------
 
     async def _command(self, row: ReceivedRow, event: EventT, principal: Principal) -> None:
@@ -274,10 +318,8 @@ class MessageHandler(Generic[EventT]):
         await write_patiently(deps, step, self._named("replied"))
 
     async def _begin(self, row: ReceivedRow, event: EventT, principal: Principal) -> int:
-        """Mark the command as begun; a stop also drops unread texts.
-
-        Returns how many texts of this conversation were dropped that would have been answered.
-        """
+        """Mark the command as begun; a stop also drops unread texts. Return how many of this
+        conversation would have been answered."""
         deps, conversation = self._deps, event.address.conversation
         scope = scope_of(
             event.text,
@@ -330,7 +372,6 @@ class MessageHandler(Generic[EventT]):
     # -- ends --------------------------------------------------------------------------------------
 
     async def _close(self, rows: Sequence[ReceivedRow], conversation: str, word: str) -> None:
-        """Mark the rows as handled, and store the notice ``word`` if it is not empty."""
         await end_rows(self._deps, rows, "done", notices={conversation: word})
 
     def _refuse(

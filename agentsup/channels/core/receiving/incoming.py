@@ -11,29 +11,82 @@ from agentsup.channels.core.errors import TokenRefused
 from agentsup.channels.core.receiving import quarantine, strangers
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving import texts as receiving_texts
-from agentsup.channels.core.receiving.context import end_rows, is_passing, write_patiently
 from agentsup.channels.core.receiving.feed import Feed
 from agentsup.channels.core.receiving.gate import AccessReason
 from agentsup.channels.core.receiving.handler import MessageHandler
-from agentsup.channels.core.receiving.items import OperatorNotices, read_item
-from agentsup.channels.core.receiving.lanes import ChatLane, ChatLanes
+from agentsup.channels.core.receiving.lanes import ChatLanes
 from agentsup.channels.core.receiving.messages import (
+    AnyEventT,
     EventT,
+    Lane,
     PlatformMessages,
     ReceiveDependencies,
     ReceivedItem,
+    end_rows,
+    is_passing,
     shown,
+    write_patiently,
 )
-from agentsup.channels.core.receiving.rows import SkipReason
+from agentsup.channels.core.receiving.rows import ReceivedRow, SkipReason
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
-from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.pairing import PairingRequest, Stranger, shown_code
 from agentsup.store import Tx, is_over
 
+_NOTIFIED_MAX = 1000
 _log = get_logger(__name__)
-
 _STORE_PAUSE_S = 1.0
+
+
+def read_item(
+    row: ReceivedRow, read: Callable[[ReceivedRow, str], AnyEventT]
+) -> ReceivedItem[AnyEventT]:
+    """Return the row as read; whatever one row holds, the next ones must be read."""
+    try:
+        return ReceivedItem(row, read(row, row.raw))
+    except ValueError as error:  # malformed
+        return ReceivedItem(row, None, str(error))
+    except Exception as error:  # noqa: BLE001
+        # supervision boundary: as said above
+        return ReceivedItem(row, None, f"{type(error).__name__}: {error}")
+
+
+class OperatorNotices:
+    """Notices about a bot for the operator, in the log or in main's chat."""
+
+    def __init__(self, agent_name: str, tell: Callable[[str], Awaitable[None]]) -> None:
+        self._agent_name = agent_name
+        self._tell = tell
+        self._notified: set[tuple[str, object]] = set()
+
+    def is_first(self, subject: tuple[str, object]) -> bool:
+        """Whether this is the first call for ``subject`` in this life of the bot.
+
+        False for every new one once there are very many.
+        """
+        if subject in self._notified or len(self._notified) >= _NOTIFIED_MAX:
+            return False
+        self._notified.add(subject)
+        return True
+
+    def warn_once(self, subject: tuple[str, object], text: str) -> None:
+        """Log ``text``, if it is not empty and was not logged for ``subject`` before."""
+        if text and self.is_first(subject):
+            _log.warning(text, agent=self._agent_name)
+
+    async def tell(self, text: str) -> None:
+        """Log ``text`` and send it to the operator. A failure to send is only logged."""
+        _log.warning(text, agent=self._agent_name)
+        try:
+            await self._tell(text)
+        except AgentsupError as error:
+            _log.warning("nobody could be told", agent=self._agent_name, why=str(error))
+
+    async def tell_once(self, subject: tuple[str, object], text: str) -> None:
+        """``tell``, unless it was done for ``subject`` before."""
+        if self.is_first(subject):
+            await self.tell(text)
 
 
 class ReceivedItems(ABC, Generic[EventT]):
@@ -77,12 +130,7 @@ class ReceivedItems(ABC, Generic[EventT]):
         """Return the queue in which the event passes those that wait in its chat, or ""."""
 
     @abstractmethod
-    async def _route(
-        self,
-        item: ReceivedItem[EventT],
-        event: EventT,
-        lane: ChatLane[ReceivedItem[EventT]],
-    ) -> None:
+    async def _route(self, item: ReceivedItem[EventT], event: EventT, lane: Lane[EventT]) -> None:
         """Handle one item; what it raises puts the item into quarantine, unless it passes."""
 
     @abstractmethod
@@ -102,9 +150,7 @@ class ReceivedItems(ABC, Generic[EventT]):
         await self._lanes.close(drain_s)
         await self._messages.close()
 
-    async def _handle(
-        self, item: ReceivedItem[EventT], lane: ChatLane[ReceivedItem[EventT]]
-    ) -> None:
+    async def _handle(self, item: ReceivedItem[EventT], lane: Lane[EventT]) -> None:
         """Handle one item of a lane: what is passing is tried again, what fails is quarantined."""
         deps = self._deps
         while True:
@@ -230,7 +276,7 @@ class ReceivedItems(ABC, Generic[EventT]):
     async def _late(
         self,
         first: ReceivedItem[EventT],
-        lane: ChatLane[ReceivedItem[EventT]],
+        lane: Lane[EventT],
         admitted: Callable[[ReceivedItem[EventT], EventT], Awaitable[tuple[EventT, str] | None]],
     ) -> None:
         """Answer all late messages of a lane with one notice per conversation.

@@ -1,35 +1,39 @@
-"""Ports of the receiving core: the platform, and the messages that people send there."""
+"""Ports of the receiving core: the platform, what it needs, and the messages that people send there."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from agentsup.catalogue import LocalizedTexts
-from agentsup.channels.core.files import fetching
-from agentsup.channels.core.files.fetching import Attachment, Fetched, Opened
+from agentsup.channels.core.files.inbox_files import Opened
+from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.inbox import Inbox, InboxReply
+from agentsup.channels.core.receiving.lanes import ChatLane
 from agentsup.channels.core.receiving.raw import Malformed
-from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner
+from agentsup.channels.core.receiving.rows import ReceivedRow, RowOwner, SkipReason
+from agentsup.channels.core.receiving.texts import Attachment
 from agentsup.channels.core.report import ChannelReport
-from agentsup.channels.core.sending.deliver import PieceChannel
-from agentsup.channels.core.sending.notices import ChatNotices
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.buttons import ChatNotices
+from agentsup.channels.core.sending.deliver import DeliverySettings, PieceChannel
 from agentsup.kit.clock import Clock
+from agentsup.kit.descriptors import is_shortage
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Commands
+from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.model.managed_bots import BotKeeper, NoBotKeeper
 from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.principal import Principal
 from agentsup.observe import LiveHub
-from agentsup.store import Database, Reader
+from agentsup.store import Database, Reader, Tx, is_over
+
+_STORE_PAUSE_S = 1.0
 
 
 class Address(Protocol):
@@ -75,6 +79,10 @@ class ReceivedItem(Generic[AnyEventT]):
     row: ReceivedRow
     event: AnyEventT | None
     fault: str = ""
+
+
+Lane = ChatLane[ReceivedItem[EventT]]
+"""What waits in one chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,15 +203,15 @@ class PlatformMessages(ABC, Generic[EventT]):
 
     @abstractmethod
     async def pull(self, sent: Attachment, opened: Opened) -> None:
-        """Find the content of a file and write it; see ``fetching.fetch``."""
+        """Find the content of a file, then open the local file and write it.
+
+        May be called again. Raises a ``PlatformError``, ``OSError``, or ``TooLarge`` for more than
+        ``max_file_bytes``.
+        """
 
     @abstractmethod
     def accepted(self, message_id: str, event: EventT) -> None:
         """Called for each new message."""
-
-    def fetch(self, sent: Attachment, say: LocalizedTexts) -> Awaitable[Fetched]:
-        """Fetch one of the files of a message."""
-        return fetching.fetch(partial(self.pull, sent), sent, self._deps, say, over=self.over)
 
     def text_of(self, row: ReceivedRow, raw: str) -> str | None:
         """Return the text of an earlier version of a row's message; None if it cannot be read."""
@@ -242,3 +250,54 @@ def shown(event: MessageEvent) -> str:
     """Return a few words by which its sender recognises a message."""
     files = "".join(each.name for each in event.attachments)
     return event.text or files or "".join(event.notes[:1])
+
+
+async def write_patiently(ctx: ReceiveDependencies, fn: Callable[[Tx], object], name: str) -> None:
+    """Write ``fn``, and try again while the store is not available or overloaded.
+
+    Raises ``StoreUnavailable`` once the store is closed.
+    """
+    while True:
+        try:
+            await ctx.database.write(fn, name=name)
+        except (StoreUnavailable, Overloaded) as error:
+            if is_over(error):
+                raise
+            await ctx.clock.sleep(_STORE_PAUSE_S)
+        else:
+            return
+
+
+async def end_rows(
+    ctx: ReceiveDependencies,
+    rows: Sequence[ReceivedRow],
+    name: str,
+    *,
+    notices: Mapping[str, str] | None = None,
+    skip: SkipReason | None = None,
+    why: str = "",
+) -> None:
+    """Mark rows as handled, or as skipped for a reason, in one write called ``name``.
+
+    ``notices`` are texts for people by conversation; empty ones are left out. ``why`` is stored
+    with skipped rows.
+    """
+
+    def step(tx: Tx) -> None:
+        for conversation, text in (notices or {}).items():
+            if text:
+                ctx.notices.add_tx(tx, conversation, text)
+        if skip is None:
+            stored.done_tx(tx, rows)
+        else:
+            stored.skip_tx(tx, rows, skip, why)
+
+    await write_patiently(ctx, step, f"{ctx.channel}.{name}")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the error is temporary and not caused by the item, which is then tried again.
+
+    Either the store is not available or overloaded, or the machine lacks descriptors or memory.
+    """
+    return isinstance(error, StoreUnavailable | Overloaded) or is_shortage(error)

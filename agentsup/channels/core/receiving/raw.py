@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -56,6 +57,15 @@ def object_of(body: Json, name: str) -> Json:
     if not isinstance(body.get(name), Mapping):
         raise Malformed(f"{name} is missing or no object")
     return maybe_of(body, name)
+
+
+def object_in(text: bytes) -> dict[str, Any]:
+    """Return the object that ``text`` holds as JSON, empty if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def maybe_of(body: Json, name: str) -> Json:

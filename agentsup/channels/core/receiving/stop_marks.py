@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.gate import StopScope
 from agentsup.channels.core.receiving.messages import EventT
 from agentsup.channels.core.receiving.rows import ReceivedRow, SkipReason
-from agentsup.channels.core.receiving.stop_scope import StopScope
 from agentsup.mailbox.messages import chat_key, chat_of_key, scopes_of, sessions
 from agentsup.store import Reader, Tx
 

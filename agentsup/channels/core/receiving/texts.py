@@ -7,12 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentsup.catalogue import LocalizedTexts
-from agentsup.channels.core.files.fetching import Attachment
 
 _QUOTE_CHARS = 300
 _WHO_CHARS = 64
 _NAMED = 5
 _NAMED_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that a person has sent, by its id or address on the platform.
+
+    ``size`` in bytes, None if the platform does not tell it.
+    """
+
+    kind: str
+    file_id: str
+    name: str
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Buttons of menus: the store holds the command of each button, the platform only a token.
+"""Notices to people in a bot's chats, and their buttons: the platform has only a token of each.
 
-A token cannot be guessed, belongs to one chat of one bot and is valid across restarts. A button
-that changes something works once, also if its press is handled again after a crash.
+The command of a button is in the store. A token cannot be guessed, belongs to one chat of one bot
+and is valid across restarts. A button that changes something works once, also if its press is
+handled again after a crash.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
+from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.delivery import outbox
 from agentsup.model.control import CommandButton
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.store import Reader, Tx
@@ -21,6 +24,9 @@ PREFIX = "b:"
 STORED_MS = 30 * 86_400_000
 _PRESSES_STORED_MS = 3 * 86_400_000
 _PRUNE_AT_ONCE = 200
+ONLY_WITH: Final = "only_with"
+"""Key of a part's body: the platform id of the person with whom the bot must be alone there when
+the part is sent. Otherwise it is not sent, and the operator is told in another way."""
 
 
 class PressRefusal(StrEnum):
@@ -73,7 +79,7 @@ def mint_tx(
 ) -> list[list[dict[str, str]]]:
     """Store the buttons of ``rows``; return rows of ``{"label", "data"}`` for an outbox body.
 
-    ``origin`` is the command whose reply has the buttons. Also removes a few expired buttons.
+    ``origin`` is the command whose reply has the  Also removes a few expired
     """
     tx.execute(
         "DELETE FROM buttons WHERE token IN"
@@ -174,3 +180,58 @@ def note_tx(tx: Tx, press_id: str, outcome: str, at: int) -> None:
         (press_id, outcome, at),
     )
     tx.execute("DELETE FROM presses WHERE at < ?", (at - _PRESSES_STORED_MS,))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatNotices:
+    """Puts the notices of one agent's bot into the outbox."""
+
+    agent_id: str
+    channel: str
+    clock: Clock
+    entropy: Entropy
+
+    def add_tx(
+        self,
+        tx: Tx,
+        conversation: str,
+        text: str,
+        *,
+        message_id: str = "",
+        session_id: str = "",
+        **facts: Any,
+    ) -> None:
+        """Put plain text for people into the outbox; ``facts`` are further fields of the part.
+
+        ``message_id`` and ``session_id`` are those of the message that it is about, if any.
+        """
+        outbox.add_tx(
+            tx,
+            agent_id=self.agent_id,
+            channel=self.channel,
+            conversation=conversation,
+            kind="notice",
+            body={"text": text, "plain": True, **facts},
+            at=self.clock.now_ms(),
+            message_id=message_id,
+            session_id=session_id,
+        )
+
+    def mint_tx(
+        self,
+        tx: Tx,
+        conversation: str,
+        rows: Sequence[Sequence[CommandButton]],
+        origin: str = "",
+    ) -> list[list[dict[str, str]]]:
+        """Store buttons, and return them for an outbox body; see ``mint_tx``."""
+        return mint_tx(
+            tx,
+            rows,
+            agent_id=self.agent_id,
+            conversation=conversation,
+            origin=origin,
+            at=self.clock.now_ms(),
+            entropy=self.entropy,
+            channel=self.channel,
+        )

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from agentsup.channels.core.errors import (
@@ -18,6 +21,7 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.channel import ABSENT_BOT, Begin, Delivery, DeliveryOutcome, OutboxPart
 
 _CACHED_PARTS = 64
@@ -31,6 +35,21 @@ PauseWatcher = Callable[[str, float], None]
 Bot = TypeVar("Bot")
 Where = TypeVar("Where")
 Piece = TypeVar("Piece")
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """The settings of deliveries, which may change while the bot runs."""
+
+    workspace: Path
+    """Files are sent only from here."""
+    files: BoundedPool = field(
+        default_factory=lambda: BoundedPool("files"), compare=False, kw_only=True
+    )
+    """The threads that read the workspace."""
+    long_as_file_pieces: int = 0
+    """An answer of more pieces is sent as a file with a summary; 0: never."""
+    timezone: tzinfo | None = None
 
 
 class PieceChannel(ABC, Generic[Bot, Where, Piece]):

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.channels.core.files.attachment import attached, unreadable
-from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.files.upload import UploadFile, attached, unreadable
 from agentsup.channels.core.sending import cards
-from agentsup.channels.core.sending.settings import DeliverySettings
-from agentsup.channels.text.long import as_file
-from agentsup.channels.text.rendering import ON_LOOP_MAX_CHARS
+from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.text.long import ON_LOOP_MAX_CHARS, as_file
 from agentsup.kit.compute import compute
 from agentsup.model.channel import OutboxPart
 

@@ -12,7 +12,7 @@ from typing import Any
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.live.waiting_notes import WaitingNotes
 from agentsup.channels.core.sending import buttons
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.matrix.address import parse
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.menus import Menus
@@ -79,7 +79,7 @@ class MatrixMenuFixture:
         self.sender = Sender(self.rooms, self.mail.clock)  # type: ignore[arg-type]  # a twin of what is used
         deps = press_deps(self.mail, MAIN_ID, self.commands, lambda: self.spec)
         self.menus = Menus(deps, self.sender)
-        self.waiting = WaitingNotes(deps, "matrix", self.menus.end_note, after_s=3.0)
+        self.waiting = WaitingNotes(deps, "matrix", self.menus.display.end_note, after_s=3.0)
         channel = MatrixChannel(self.mail.clock)
         settings = DeliverySettings(self.workspace)
         channel.attach(

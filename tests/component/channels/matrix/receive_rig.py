@@ -20,12 +20,12 @@ from agentsup.channels.core.receiving.inbox import Inbox
 from agentsup.channels.core.receiving.messages import ReceiveLimits
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.matrix.client import MatrixClient
+from agentsup.channels.matrix.context import ReceiveDependencies
 from agentsup.channels.matrix.event import INVITE, BotUser
 from agentsup.channels.matrix.incoming import Incoming
-from agentsup.channels.matrix.read_receipts import ReadReceipts
-from agentsup.channels.matrix.receive_context import ReceiveDependencies
 from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
 from agentsup.channels.matrix.rooms import RoomMembers
+from agentsup.channels.matrix.status import ReadReceipts
 from agentsup.commands.dispatch import ChatCommands, Command
 from agentsup.mailbox.mail.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec, MatrixIdentity

@@ -28,8 +28,8 @@ from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.matrix import received
 from agentsup.channels.matrix.access import Room
 from agentsup.channels.matrix.client import MatrixClient
+from agentsup.channels.matrix.context import Lane, ReceivedItem
 from agentsup.channels.matrix.event import BotUser, read
-from agentsup.channels.matrix.receive_context import Lane, ReceivedItem
 from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.kit.tasks import TaskOwner

@@ -18,7 +18,7 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.receiving import context
+from agentsup.channels.core.receiving import messages as core_messages
 from agentsup.channels.core.receiving.rows import SkipReason, skip_tx
 from agentsup.channels.core.receiving.stop_marks import mark_tx
 from agentsup.channels.matrix.event import DOUBTFUL
@@ -509,7 +509,7 @@ async def test_a_shortage_taken_for_a_fault_sets_an_event_aside(
     lacking: None, rig: MatrixReceiveFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same without what tells the two apart."""
-    monkeypatch.setattr(context, "is_shortage", lambda error: False)
+    monkeypatch.setattr(core_messages, "is_shortage", lambda error: False)
     row = await rig.say("good")
     await asyncio.sleep(30)
     assert await rig.heard() == []

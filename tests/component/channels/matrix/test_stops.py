@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.receiving import rows as stored
+from agentsup.channels.core.receiving.gate import StopScope
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.receiving.stop_marks import drop_tx
-from agentsup.channels.core.receiving.stop_scope import StopScope
 from agentsup.channels.matrix.event import BotUser
-from agentsup.channels.matrix.message_handler import MatrixMessages
+from agentsup.channels.matrix.incoming import MatrixMessages
 from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
 from tests.support.mailbox_fixture import MailboxFixture
 

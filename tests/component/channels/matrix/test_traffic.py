@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, RateLimited
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
+from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.matrix.stream import Streams
 from agentsup.commands import ChatCommands
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox

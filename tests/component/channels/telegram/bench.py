@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.core.sending.settings import DeliverySettings
-from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
 from agentsup.channels.telegram.flood import Rates
-from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.sender import Sender
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver

@@ -16,13 +16,11 @@ from typing import Any
 
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.sending import buttons, cards
-from agentsup.channels.telegram import keyboard
+from agentsup.channels.telegram import outgoing
 from agentsup.channels.telegram.address import ChatAddress
-from agentsup.channels.telegram.client import TelegramClient
-from agentsup.channels.telegram.http import SharedHttp
-from agentsup.channels.telegram.menus import Menus
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram.menus import Menus, TelegramPress
 from agentsup.channels.telegram.render import render
-from agentsup.channels.telegram.screen import TelegramPress
 from agentsup.channels.telegram.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.commands.conversation import chat_commands
@@ -346,7 +344,7 @@ class TelegramMenuFixture:
             shown = cards.text_of(kind, body)
             fields = {"text": shown} if cards.is_plain(kind, body) else render(shown)[0].fields()
             chat_id, _, topic = conversation.partition("/")
-            markup = keyboard.markup(kind, body, is_private=int(chat_id) > 0)
+            markup = outgoing.reply_markup(kind, body, is_private=int(chat_id) > 0)
             sent = await self.people.call(
                 self.bot.token, "sendMessage", chat_id=int(chat_id),
                 **({"message_thread_id": int(topic)} if topic else {}),

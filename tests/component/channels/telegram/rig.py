@@ -17,10 +17,11 @@ from typing import Any
 from agentsup.catalogue import load as load_catalogue
 from agentsup.channels.core.receiving.inbox import Inbox
 from agentsup.channels.core.report import ChannelReport
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.deliver import TelegramChannel
-from agentsup.channels.telegram.http import SharedHttp
-from agentsup.channels.telegram.life import ReceiveLimits, TelegramBot, TelegramDeps
+from agentsup.channels.telegram.life import TelegramBot, TelegramDeps
+from agentsup.channels.telegram.message_handler import ReceiveLimits
 from agentsup.commands.dispatch import ChatCommands, Command
 from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from agentsup.channels.telegram.client import TelegramClient
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.errors import PollConflict
-from agentsup.channels.telegram.http import SharedHttp
 from agentsup.model.secret import Secret
 
 

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from agentsup.channels.core.sending.settings import DeliverySettings
+from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.telegram import deliver
 from agentsup.mailbox.delivery import outbox
 from agentsup.model.channel import OutboxPart
@@ -115,7 +115,6 @@ async def test_what_surely_was_not_sent_goes_again(context: StreamFixture) -> No
         assert row["state"] == "pending"
         assert "can't be reached" in row["detail"]
         context.client._root = context.url
-        context.client._library = None
         row = await context.settled(part)
     assert row["state"] == "delivered"
     assert await context.people.texts(chat) == ["later"]
@@ -198,15 +197,12 @@ async def test_refused_formatting_goes_as_plain_text(context: StreamFixture) -> 
 async def test_a_group_that_moved_is_followed_and_remembered(context: StreamFixture) -> None:
     ann, _ = await context.person()
     group = await context.people.group("team", [ann, context.bot_id])
-    moves: list[tuple[int, int]] = []
-    context.attach(moved=lambda old, new: moves.append((old, new)))
     new = await context.people.migrate(group)
     async with context.relaying():
         for text in ("one", "two"):
             row = await context.settled(await context.add(group, text))
             assert row["state"] == "delivered"
     assert await context.people.texts(new) == ["one", "two"]
-    assert moves == [(int(group), int(new))]
     assert (await context.people.report())["calls"]["sendMessage"] == 3
 
 

@@ -13,7 +13,7 @@ import pytest
 from agentsup.channels.core.errors import LowPriorityDropped, PlatformError, RequestRefused
 from agentsup.channels.telegram.errors import NotModified
 from agentsup.channels.telegram.live_cards import PAUSE_S, LiveCards, live_fact
-from agentsup.channels.telegram.screen import TelegramPress
+from agentsup.channels.telegram.menus import TelegramPress
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
@@ -183,7 +183,7 @@ async def test_a_keyboard_stays_while_it_stands_for_the_same(household: Open) ->
         await rig.settled()
         keyboards = [str(edit["reply_markup"]) for edit in rig.platform.edits]
         assert len(set(keyboards)) == 1
-        await rig.following.shows(PRESS, await rig.shown(), EVE)
+        await rig.following.shows(PRESS.card, live_fact((await rig.shown()).live, EVE, ""))
         await rig.progress(30)
         await rig.settled()
         assert str(rig.platform.edits[-1]["reply_markup"]) != keyboards[0], "a press uses it up"
@@ -233,18 +233,18 @@ async def test_a_card_that_can_not_be_shown_is_let_go(household: Open, how: str)
 async def test_a_press_decides_what_stands_there(household: Open) -> None:
     async with following(household) as rig:
         edits = len(rig.platform.edits)
-        with rig.following.left_alone(PRESS):
+        with rig.following.left_alone(PRESS.card):
             await rig.progress(10)
             await rig.settled()
             assert len(rig.platform.edits) == edits
-            await rig.following.shows(PRESS, None, EVE)  # a list, a question: nothing to follow
+            await rig.following.shows(PRESS.card, {})  # a list, a question: nothing to follow
         await rig.progress(20)
         await rig.settled()
         assert len(rig.platform.edits) == edits
         assert not await rig.is_followed()
 
-        with rig.following.left_alone(PRESS):
-            await rig.following.shows(PRESS, await rig.shown(), EVE)
+        with rig.following.left_alone(PRESS.card):
+            await rig.following.shows(PRESS.card, live_fact((await rig.shown()).live, EVE, ""))
             await rig.progress(30)
             await rig.settled()
         await rig.settled()
@@ -257,12 +257,12 @@ async def test_a_press_takes_back_an_edit_that_waits_its_turn(household: Open) -
         await rig.progress(10)
         await rig.settled()
         edits, tried = len(rig.platform.edits), rig.platform.tried
-        with rig.following.left_alone(PRESS):
+        with rig.following.left_alone(PRESS.card):
             await rig.house.clock.sleep(0.1)
             rig.platform.hold.set()
             await rig.settled()
             assert len(rig.platform.edits) == edits
-            await rig.following.shows(PRESS, await rig.shown(), EVE)
+            await rig.following.shows(PRESS.card, live_fact((await rig.shown()).live, EVE, ""))
         await rig.settled()
         assert rig.platform.tried > tried
         assert "10 %" in rig.platform.texts[-1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.telegram.screen import TelegramPress
+from agentsup.channels.telegram.menus import TelegramPress
 from agentsup.mailbox.messages import sessions
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR, PersonRole

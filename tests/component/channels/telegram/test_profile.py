@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from agentsup.catalogue import load
 from agentsup.channels.core.errors import TokenRefused
-from agentsup.channels.telegram.profile import calls_of, publish_profile
+from agentsup.channels.telegram.life import calls_of, publish_profile
 from tests.component.channels.telegram.menu_rig import MAIN_ID, TelegramMenuFixture, menu_rig
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.errors import TokenRefused
-from agentsup.channels.core.receiving import context, quarantine
+from agentsup.channels.core.receiving import messages as core_messages
+from agentsup.channels.core.receiving import quarantine
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.handler import MessageHandler
 from agentsup.channels.core.report import ChannelState
-from agentsup.channels.telegram.stream import Streams
+from agentsup.channels.telegram.live_answer import Streams
 from agentsup.kit import faults
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.store.database import Database
@@ -150,7 +151,7 @@ async def test_a_shortage_taken_for_a_fault_sets_an_update_aside(
 ) -> None:
     """The same without what tells the two apart."""
     lacking(monkeypatch)
-    monkeypatch.setattr(context, "is_shortage", lambda error: False)
+    monkeypatch.setattr(core_messages, "is_shortage", lambda error: False)
     await rig.people.say(rig.chat, "good")
     await rig.start()
     await rig.people.wait_text(rig.chat, "could not be handled")

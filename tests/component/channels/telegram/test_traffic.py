@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentsup.channels.telegram import deliver
+from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.flood import Rates
-from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.render import render
 from agentsup.fakes.telegram import rules
 from tests.component.channels.telegram.bench import FAST, StreamFixture, benched

@@ -1,1 +1,0 @@
-"""The life of a bot, and the report of its state."""

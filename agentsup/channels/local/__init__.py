@@ -1,7 +1,0 @@
-"""The channels without a platform: console and web page."""
-
-from __future__ import annotations
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,0 @@
-from .channel import LocalChannel as LocalChannel
