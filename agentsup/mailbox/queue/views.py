@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentsup.mailbox.messages.loads import eta_s
 from agentsup.mailbox.messages.rows import (
     FOLLOWING_SQL,
     IN_SESSION_SQL,
@@ -14,7 +15,6 @@ from agentsup.mailbox.messages.rows import (
     need_message,
     principal_of,
 )
-from agentsup.mailbox.messages.turn_durations import eta_s
 from agentsup.mailbox.messages.values import MailboxContext, Position
 from agentsup.mailbox.queue.admission import holder_of_session
 from agentsup.model.message import OPEN, DeliverTo, Message, MessageState

@@ -25,7 +25,7 @@ from agentsup.model.message import DeliverTo, Lease, Message, MessageKind
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, SkippedSlot, SlotSkipReason, TaskState
 from agentsup.tasks.scheduler import Scheduler
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 

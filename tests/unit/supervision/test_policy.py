@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agentsup.model.errors import IllegalTransition
 from agentsup.model.health import AgentState
 from agentsup.supervision.policy import (
+    TRANSITIONS,
     Decision,
     Ended,
     EndHistory,
@@ -21,9 +22,9 @@ from agentsup.supervision.policy import (
     Restart,
     RestartPolicy,
     Settle,
+    check_transition,
     decide,
 )
-from agentsup.supervision.states import TRANSITIONS, check_transition
 
 POLICY = RestartPolicy(jitter=0)
 STOPPED = Settle(AgentState.STOPPED, "why")
