@@ -358,9 +358,7 @@ class Mailbox:
         self, state: QuestionState | None = QuestionState.OPEN, *, limit: int = 100
     ) -> list[Question]:
         """Questions in that state (None: any): open ones oldest first, others newest first."""
-        return await self._db.read(
-            lambda reader: asking.list_of(reader, state, limit=limit), name="mailbox.questions"
-        )
+        return await self._db.read(asking.list_of, state, limit, name="mailbox.questions")
 
     async def question(self, question_id: str) -> Question:
         """One question. Raises ``NotFound``."""
@@ -411,9 +409,7 @@ class Mailbox:
 
     async def failed_messages(self, *, limit: int = 100) -> list[Message]:
         """Failed messages, newest first."""
-        return await self._db.read(
-            lambda reader: failed.failed_messages(reader, limit=limit), name="mailbox.dead_list"
-        )
+        return await self._db.read(failed.failed_messages, limit, name="mailbox.dead_list")
 
     async def requeue(self, message_id: str, by: Principal) -> None:
         """Queue a failed message again, in its old order. Raises ``NotFound`` and ``Conflict``."""
@@ -445,9 +441,7 @@ class Mailbox:
 
     async def thread(self, thread_id: str, *, limit: int = 1000) -> list[Message]:
         """A thread (or all that descends from one message's root), oldest first."""
-        return await self._db.read(
-            lambda reader: views.thread(reader, thread_id, limit=limit), name="mailbox.thread"
-        )
+        return await self._db.read(views.thread, thread_id, limit, name="mailbox.thread")
 
     async def position(self, message_id: str) -> Position:
         """How many messages run before this one, and the estimated wait. Raises ``NotFound``."""

@@ -15,6 +15,7 @@ from agentsup.kit.backoff import delay_s
 from agentsup.model.errors import IllegalTransition
 from agentsup.model.health import AgentState
 
+_MOST_ENDS = 256  # more than any window holds; a child may be restarted for years
 REBUILD_CODE = 42
 """The exit code that requests a rebuild; never a failure."""
 
@@ -82,13 +83,9 @@ class EndHistory:
 
     ends: tuple[Ended, ...] = ()
 
-    def plus(self, end: Ended, *, keep: int = 256) -> EndHistory:
-        """This history with ``end`` added; the last ``keep`` ends remain.
-
-        The default is far more than any window holds, and bounds the memory of a child that is
-        restarted for years.
-        """
-        return EndHistory((*self.ends, end)[-keep:])
+    def plus(self, end: Ended) -> EndHistory:
+        """This history with ``end`` added, without the oldest ends if there are very many."""
+        return EndHistory((*self.ends, end)[-_MOST_ENDS:])
 
     def restarts_in_window(self, now: float, policy: RestartPolicy) -> int:
         """The number of failures that still count at ``now``, as ``decide`` would count them; for

@@ -28,7 +28,7 @@ from agentsup.model.principal import Principal
 from agentsup.store import Reader, Tx
 
 
-def failed_messages(reader: Reader, *, limit: int = 100) -> list[Message]:
+def failed_messages(reader: Reader, limit: int = 100) -> list[Message]:
     """Failed messages, newest first."""
     return reader.values(
         message_of,

@@ -129,7 +129,7 @@ def latest_chats(reader: Reader, limit: int) -> list[tuple[str, DeliverTo, Princ
     return [(row[0], deliver_to_of(row[1]), principal_of(row[2])) for row in rows]
 
 
-def thread(reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message]:
+def thread(reader: Reader, thread_id: str, limit: int = 1000) -> list[Message]:
     """The messages of a thread, oldest first; for a message id, all with the same root, too."""
     start = find_message(reader, thread_id)
     root_id = start.root_id if start is not None else thread_id
