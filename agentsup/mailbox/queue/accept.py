@@ -11,7 +11,7 @@ import json
 from agentsup.catalogue import words
 from agentsup.kit import faults
 from agentsup.mailbox.delivery.notices import latest_conversation, notify_tx, preview
-from agentsup.mailbox.messages import keys, pointed_chats, sessions
+from agentsup.mailbox.messages import keys, sessions
 from agentsup.mailbox.messages.epoch import scopes_of
 from agentsup.mailbox.messages.loads import eta_s
 from agentsup.mailbox.messages.rows import encode
@@ -67,7 +67,7 @@ def accept_tx(
     there = admission.queue_position(tx, new)
     if new.kind in REQUESTS:
         admission.check_room(ctx, tx, new.agent_id, there.open)
-    returned = pointed_chats.return_tx(ctx, tx, new.agent_id, new.session_key, there.pointed_by)
+    returned = sessions.return_tx(ctx, tx, new.agent_id, new.session_key, there.pointed_by)
     if returned:
         there = admission.queue_position(tx, new)
     session_id = (None if new.new_session else there.session_id) or sessions.resolve_tx(
