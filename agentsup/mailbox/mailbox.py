@@ -18,10 +18,9 @@ from agentsup.kit.log import get_logger
 from agentsup.mailbox.lifecycle import answering, claim, deadlines, ending, failed, stop
 from agentsup.mailbox.messages import segments, sessions
 from agentsup.mailbox.messages.epoch import Also, EpochMap
-from agentsup.mailbox.messages.loads import AgentLoads, stored_loads
+from agentsup.mailbox.messages.loads import AgentLoads, TurnDurations, stored_loads
 from agentsup.mailbox.messages.rows import find_question, need_message
 from agentsup.mailbox.messages.steady_clock import SteadyClock
-from agentsup.mailbox.messages.turn_durations import TurnDurations
 from agentsup.mailbox.messages.values import (
     BeginSegment,
     Cancelled,
@@ -38,7 +37,7 @@ from agentsup.mailbox.messages.values import (
     unchanged,
 )
 from agentsup.mailbox.questions import asking, plain_answer
-from agentsup.mailbox.queue import accept, editing, views
+from agentsup.mailbox.queue import accept, views
 from agentsup.mailbox.queue.admission import check_room
 from agentsup.mailbox.queue.draft import PreparedMessage, draft
 from agentsup.model.errors import AgentsupError, TimedOut
@@ -171,7 +170,7 @@ class Mailbox:
 
         Raises ``TooLarge`` and ``BadRequest``.
         """
-        return editing.edit_tx(self.context, tx, message_id, text)
+        return failed.edit_tx(self.context, tx, message_id, text)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -185,13 +184,9 @@ class Mailbox:
         begin: BeginSegment | None = None,
         committed: Callable[[Claimed], None] = lambda claimed: None,
     ) -> Claimed:
-        """Lease the messages that may start now, at most ``free`` per lane.
+        """Lease the messages that may start now (see ``claim_tx``), and write stops that are due.
 
-        Void leases (of an earlier boot, or expired ones of another instance) are taken over.
-        ``own`` maps the ids of the messages that this instance works on to their sessions. If it
-        is given, other expired leases of this instance are taken over too, and no session in it
-        is leased again before its turn has ended. ``begin`` begins segments in the same
-        transaction. ``committed`` is called with what was claimed, in the order of commits.
+        ``committed`` is called with what was claimed, in the order of commits.
         """
 
         def step(tx: Tx) -> Claimed:
@@ -266,10 +261,7 @@ class Mailbox:
         await self._write(ending.complete_tx, lease, completion, name="complete", closing=True)
 
     async def retry(self, lease: Lease, *, code: str, text: str) -> MessageState:
-        """Queue a message again after a transient failure; after the last attempt it fails.
-
-        It waits for a back-off. Returns the new state. Raises ``LeaseLost``.
-        """
+        """Queue a message again after a transient failure, as ``retry_tx``, and return its state."""
         unit = self._entropy.uniform(0.0, 1.0)
         step = partial(ending.retry_tx, code=code, text=text, unit=unit)
         return await self._write(step, lease, name="retry", closing=True)
@@ -295,12 +287,9 @@ class Mailbox:
         text: str = "",
         begun: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Release the leases of an agent stack that has ended.
+        """Release the leases of an agent stack that has ended, as ``release_instance_tx``.
 
         ``begun`` has the segments of turns that did not start, by message id.
-
-        Its messages go back to the queue; a crash is counted on those that caused it
-        (``culprits``; None: all). Returns the ids of the culprits.
         """
 
         def step(ctx: MailboxContext, tx: Tx) -> list[str]:
@@ -369,9 +358,7 @@ class Mailbox:
         self, state: QuestionState | None = QuestionState.OPEN, *, limit: int = 100
     ) -> list[Question]:
         """Questions in that state (None: any): open ones oldest first, others newest first."""
-        return await self._db.read(
-            lambda reader: asking.list_of(reader, state, limit=limit), name="mailbox.questions"
-        )
+        return await self._db.read(asking.list_of, state, limit, name="mailbox.questions")
 
     async def question(self, question_id: str) -> Question:
         """One question. Raises ``NotFound``."""
@@ -415,16 +402,14 @@ class Mailbox:
     async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""
         return await self._db.write(
-            editing.reprioritise_tx, message_id, priority, name="mailbox.reprioritise"
+            failed.reprioritise_tx, message_id, priority, name="mailbox.reprioritise"
         )
 
     # -- failed messages ---------------------------------------------------------------------------
 
     async def failed_messages(self, *, limit: int = 100) -> list[Message]:
         """Failed messages, newest first."""
-        return await self._db.read(
-            lambda reader: failed.failed_messages(reader, limit=limit), name="mailbox.dead_list"
-        )
+        return await self._db.read(failed.failed_messages, limit, name="mailbox.dead_list")
 
     async def requeue(self, message_id: str, by: Principal) -> None:
         """Queue a failed message again, in its old order. Raises ``NotFound`` and ``Conflict``."""
@@ -435,10 +420,7 @@ class Mailbox:
         await self._write(failed.drop_tx, message_id, by, name="drop")
 
     async def replay(self, message_id: str, by: Principal, *, key: str = "") -> Accepted:
-        """Run an ended message again as a new one, once for each ``key``.
-
-        Raises ``NotFound``, ``Conflict`` and what ``accept`` raises.
-        """
+        """Run an ended message again as a new one, once for each ``key``. Raises as ``replay_tx``."""
         return await self._write(failed.replay_tx, message_id, by, key, name="replay")
 
     # -- sessions ----------------------------------------------------------------------------------
@@ -459,13 +441,10 @@ class Mailbox:
 
     async def thread(self, thread_id: str, *, limit: int = 1000) -> list[Message]:
         """A thread (or all that descends from one message's root), oldest first."""
-        return await self._db.read(
-            lambda reader: views.thread(reader, thread_id, limit=limit), name="mailbox.thread"
-        )
+        return await self._db.read(views.thread, thread_id, limit, name="mailbox.thread")
 
     async def position(self, message_id: str) -> Position:
-        """The number of messages that run before this one, and the estimated wait. Raises
-        ``NotFound``."""
+        """How many messages run before this one, and the estimated wait. Raises ``NotFound``."""
         return await self._db.read(
             lambda reader: views.position(self.context, reader, message_id),
             name="mailbox.position",

@@ -24,10 +24,10 @@ from .events import of_task as of_task
 from .events import route_of_call as route_of_call
 from .failures import StoreFault as StoreFault
 from .failures import is_over as is_over
-from .foreign import foreign_rows as foreign_rows
 from .identity import StoreRecord as StoreRecord
 from .identity import clock_time as clock_time
 from .options import StoreOptions as StoreOptions
+from .peek import foreign_rows as foreign_rows
 from .peek import glance as glance
 from .probe import probe as probe
 from .restoring import copy_to as copy_to

@@ -16,7 +16,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentsup.store import integrity
+from agentsup.store import migrate
 from agentsup.store.failures import corrupt
 from agentsup.store.migrate import PUT_META
 
@@ -132,7 +132,7 @@ def write_copy(
     """
     connection.execute("VACUUM INTO ?", (str(copy),))
     with closing(sqlite3.connect(copy, isolation_level=None)) as written:
-        complaint = integrity.findings(written)
+        complaint = migrate.findings(written)
         if complaint:
             raise corrupt(source, f"its backup failed the check: {complaint}", last_good)
         written.execute("PRAGMA journal_mode = DELETE")

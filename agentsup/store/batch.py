@@ -3,6 +3,11 @@
 Each function has its own savepoint, so one that raises rolls back alone; a function that is alone in
 its batch needs none. If the commit fails, or a condition of the whole store occurs while a function
 runs, no change is stored and every caller gets the error. Serves P1.
+
+A batch waits a moment for callers that will write again: a flush costs as much as several functions,
+and callers that got the result of one commit send their next write one by one. One caller, or a few,
+never wait, and a wait in vain lowers the expected number. The idea is PostgreSQL's ``commit_delay``
+with ``commit_siblings``, but the number of siblings is learnt.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import is_set_within
 from agentsup.model.errors import AgentsupError
 from agentsup.store.failures import StoreFault, condition_of, unavailable
 from agentsup.store.options import StoreOptions
@@ -185,3 +191,35 @@ def _settable(error: BaseException) -> BaseException:
         replacement.__cause__ = error
         return replacement
     return error
+
+
+class CommitDelay:
+    """The number of concurrent callers of one writer, and the wait for them."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        """Begin with one expected caller."""
+        self._options = options
+        self._size = 1
+        self._enough: asyncio.Event | None = None
+
+    def seen(self, size: int) -> None:
+        """Note that ``size`` callers wrote concurrently: those in a batch and those queued behind
+        it."""
+        self._size = min(max(self._size, size), self._options.batch_max)
+
+    def arrived(self, waiting: int, *, urgent: bool) -> None:
+        """Note another write; ``waiting`` are queued now. An urgent write ends the wait."""
+        if self._enough is not None and (urgent or waiting >= self._size):
+            self._enough.set()
+
+    async def gather(self, waiting: Callable[[], int]) -> None:
+        """Wait until as many callers are queued as were seen at once, or until the limit."""
+        if not 0 < waiting() < self._size:
+            return
+        if self._size >= self._options.gather_from and self._options.gather_ms > 0:
+            self._enough = asyncio.Event()
+            try:  # at the limit, the queued callers go
+                await is_set_within(self._enough, self._options.gather_ms / 1000)
+            finally:
+                self._enough = None
+        self._size = max(1, waiting())

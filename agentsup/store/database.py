@@ -19,16 +19,14 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded
-from agentsup.store import backup, integrity, migrate
-from agentsup.store.batch import BatchReport, BatchRunner, Job
-from agentsup.store.commit_delay import CommitDelay
+from agentsup.store import backup, migrate
+from agentsup.store.batch import BatchReport, BatchRunner, CommitDelay, Job
 from agentsup.store.connection import connect_reader, connect_writer
 from agentsup.store.failures import StoreFault, again, condition_of, corrupt, of_system, unavailable
 from agentsup.store.identity import StoreRecord, describe
-from agentsup.store.options import StoreOptions
+from agentsup.store.options import StoreOptions, StoreStats
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
-from agentsup.store.stats import StoreStats
 from agentsup.store.topics import Topics
 from agentsup.store.transaction import Reader, Tx
 
@@ -126,7 +124,7 @@ class Database:
     async def _check_late(self) -> None:
         """Check a large file while it is already in use; damage closes the store."""
         try:
-            complaint = await self._runner.aside(self._connect_reader, integrity.findings)
+            complaint = await self._runner.aside(self._connect_reader, migrate.findings)
         except sqlite3.DatabaseError as error:
             complaint = str(error)
         self._is_unchecked = bool(complaint)
@@ -149,15 +147,15 @@ class Database:
     ) -> tuple[int, int]:
         """Check, back up before a change of schema, migrate; returns device and inode."""
         version = migrate.refuse_unknown(connection, self.path, len(steps))
-        if not integrity.is_clean(connection):
+        if not migrate.is_clean(connection):
             if self.path.stat().st_size <= self.options.check_at_once_bytes:
-                integrity.check(connection, self.path, self._last_good())
+                migrate.check(connection, self.path, self._last_good())
             else:
                 self._is_unchecked = True
         if 0 < version < len(steps):
             self._copy(connection)
         migrate.migrate(connection, steps, now_ms=self._clock.now_ms)
-        integrity.mark(connection, clean=False)
+        migrate.mark(connection, clean=False)
         if self._record is not None:
             self._record.opened(connection)
         self._reserve.allocate()
@@ -199,7 +197,7 @@ class Database:
 
     def _retire(self, connection: sqlite3.Connection) -> int:
         self._reserve.free()  # so that there is room for the mark and the record
-        integrity.mark(connection, clean=True)
+        migrate.mark(connection, clean=True)
         return describe(connection).sequence
 
     def _last_good(self) -> Path | None:

@@ -1,7 +1,10 @@
-"""Schema versions: numbered SQL files, forward only, each in one transaction.
+"""The schema of the file and its integrity: both are checked when it is opened.
+
+Schema versions are numbered SQL files, forward only, each in one transaction.
 
 If the process is killed inside a migration, the old schema stays; after it, the new one. A database
-written by a newer version is refused before anything in it is changed.
+written by a newer version is refused before anything in it is changed. A file without the flag of a
+clean shutdown is checked; a damaged one is refused with a way back to the last good backup.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from agentsup.kit import faults
 from agentsup.model.errors import SchemaTooNew
-from agentsup.store.failures import StoreFault, unavailable
+from agentsup.store.failures import StoreFault, corrupt, unavailable
 
 _FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
@@ -152,3 +155,34 @@ def _apply(connection: sqlite3.Connection, migration: Migration, applied_at: int
     faults.point("store.before_commit")
     connection.execute("COMMIT")
     faults.point("store.after_commit")
+
+
+_MOST_FINDINGS = 5
+
+
+def is_clean(connection: sqlite3.Connection) -> bool:
+    """Whether the last process that used the file closed it cleanly."""
+    try:
+        row = connection.execute("SELECT value FROM store_meta WHERE key = 'clean'").fetchone()
+    except sqlite3.OperationalError:
+        return False  # killed before its first migration
+    return row is not None and row[0] == "1"
+
+
+def mark(connection: sqlite3.Connection, *, clean: bool) -> None:
+    """Record that the file is in use (``clean=False``) or cleanly closed."""
+    connection.execute(PUT_META, ("clean", "1" if clean else "0"))
+
+
+def findings(connection: sqlite3.Connection) -> str:
+    """The damage that ``quick_check`` reports; empty if none."""
+    rows = connection.execute(f"PRAGMA quick_check({_MOST_FINDINGS})").fetchall()
+    lines = [str(row[0]) for row in rows]
+    return "" if lines == ["ok"] else "; ".join(lines)
+
+
+def check(connection: sqlite3.Connection, path: Path, last_good: Path | None) -> None:
+    """Raise ``StoreCorrupt`` if ``quick_check`` finds damage."""
+    complaint = findings(connection)
+    if complaint:
+        raise corrupt(path, complaint, last_good)

@@ -1,4 +1,4 @@
-"""The limits of the store."""
+"""The limits of the store, and its statistics."""
 
 from __future__ import annotations
 
@@ -33,3 +33,23 @@ class StoreOptions:
     check_at_once_bytes: int = 64 * 1024 * 1024
     """The size up to which a file that was not cleanly closed is checked before use. A larger file
     is checked beside the first work: the check reads all of it, about 500 MB a second."""
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Counts since the store was opened; written by the loop's thread only."""
+
+    commits: int = 0
+    """Batches committed."""
+    functions: int = 0
+    """Functions whose change was committed."""
+    rolled_back: int = 0
+    """Functions that raised and were rolled back alone."""
+    failed_commits: int = 0
+    """Batches of which nothing was stored."""
+    reads: int = 0
+    refused: int = 0
+    """Calls refused because a queue was full."""
+    slow_functions: int = 0
+    is_disk_low: bool = False
+    """The disk reserve is used up or could not be made: only closing writes are accepted."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.model.errors import AgentsupError, NotFound, StoreCorrupt
-from agentsup.store import backup, identity, integrity, migrate
+from agentsup.store import backup, identity, migrate
 from agentsup.store.connection import connect_reader, connect_unlogged
 from agentsup.store.failures import condition_of
 from agentsup.store.identity import RecordedIdentity
@@ -96,7 +96,7 @@ def unfinished(chosen: Path) -> Unfinished:
         )
     with _conditions_of(chosen), closing(connect_unlogged(chosen)) as connection:
         version = migrate.refuse_unknown(connection, chosen, len(migrate.packaged()))
-        complaint = integrity.findings(connection)
+        complaint = migrate.findings(connection)
         if complaint or not version:
             raise StoreCorrupt(
                 f"{chosen} can't be restored: {complaint or 'there is nothing in it'}",

@@ -90,13 +90,11 @@ class ThreadRunner:
         self._free: asyncio.LifoQueue[_Thread] = asyncio.LifoQueue()
 
     async def open_writer(self, connect: Connect) -> None:
-        """Start the writer's thread and connect in it."""
         writer = _Thread(connect, "store-writer")
         await writer.begin()
         self._writer = writer
 
     async def open_readers(self, connect: Connect) -> None:
-        """Start the readers' threads and connect in them."""
         for number in range(self._reader_count):
             reader = _Thread(connect, f"store-reader-{number}")
             await reader.begin()
@@ -104,7 +102,6 @@ class ThreadRunner:
             self._free.put_nowait(reader)
 
     async def write(self, work: Work[T]) -> T:
-        """One hop to the writer's thread and back."""
         assert self._writer is not None, "the writer is not open"
         return await self._writer.run(work)
 
@@ -121,7 +118,6 @@ class ThreadRunner:
             self._free.put_nowait(reader)
 
     async def aside(self, connect: Connect, work: Work[T]) -> T:
-        """Use a separate connection and thread for this work."""
         return await asyncio.to_thread(_with_connection, connect, work)
 
     async def close(self) -> None:

@@ -1,5 +1,3 @@
-from .board import Board as Board
-from .board import ChildStatus as ChildStatus
 from .child import SupervisedChild as SupervisedChild
 from .policy import REBUILD_CODE as REBUILD_CODE
 from .policy import Ended as Ended
@@ -8,8 +6,10 @@ from .policy import Restart as Restart
 from .policy import RestartPolicy as RestartPolicy
 from .rest_for_one import RestForOneFailed as RestForOneFailed
 from .rest_for_one import RestForOneSupervisor as RestForOneSupervisor
+from .spec import Board as Board
 from .spec import ChildContext as ChildContext
 from .spec import ChildSpec as ChildSpec
+from .spec import ChildStatus as ChildStatus
 from .spec import Grace as Grace
 from .watchdog import Probe as Probe
 from .watchdog import Watchdog as Watchdog

@@ -18,7 +18,6 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
-from agentsup.supervision.board import ChildStatus
 from agentsup.supervision.life import ChildLife, LifeOutcome, live, state_after, where
 from agentsup.supervision.policy import (
     REBUILD_CODE,
@@ -29,10 +28,10 @@ from agentsup.supervision.policy import (
     ExitDaemon,
     Rebuild,
     Settle,
+    check_transition,
     decide,
 )
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
-from agentsup.supervision.states import check_transition
+from agentsup.supervision.spec import ChildContext, ChildSpec, ChildStatus, Grace
 
 _log = get_logger(__name__)
 # Timers may fire early by the loop's resolution; a shorter rest counts as elapsed.

@@ -1,4 +1,4 @@
-"""The decision after the end of a life, as one pure function.
+"""The decision after the end of a life, as one pure function, and the allowed changes of state.
 
 The caller gives the end, earlier ends, the policy and a random number. The result is to rebuild
 after a delay, to settle in a state, or to end the daemon. No clock, no randomness and no asyncio
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from agentsup.kit.backoff import delay_s
+from agentsup.model.errors import IllegalTransition
 from agentsup.model.health import AgentState
 
+_MOST_ENDS = 256  # more than any window holds; a child may be restarted for years
 REBUILD_CODE = 42
 """The exit code that requests a rebuild; never a failure."""
 
@@ -80,13 +83,9 @@ class EndHistory:
 
     ends: tuple[Ended, ...] = ()
 
-    def plus(self, end: Ended, *, keep: int = 256) -> EndHistory:
-        """This history with ``end`` added; the last ``keep`` ends remain.
-
-        The default is far more than any window holds, and bounds the memory of a child that is
-        restarted for years.
-        """
-        return EndHistory((*self.ends, end)[-keep:])
+    def plus(self, end: Ended) -> EndHistory:
+        """This history with ``end`` added, without the oldest ends if there are very many."""
+        return EndHistory((*self.ends, end)[-_MOST_ENDS:])
 
     def restarts_in_window(self, now: float, policy: RestartPolicy) -> int:
         """The number of failures that still count at ``now``, as ``decide`` would count them; for
@@ -199,3 +198,29 @@ def _counts_as_failure(end: Ended, before: tuple[Ended, ...], policy: RestartPol
     # A permanent child that finished was rebuilt, so its normal end counts too; for other children
     # it would have been the last end.
     return True
+
+
+_S = AgentState
+
+TRANSITIONS = MappingProxyType(
+    {
+        _S.STOPPED: frozenset({_S.STARTING}),
+        _S.STARTING: frozenset({_S.RUNNING, _S.DEGRADED, _S.BACKOFF, _S.STOPPING}),
+        _S.RUNNING: frozenset({_S.DEGRADED, _S.BACKOFF, _S.STOPPING}),
+        _S.DEGRADED: frozenset({_S.RUNNING, _S.BACKOFF, _S.STOPPING}),
+        _S.STOPPING: frozenset({_S.STOPPED, _S.STARTING, _S.BACKOFF}),
+        _S.BACKOFF: frozenset({_S.STARTING, _S.FAILED, _S.STOPPING}),
+        _S.FAILED: frozenset({_S.STARTING, _S.STOPPED}),
+    }
+)
+"""From each state, the states that may come next. A life that ends by itself passes through
+``backoff`` if it failed and through ``stopping`` if not. A rebuild goes from ``stopping``
+straight to ``starting``, and to ``backoff`` if requests to rebuild come too fast."""
+
+
+def check_transition(child_id: str, old: AgentState, new: AgentState) -> None:
+    """Raise ``IllegalTransition`` unless ``new`` may follow ``old``."""
+    if new not in TRANSITIONS[old]:
+        raise IllegalTransition(
+            f"{child_id} cannot go from {old} to {new}", child_id=child_id, old=old, new=new
+        )

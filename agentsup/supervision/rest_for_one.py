@@ -16,10 +16,9 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.window import SlidingWindow
 from agentsup.model.errors import AgentsupError
 from agentsup.model.health import AgentState
-from agentsup.supervision.board import Board, ChildStatus
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.policy import Restart
-from agentsup.supervision.spec import ChildSpec, Grace
+from agentsup.supervision.spec import Board, ChildSpec, ChildStatus, Grace
 
 _UP = frozenset({AgentState.RUNNING, AgentState.DEGRADED})
 _DOWN = frozenset({AgentState.FAILED, AgentState.STOPPED})

@@ -36,23 +36,13 @@ from agentsup.model.task import (
     TaskState,
 )
 from agentsup.store import Database, Reader, Tx, of_task
-from agentsup.tasks import (
-    asking,
-    changes,
-    permissions,
-    rows,
-    schedules,
-    session_targets,
-    slot_times,
-)
-from agentsup.tasks.cards import TaskCard, card_of
+from agentsup.tasks import asking, permissions, rows, schedules, session_targets, slot_times
 from agentsup.tasks.composing import digest, for_persona, task_from
 from agentsup.tasks.folders import FolderMaker, Folders
-from agentsup.tasks.listing import list_tasks, reminders_for
-from agentsup.tasks.reminders import Offer, again_tx, check_has_runs, offer_nothing
+from agentsup.tasks.listing import TaskCard, card_of, list_tasks, reminders_for
 from agentsup.tasks.runs import Runs
-from agentsup.tasks.starting import Starter
-from agentsup.tasks.zones import machine_zone
+from agentsup.tasks.slot_times import machine_zone
+from agentsup.tasks.starting import Offer, Starter, again_tx, check_has_runs, offer_nothing
 
 LEAST_ID_CHARS = 4
 """The shortest ending of an id that names a task."""
@@ -129,7 +119,7 @@ class TaskHub:
                 made = for_persona(made, new.agent, persona, self._directory)
             if new.does is TaskAction.TELL:
                 made = self.starter.addressed(tx, made)
-            changes.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
+            rows.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if schedule is None and new.start:
                 run = self.starter.start_tx(
                     tx, made, RunKind.TASK, made.prompt, asker, is_stored=False
@@ -321,7 +311,7 @@ class TaskHub:
                 if was != MessageState.QUEUED:
                     running.append(run_id)
             if task.state is TaskState.TODO:
-                changes.set_tx(tx, task, TaskState.CANCELLED, at)
+                rows.set_tx(tx, task, TaskState.CANCELLED, at)
             elif not working and not had_schedule:
                 raise Conflict(
                     f"task {task.task_id} is already {task.state.value}",
@@ -347,7 +337,7 @@ class TaskHub:
             )
             rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
-            changes.emit_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
+            rows.emit_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
 
         found = await self._steer(task_id, caller, do, name="tasks.delete")
         await self._maker.move_to_deleted(found.task_id)
@@ -378,16 +368,16 @@ class TaskHub:
             if state is not None or name is not None:
                 permissions.check_owns(now, caller)
             if name is not None:
-                changes.rename_tx(tx, now, name)
+                rows.rename_tx(tx, now, name)
             if progress is not None or percent is not None:
-                changes.progress_tx(tx, now, progress, percent, at)
+                rows.progress_tx(tx, now, progress, percent, at)
             if state is not None and state is not now.state:
-                changes.check_settable(now, state)
+                rows.check_settable(now, state)
                 if state in ENDED:
                     facts = {"state": state.value, "who": caller.label}
                     why = SkippedSlot(SlotSkipReason.SET, facts)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
-                changes.set_tx(tx, now, state, at)
+                rows.set_tx(tx, now, state, at)
 
         await self._database.write(write, name="tasks.update")
         if note.strip():

@@ -1,15 +1,18 @@
-"""Lists of tasks, each read by the index that fits its owner, and their number."""
+"""Tasks as they are shown: lists, each read by the index that fits its owner, and cards."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from agentsup.mailbox.queue import delivery_of
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import NOBODY, PERSON_MARK, Principal, PrincipalKind
-from agentsup.model.task import Schedule, Task, TaskState
+from agentsup.model.question import Question, QuestionState
+from agentsup.model.task import ENDED, DeliveryState, Run, Schedule, Task, TaskState
 from agentsup.store import Reader
-from agentsup.tasks import permissions, schedules
+from agentsup.tasks import asking, permissions, rows, schedules
 from agentsup.tasks.rows import task_of
 
 _REMINDERS_MAX = 5_000
@@ -107,3 +110,37 @@ def reminders_for(reader: Reader, who: Principal, chat: DeliverTo) -> list[tuple
     own = [task for task in found if is_shown(task)]
     times = schedules.of_tasks(reader, [task.task_id for task in own])
     return [(task, times[task.task_id]) for task in own]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCard:
+    """A task and what belongs to it, as of one moment.
+
+    ``runs`` are its runs and the times that were passed over, the latest first; ``questions`` those
+    of its runs, open or not, oldest first; ``delivery`` is that of its result.
+    """
+
+    task: Task
+    schedule: Schedule | None
+    questions: Sequence[Question]
+    runs: Sequence[Run]
+    delivery: DeliveryState
+
+    @property
+    def open_question(self) -> Question | None:
+        """The oldest of its open questions."""
+        return next((q for q in self.questions if q.state is QuestionState.OPEN), None)
+
+
+def card_of(reader: Reader, task: Task, *, runs: int) -> TaskCard:
+    """The card of a task, with at most ``runs`` runs."""
+    delivery = DeliveryState.NONE
+    if task.state in ENDED:
+        delivery = delivery_of(reader, task.current_run, task.deliver_to)
+    return TaskCard(
+        task,
+        schedules.get(reader, task.task_id),
+        asking.questions_of(reader, task.task_id),
+        rows.runs_of(reader, task.task_id, limit=runs),
+        delivery,
+    )

@@ -11,9 +11,9 @@ from agentsup.model.message import IN_STORE
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Task, TaskState
 from agentsup.store import Tx
-from agentsup.tasks import changes, rows, schedules, slot_times
+from agentsup.tasks import rows, schedules, slot_times
 from agentsup.tasks.composing import check_new_task, one_line
-from agentsup.tasks.zones import machine_zone
+from agentsup.tasks.slot_times import machine_zone
 
 
 def put_tx(
@@ -45,7 +45,7 @@ def put_tx(
     )
     assert new.schedule is not None, "work that is moved has times"
     schedule = slot_times.parse(new.schedule, task_id, now_ms=at, zone=machine_zone())
-    changes.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
+    rows.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
     rows.add_task_tx(tx, task)
     if is_paused:
         schedule = replace(schedule, next_at=None, is_paused=True)

@@ -1,4 +1,4 @@
-"""The tables of tasks and runs: rows as values, inserts and queries."""
+"""The tables of tasks and runs: rows as values, inserts, queries, and changes with their events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from agentsup.mailbox.messages import (
     principal_of,
 )
 from agentsup.mailbox.queue import idempotency
-from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.errors import BadRequest, Conflict, NotFound
+from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Priority
 from agentsup.model.principal import Principal
 from agentsup.model.task import (
+    ENDED,
     WORKING,
     Run,
     RunKind,
@@ -29,7 +31,8 @@ from agentsup.model.task import (
     TaskAction,
     TaskState,
 )
-from agentsup.store import Reader, Tx, from_row, values_of
+from agentsup.store import Reader, Tx, append, from_row, values_of
+from agentsup.tasks.composing import one_line
 
 _RUNS = """
 SELECT r.*, coalesce(m.state, iif(r.skip_reason IS NULL, 'done', 'skipped')) AS state,
@@ -297,3 +300,63 @@ def is_entered(reader: Reader, owner: Principal, key: str, *, kind: str = "key")
     With ``kind="task"``: whether ``enter_tx`` has recorded the key.
     """
     return idempotency.find(reader, key_owner(kind, owner), key) is not None
+
+
+# -- changes from outside a run --------------------------------------------------------------------
+
+_SETTABLE = (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED)
+
+
+def emit_tx(tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> None:
+    """Append an event about a task, with its state and ``facts``; ``at`` is wall ms."""
+    append(
+        tx,
+        event,
+        at=at,
+        agent_id=task.agent_id,
+        message_id=task.task_id,
+        data={"task_id": task.task_id, "state": task.state.value, **facts},
+    )
+
+
+def progress_tx(tx: Tx, task: Task, said: str | None, percent: int | None, at: int) -> None:
+    """Record how far a task is; None keeps the value that was set before."""
+    progress = task.progress if said is None else one_line(said)
+    share = task.percent if percent is None else percent
+    tx.execute(
+        "UPDATE tasks SET progress = ?, percent = ?, progress_at = ? WHERE task_id = ?",
+        (progress, share, at, task.task_id),
+    )
+    emit_tx(tx, EventType.TASK_PROGRESS, task, at, progress=progress, percent=share)
+
+
+def rename_tx(tx: Tx, task: Task, name: str) -> None:
+    """Give a task another name. Raises ``BadRequest`` for an empty one."""
+    line = one_line(name)
+    if not line:
+        raise BadRequest("the name is empty", field="name")
+    tx.execute("UPDATE tasks SET name = ? WHERE task_id = ?", (line, task.task_id))
+
+
+def check_settable(task: Task, state: TaskState) -> None:
+    """Raise ``Conflict`` for a state that can't be set; with runs, the state is that of the run."""
+    known = "todo, done or cancelled"
+    if task.runs:
+        why = f"task {task.task_id} is {task.state.value}, as its run is; only a task without runs"
+        raise Conflict(f"{why} can be set to {known}", task_id=task.task_id)
+    if state not in _SETTABLE:
+        raise Conflict(
+            f"task {task.task_id} has no run that could be {state.value}: set it to {known}, tell "
+            "how far it is, or start it",
+            task_id=task.task_id,
+        )
+
+
+def set_tx(tx: Tx, task: Task, state: TaskState, at: int) -> None:
+    """Set the state of a task without runs."""
+    finished_at = at if state in ENDED else None
+    tx.execute(
+        "UPDATE tasks SET state = ?, finished_at = ? WHERE task_id = ?",
+        (state.value, finished_at, task.task_id),
+    )
+    emit_tx(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)

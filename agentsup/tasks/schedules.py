@@ -11,19 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentsup.catalogue import LocalizedTexts, words
 from agentsup.model.control import RemainingSchedule
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
-from agentsup.model.task import (
-    Misfire,
-    Overlap,
-    Schedule,
-    SkippedSlot,
-    SlotSkipReason,
-)
+from agentsup.model.task import Misfire, Overlap, Schedule, SkippedSlot, SlotSkipReason
 from agentsup.store import Reader, Tx, events, from_row, values_of
 from agentsup.tasks import slot_times
-from agentsup.tasks.skip_reasons import skip_text
 from agentsup.tasks.starting import Starter
 
 TOPIC = "schedules"
@@ -254,3 +248,16 @@ def _of(row: Any) -> Schedule:
     misfire, overlap = Misfire(row["misfire"]), Overlap(row["overlap"])
     is_paused = bool(row["is_paused"])
     return from_row(Schedule, row, misfire=misfire, overlap=overlap, is_paused=is_paused)
+
+
+def skip_text(skipped: SkippedSlot, say: LocalizedTexts | None = None) -> str:
+    """The reason in the language of ``say``; default: in English."""
+    say = say or words()
+    match skipped.reason:
+        case SlotSkipReason.REFUSED:
+            why = str(skipped.facts["text"])
+        case SlotSkipReason.RIGHTS:
+            why = say(f"rights.{skipped.facts['rights']}", who=skipped.facts["who"])
+        case reason:
+            why = say(f"skip.{reason.value}", **skipped.facts)
+    return say("skip.before", why=why, time=skipped.until) if skipped.until else why

@@ -11,7 +11,7 @@ from agentsup.model.task import SlotSkipReason as Reason
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged
 from agentsup.tasks import rows
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.schedules import skip_text
 
 BEFORE = "; so were all times before 2026-11-22T08:30:00+01:00"
 ANEW = "it is not done. Whoever needs it asks for it anew."

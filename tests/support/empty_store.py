@@ -12,7 +12,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from agentsup.store import integrity, migrate
+from agentsup.store import migrate
 
 
 def lay_store(path: Path) -> Path:
@@ -31,5 +31,5 @@ def fresh_store() -> bytes:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             migrate.migrate(connection, migrate.packaged(), now_ms=lambda: 0)
-            integrity.mark(connection, clean=True)
+            migrate.mark(connection, clean=True)
         return path.read_bytes()

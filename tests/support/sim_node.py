@@ -40,10 +40,9 @@ from agentsup.model.message import MessageOutcome
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database
 from agentsup.store.options import StoreOptions
-from agentsup.supervision.board import Board
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.policy import Restart
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
+from agentsup.supervision.spec import Board, ChildContext, ChildSpec, Grace
 from tests.support.inline_runner import InlineRunner
 from tests.support.mode_approver import ModeApprover
 from tests.support.sim_script import SimEngine, parse

@@ -14,10 +14,11 @@ from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import LaneName, Lease
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.model.task import NewTask, Run, Task
+from agentsup.model.task import NewTask, Run, Schedule, Task
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import NewRun, Runs
+from agentsup.tasks.scheduler import settle_tx
 from tests.support.mailbox_fixture import MailboxFixture
 
 ANN = Principal(PrincipalKind.AGENT, "ann", "ann")
@@ -113,6 +114,27 @@ class TaskFixture:
     async def start_run(self, new: NewRun, *, waiter: Lease | None = None) -> Run:
         """A run, started in a transaction of its own."""
         return await self.mail.db.write(lambda tx: self.runs.start_tx(tx, new, waiter=waiter))
+
+    async def turn(self) -> Lease:
+        """A turn of ann's, at work on what Bob has asked."""
+        await self.mail.put("please count")
+        return await self.mail.one()
+
+    async def given(self) -> tuple[Lease, Task]:
+        """A turn of ann's, at work, and a task that it has given."""
+        turn = await self.turn()
+        return turn, await self.create(caller=ANN, asker=self.asker(turn))
+
+    async def settle(self, task: Task) -> None:
+        """Run or skip what has come of the task's times."""
+        now = self.mail.clock.now_ms()
+        await self.mail.db.write(lambda tx: settle_tx(tx, self.hub.starter, task.task_id, now=now))
+
+    async def schedule(self, task: Task) -> Schedule:
+        """The task's schedule as it is now."""
+        found = (await self.hub.card(task.task_id, caller=OPERATOR)).schedule
+        assert found is not None
+        return found
 
     def asker(self, lease: Lease) -> Asker:
         """The turn on ``lease`` as one that asks."""

@@ -26,7 +26,7 @@ from agentsup.commands import (
 from agentsup.daemon.assembly.memory import agent_memory
 from agentsup.daemon.assembly.parts import AgentParts, MailParts
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.mailbox.messages import pointed_chats
+from agentsup.mailbox.messages import sessions
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 from agentsup.model.managed_bots import BotMaker
@@ -71,5 +71,5 @@ def chat_commands_of(
             *main_commands(given, mail.dispatcher.reassign, bots),
         ),
         lambda: boot_context.roster.entry(MAIN).agent_id,
-        partial(pointed_chats.keep_own, boot_context.database, mail.mailbox.context),
+        partial(sessions.keep_own, boot_context.database, mail.mailbox.context),
     )

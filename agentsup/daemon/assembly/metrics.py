@@ -49,10 +49,7 @@ def probes(boot_context: BootContext, fleet: Fleet, channels: Channels) -> dict[
     database, roster = boot_context.database, boot_context.roster
 
     async def store() -> str | None:
-        health = await probe(database, clock=boot_context.clock)
-        if not health.is_ok:
-            return health.detail or health.reason
-        return "the disk is nearly full" if health.is_disk_low else None
+        return await probe(database, clock=boot_context.clock)
 
     async def reads() -> str | None:
         await database.read(lambda reader: reader.one("SELECT 1 AS one"), name="probe.read")

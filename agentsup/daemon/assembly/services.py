@@ -32,7 +32,7 @@ from agentsup.kit.tasks import TaskOwner, is_set_within
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.queue import retention_rules
-from agentsup.mailbox.usage.budget import retention as budgets
+from agentsup.mailbox.usage.budget import ledger as budgets
 from agentsup.store import Database, Pruned, PruningClock, Tx, add_to_totals, prune
 from agentsup.supervision import ChildContext, ChildSpec, Grace, Restart, RestartPolicy
 from agentsup.tasks import retention as runs

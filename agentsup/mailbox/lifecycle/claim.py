@@ -1,5 +1,8 @@
 """Claiming and renewing leases.
 
+Messages of a session run in strict order. A session has the best level among its open messages; the
+level gets better with age. Within a level, first come, first served. Lanes have their own slots.
+
 The head of a session may start when no message holds the session, its ``not_before`` has come and
 its lane has a free slot. A lease of an earlier boot is void because its boot id differs. No cleanup
 is needed: the next claim takes it over with a higher fence (P1, P2).
@@ -7,7 +10,8 @@ is needed: the next claim takes it over with a higher fence (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentsup.mailbox.lifecycle import ending
@@ -23,7 +27,6 @@ from agentsup.mailbox.messages.rows import (
     principal_of,
 )
 from agentsup.mailbox.messages.values import BeginSegment, Claimed, MailboxContext
-from agentsup.mailbox.queue.lanes import LEVEL_SQL, SessionHead, pick
 from agentsup.mailbox.queue.waits import close_tx
 from agentsup.model.errors import RightsLost
 from agentsup.model.event import EventType
@@ -40,6 +43,40 @@ from agentsup.model.message import (
 )
 from agentsup.model.watch import STARTED
 from agentsup.store import Tx, append
+
+LEVEL_SQL = "MAX(0, priority - MAX(0, :now - accepted_at) / :aging)"
+"""The priority after waiting, with ``:aging`` = ``AGING_MS``: one level better per half hour, never
+better than 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHead:
+    """The message that a session would run next."""
+
+    seq: int
+    session_id: str
+    lane: LaneName
+    level: int
+
+
+def pick(heads: Iterable[SessionHead], free: Mapping[LaneName, int]) -> list[SessionHead]:
+    """Those of ``heads`` that may start now, by level, then age; at most ``free`` per lane.
+
+    ``heads`` has one message per session, in any order: of sessions that no message holds, and
+    whose ``not_before`` has come.
+    """
+    left = {lane: count for lane, count in free.items() if count > 0}
+    chosen = []
+    for head in sorted(heads, key=lambda head: (head.level, head.seq)):
+        if not left:
+            break
+        if head.lane in left:
+            chosen.append(head)
+            left[head.lane] -= 1
+            if not left[head.lane]:
+                del left[head.lane]
+    return chosen
+
 
 _HEADS = f"""
 SELECT * FROM (

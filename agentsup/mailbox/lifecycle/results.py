@@ -15,7 +15,7 @@ from agentsup.mailbox.delivery.notices import latest_conversation, notify_of_tx,
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import keys
 from agentsup.mailbox.messages.epoch import scopes_of
-from agentsup.mailbox.messages.task_runs import is_slot, tasks_of
+from agentsup.mailbox.messages.rows import is_slot, tasks_of
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.mailbox.queue.accept import epochs_of, put_tx, stored_epoch
 from agentsup.mailbox.queue.background import final_chat
@@ -151,24 +151,15 @@ def _reply(ctx: MailboxContext, tx: Tx, message: Message, result: MessageResult,
         return False
     name = name_of(tx, message.agent_id)
     then = _then(ctx, tx, to, message.person)
-    new = NewMessage(
-        agent_id=AgentId(to.agent_id),
-        session_key=to.session_id or _key_of(then, name, message.person),
-        parts=(Part("text", text=_wording(name, message, result)), *result.files),
-        principal=Principal(PrincipalKind.AGENT, message.agent_id, name),
+    parts = (Part("text", text=_wording(name, message, result)), *result.files)
+    principal = Principal(PrincipalKind.AGENT, message.agent_id, name)
+    new = replace(
+        _to_asker(tx, message, then, parts, principal),
         kind=MessageKind.REPLY,
-        lane=LaneName.PEER,
         priority=message.priority,
         deliver_to=then,
         thread_id=message.thread_id,
-        in_reply_to=message.message_id,
-        root_id=message.root_id,
-        path=_path_of_asker(tx, message),
-        traceparent=by_turn_of(message),
-        sender_agent_id=message.agent_id,
         summary=message.summary if message.kind is MessageKind.TASK else "",
-        silent=True,
-        epochs=message.epochs,
     )
     _count_as_asker_tx(tx, put_tx(ctx, tx, new, at=at), message)
     return True
@@ -185,29 +176,43 @@ def put_question_tx(
     then, text = _then(ctx, tx, to, message.person), asked.text
     if asked.options:
         text += "\nAnswer with one of: " + ", ".join(asked.options)
-    new = NewMessage(
-        agent_id=AgentId(to.agent_id),
-        session_key=to.session_id or _key_of(then, name, message.person),
-        parts=text_parts(text),
-        principal=replace(
-            message.principal, kind=PrincipalKind.AGENT, subject=message.agent_id, name=name
-        ),
+    principal = replace(
+        message.principal, kind=PrincipalKind.AGENT, subject=message.agent_id, name=name
+    )
+    new = replace(
+        _to_asker(tx, message, then, text_parts(text), principal),
         kind=MessageKind.DIRECTIVE,
-        lane=LaneName.PEER,
         priority=min(message.priority, Priority.HIGH),
         deliver_to=DeliverTo("question", question_id=question_id, then=then),
+        summary=message.summary,
+    )
+    put_as = put_tx(ctx, tx, new, at=at)
+    _count_as_asker_tx(tx, put_as, message)
+    tx.execute("UPDATE questions SET put_as = ? WHERE question_id = ?", (put_as, question_id))
+
+
+def _to_asker(
+    tx: Tx, message: Message, then: DeliverTo, parts: tuple[Part, ...], principal: Principal
+) -> NewMessage:
+    """A message about delegated work, for the session of the agent that asked for it.
+
+    ``then`` is where that agent's answer goes.
+    """
+    to = message.deliver_to
+    return NewMessage(
+        agent_id=AgentId(to.agent_id),
+        session_key=to.session_id or _key_of(then, principal.name, message.person),
+        parts=parts,
+        principal=principal,
+        lane=LaneName.PEER,
         in_reply_to=message.message_id,
         root_id=message.root_id,
         path=_path_of_asker(tx, message),
         traceparent=by_turn_of(message),
         sender_agent_id=message.agent_id,
-        summary=message.summary,
         silent=True,
         epochs=message.epochs,
     )
-    put_as = put_tx(ctx, tx, new, at=at)
-    _count_as_asker_tx(tx, put_as, message)
-    tx.execute("UPDATE questions SET put_as = ? WHERE question_id = ?", (put_as, question_id))
 
 
 def _count_as_asker_tx(tx: Tx, message_id: str, run: Message) -> None:

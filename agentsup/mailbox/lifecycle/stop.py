@@ -26,7 +26,7 @@ from agentsup.mailbox.messages.rows import (
     need_message,
 )
 from agentsup.mailbox.messages.values import Cancelled, MailboxContext, StopCounts
-from agentsup.mailbox.queue import background, delegated, waits
+from agentsup.mailbox.queue import background, waits
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.message import (
@@ -127,7 +127,7 @@ def _beyond(reader: Reader, scope: str, messages: Sequence[Message]) -> list[Mes
     if scope == ALL:
         return []
     is_agent = scope.startswith("agent:")
-    found = delegated.ending_with(reader, messages, background=is_agent)
+    found = background.ending_with(reader, messages, background=is_agent)
     if is_agent:
         known = {each.message_id for each in (*messages, *found)}
         found += (
@@ -168,7 +168,7 @@ def cancel_tx(ctx: MailboxContext, tx: Tx, message_id: str, by: Principal) -> Ca
     check_transition(message_id, was, MessageState.CANCELLED)
     at = ctx.clock.now_ms()
     text = f"cancelled by {by.label}"
-    below = delegated.ending_with(tx, [message])
+    below = background.ending_with(tx, [message])
     sentence = words(message.principal.language)("ended.cancelled", who=by.label)
     result = MessageResult("cancelled", sentence, code="cancelled")
     delivered = deliver_tx(ctx, tx, message, result, at=at)

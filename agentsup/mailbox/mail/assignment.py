@@ -1,23 +1,18 @@
 """Choosing among the agents of a role, in the transaction that inserts the message.
 
 The loads are in memory and include what the same commit has inserted before, so that simultaneous
-choices spread evenly. The choice itself is pure (``mailbox.mail.load_balancing``); this module
-gives it the loads and records it.
+choices spread evenly. The same candidates always give the same choice: by load, then by idle time,
+then by id. So a person can check it against the recorded one.
 """
 
 from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from agentsup.mailbox.mail.bus import DirectoryEntry, check_may_send, may_send
-from agentsup.mailbox.mail.load_balancing import (
-    AgentChoice,
-    LoadCandidate,
-    eligible,
-    least_loaded,
-)
 from agentsup.mailbox.mail.values import SHOWN, SentMail
 from agentsup.mailbox.messages.loads import AgentLoads
 from agentsup.mailbox.messages.rows import need_message
@@ -25,6 +20,61 @@ from agentsup.model.errors import BadRequest, LoopDetected, NoAgentForRole, NotF
 from agentsup.model.event import EventType
 from agentsup.model.message import Accepted, NewMessage
 from agentsup.store import Reader, Tx, append, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCandidate:
+    """An agent that could do the work.
+
+    ``load`` is the number of its open messages, ``last_at`` (wall ms) when it last got or finished
+    one.
+    """
+
+    agent_id: str
+    name: str
+    load: int = 0
+    last_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """The chosen agent, all candidates, and the reason in a few words."""
+
+    chosen: LoadCandidate
+    reason: str
+    considered: tuple[LoadCandidate, ...]
+
+
+def eligible(
+    candidates: Iterable[DirectoryEntry], sender_id: str, busy_with_it: Collection[str]
+) -> tuple[DirectoryEntry, ...]:
+    """The candidates that may be chosen.
+
+    Agents that wait for this very work (``busy_with_it``) may not; the sender may only if there is
+    no other, an agent that is down only if all are.
+    """
+    apart = [each for each in candidates if each.agent_id not in busy_with_it]
+    others = [each for each in apart if each.agent_id != sender_id] or apart
+    return tuple([each for each in others if each.is_up] or others)
+
+
+def least_loaded(candidates: Sequence[LoadCandidate]) -> AgentChoice:
+    """The least loaded candidate; among equals the one idle longest, then the first by id.
+
+    Raises ``ValueError`` if there are no candidates.
+    """
+    least = min(each.load for each in candidates)
+    tied = [each for each in candidates if each.load == least]
+    chosen = min(tied, key=lambda each: (each.last_at, each.agent_id))
+    if len(candidates) == 1:
+        reason = "the only one"
+    elif len(tied) == 1:
+        reason = f"least loaded, {chosen.load} open"
+    elif sum(each.last_at == chosen.last_at for each in tied) == 1:
+        reason = f"least loaded, {chosen.load} open, and idle longest"
+    else:
+        reason = f"least loaded, {chosen.load} open, and first by id among equals"
+    return AgentChoice(chosen, reason, tuple(candidates))
 
 
 def candidates_of(

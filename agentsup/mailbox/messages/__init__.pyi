@@ -3,7 +3,6 @@ from . import attempts as attempts
 from . import chat_models as chat_models
 from . import current_rights as current_rights
 from . import keys as keys
-from . import pointed_chats as pointed_chats
 from . import segments as segments
 from . import sessions as sessions
 from .answer_options import ALWAYS as ALWAYS

@@ -1,9 +1,10 @@
-"""The load of each agent: its open messages, in memory, so that a choice among agents reads nothing.
+"""The load of each agent and the durations of its turns, in memory.
 
-Read from the store once, when the mailbox is loaded. After that the transactions that accept, end or
-requeue a message change it, in the writer's thread; what is rolled back is taken back before any
-other function runs. So a choice in the writer sees every earlier one of the same commit, and the
-loop may see a change a moment before it is durable.
+The load is the number of open messages, so that a choice among agents reads nothing. It is read from
+the store once, when the mailbox is loaded. After that the transactions that accept, end or requeue a
+message change it, in the writer's thread; what is rolled back is taken back before any other function
+runs. So a choice in the writer sees every earlier one of the same commit, and the loop may see a
+change a moment before it is durable.
 """
 
 from __future__ import annotations
@@ -59,3 +60,36 @@ class AgentLoads:
 
     def _restore(self, agent_id: str, count: int, last_at: int) -> None:
         self._open[agent_id], self._last_at[agent_id] = count, last_at
+
+
+_WEIGHT = 0.2  # of the newest sample: about the last ten turns decide
+
+
+def eta_s(position: int, mean_s: float | None, slots: int) -> float | None:
+    """Estimated seconds until a message with ``position`` others before it is done.
+
+    None where nothing was measured yet.
+    """
+    return None if mean_s is None else (position + 1) * mean_s / max(1, slots)
+
+
+class TurnDurations:
+    """A moving mean per agent, in seconds."""
+
+    def __init__(self) -> None:
+        """Start without measurements."""
+        self._means_s: dict[str, float] = {}
+
+    def sample(self, agent_id: str, seconds: float) -> None:
+        """Add a finished turn that took ``seconds``."""
+        old = self._means_s.get(agent_id)
+        new = max(0.0, seconds)
+        self._means_s[agent_id] = new if old is None else old + _WEIGHT * (new - old)
+
+    def seed(self, agent_id: str, seconds: float) -> None:
+        """Set a mean read from the store, unless there is a measured one."""
+        self._means_s.setdefault(agent_id, seconds)
+
+    def mean_s(self, agent_id: str) -> float | None:
+        """The mean, or None before the first turn."""
+        return self._means_s.get(agent_id)

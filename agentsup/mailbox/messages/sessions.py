@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.messages import chat_models
+from agentsup.mailbox.messages.current_rights import is_operators
+from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.model.errors import BadRequest, NotFound
-from agentsup.store import Reader, Tx
+from agentsup.store import Database, Reader, Tx
 
 PREFIX = "ses"
 SHORTEST = 4
@@ -136,13 +138,31 @@ def pointed_by(reader: Reader, agent_id: str, key: str) -> str | None:
     return found
 
 
-def return_tx(tx: Tx, agent_id: str, key: str, *, at: int, entropy: Entropy) -> None:
-    """Point ``key`` at the latest session begun under it, or at a new one."""
+def return_tx(ctx: MailboxContext, tx: Tx, agent_id: str, key: str, pointed_by: str | None) -> bool:
+    """Return a chat to its own session if the operator who pointed it elsewhere is none any more.
+
+    Without that role they must not go on reading and writing there (P7). The own session is the
+    latest begun under ``key``, or a new one. Whether it was changed.
+    """
+    if pointed_by is None or is_operators(pointed_by, ctx.role_now):
+        return False
     own = list_of(tx, agent_id, key=key, limit=1)
     if own:
         _point(tx, agent_id, key, own[0].session_id)
     else:
-        new_tx(tx, agent_id, key, at=at, entropy=entropy)
+        new_tx(tx, agent_id, key, at=ctx.clock.now_ms(), entropy=ctx.entropy)
+    return True
+
+
+async def keep_own(database: Database, ctx: MailboxContext, agent_id: str, key: str) -> bool:
+    """As ``return_tx``, for a command, before it uses the session."""
+    by = await database.read(pointed_by, agent_id, key, name="pointing.look")
+    if by is None or is_operators(by, ctx.role_now):
+        return False
+    return await database.write(
+        lambda tx: return_tx(ctx, tx, agent_id, key, pointed_by(tx, agent_id, key)),
+        name="pointing.return",
+    )
 
 
 def move_tx(tx: Tx, agent_id: str, key: str, to: str) -> bool:

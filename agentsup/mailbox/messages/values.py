@@ -9,9 +9,8 @@ from typing import Protocol
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.messages.epoch import EpochMap
-from agentsup.mailbox.messages.loads import AgentLoads
+from agentsup.mailbox.messages.loads import AgentLoads, TurnDurations
 from agentsup.mailbox.messages.steady_clock import SteadyClock
-from agentsup.mailbox.messages.turn_durations import TurnDurations
 from agentsup.model.message import (
     MAX_ATTEMPTS,
     MAX_CRASHES,

@@ -142,7 +142,7 @@ def is_for_parent(message: Message, suspended: Suspended) -> bool:
     )
 
 
-def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) -> list[Question]:
+def list_of(reader: Reader, state: QuestionState | None, limit: int = 100) -> list[Question]:
     """Questions in that state (None: any): open ones oldest first, others newest first."""
     if state is QuestionState.OPEN:
         return reader.values(

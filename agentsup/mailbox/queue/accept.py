@@ -7,34 +7,40 @@ entry, events, the conversation and a notice. Serves P1, P2 and P6.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from agentsup.catalogue import words
 from agentsup.kit import faults
-from agentsup.mailbox.delivery.notices import notify_tx
-from agentsup.mailbox.messages import pointed_chats, sessions
+from agentsup.mailbox.delivery.notices import latest_conversation, notify_tx, preview
+from agentsup.mailbox.messages import keys, sessions
 from agentsup.mailbox.messages.epoch import scopes_of
+from agentsup.mailbox.messages.loads import eta_s
 from agentsup.mailbox.messages.rows import encode
-from agentsup.mailbox.messages.turn_durations import eta_s
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.mailbox.queue import admission, idempotency, waits
 from agentsup.mailbox.queue.draft import Key, PreparedMessage, draft
-from agentsup.mailbox.queue.message_events import REQUESTS, tell_tx
-from agentsup.model.errors import (
-    DepthExceeded,
-    LeaseLost,
-    LoopDetected,
-)
+from agentsup.model.errors import DepthExceeded, LeaseLost, LoopDetected
+from agentsup.model.event import EventType
 from agentsup.model.ids import MessageId, SessionId
-from agentsup.model.message import Accepted, Lease, MessageKind, MessageState, NewMessage
+from agentsup.model.message import Accepted, Lease, MessageKind, MessageState, NewMessage, text_of
+from agentsup.model.principal import OPERATORS, PrincipalKind
 from agentsup.model.trace import of_root
-from agentsup.store import Reader, Tx
+from agentsup.store import Reader, Tx, append, values_of
+
+REQUESTS = frozenset({MessageKind.CHAT, MessageKind.TASK, MessageKind.BROADCAST})
+"""Kinds that ask for work and are bounded; replies and events must always be accepted."""
+
+_VISIT_MS = 1_000
+"""The shortest time between two updates of a conversation's row."""
+
 
 _INSERT = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
   principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
   capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs, person)
-VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:message_id, :agent_id, :session_id, :kind, :lane, :priority, 'queued', :parts,
+  :principal, :deliver_to, :in_reply_to, :thread_id, :root_id, :path, :traceparent,
+  :sender_agent_id, :capability, :summary, :silent, :accepted_at, :not_before, :expires_at,
+  :replay_of, :epochs, :person)
 """
 
 
@@ -61,7 +67,7 @@ def accept_tx(
     there = admission.queue_position(tx, new)
     if new.kind in REQUESTS:
         admission.check_room(ctx, tx, new.agent_id, there.open)
-    returned = pointed_chats.return_tx(ctx, tx, new.agent_id, new.session_key, there.pointed_by)
+    returned = sessions.return_tx(ctx, tx, new.agent_id, new.session_key, there.pointed_by)
     if returned:
         there = admission.queue_position(tx, new)
     session_id = (None if new.new_session else there.session_id) or sessions.resolve_tx(
@@ -139,8 +145,27 @@ def insert_tx(
     epochs = new.epochs or _epochs_for(ctx, tx, new)
     person = _person_of(tx, new)
     faults.point("mailbox.accept.before_insert")
-    step_ms = ctx.steady.step_ms()
-    tx.execute(_INSERT, _columns(ready, session_id, at, epochs, person, step_ms=step_ms))
+    root_id, step_ms = new.root_id or ready.message_id, ctx.steady.step_ms()
+    tx.execute(
+        _INSERT,
+        values_of(new)
+        | {
+            "message_id": ready.message_id,
+            "session_id": session_id,
+            "parts": ready.parts,
+            "principal": ready.principal,
+            "deliver_to": ready.deliver_to,
+            "path": ready.path,
+            "root_id": root_id,
+            "traceparent": new.traceparent or of_root(root_id),
+            "accepted_at": at,
+            # Stored by the steady clock, from which the wall clock differs by ``step_ms``.
+            "not_before": new.not_before and max(1, new.not_before - step_ms),
+            "expires_at": None if new.expires_at is None else new.expires_at - step_ms,
+            "epochs": encode(epochs) if epochs else "{}",
+            "person": person,
+        },
+    )
     ctx.loads.change_tx(tx, new.agent_id, 1, at=at)
     tell_tx(ctx, tx, ready, session_id, at, last_at, person)
     tx.touch(f"agent:{new.agent_id}")
@@ -158,49 +183,6 @@ def _person_of(reader: Reader, new: NewMessage) -> str:
         if found := row[0] or row[1]:
             return str(found)
     return new.person or new.principal.person
-
-
-def _columns(
-    ready: PreparedMessage,
-    session_id: str,
-    at: int,
-    epochs: dict[str, int],
-    person: str,
-    *,
-    step_ms: int,
-) -> tuple[Any, ...]:
-    """The row of an accepted message, for ``_INSERT``.
-
-    The times of the message are wall times; they are stored by the steady clock, from which the
-    wall clock differs by ``step_ms``.
-    """
-    new = ready.new
-    return (
-        ready.message_id,
-        new.agent_id,
-        session_id,
-        new.kind.value,
-        new.lane.value,
-        int(new.priority),
-        ready.parts,
-        ready.principal,
-        ready.deliver_to,
-        new.in_reply_to,
-        new.thread_id,
-        new.root_id or ready.message_id,
-        ready.path,
-        new.traceparent or of_root(new.root_id or ready.message_id),
-        new.sender_agent_id,
-        new.capability,
-        new.summary,
-        int(new.silent),
-        at,
-        new.not_before and max(1, new.not_before - step_ms),
-        None if new.expires_at is None else new.expires_at - step_ms,
-        new.replay_of,
-        encode(epochs) if epochs else "{}",
-        person,
-    )
 
 
 def _epochs_for(ctx: MailboxContext, tx: Tx, new: NewMessage) -> dict[str, int]:
@@ -331,3 +313,82 @@ def _check_asker(ctx: MailboxContext, tx: Tx, new: NewMessage) -> None:
             f"the turn on {new.in_reply_to} was stopped; it can't send messages any more",
             message_id=new.in_reply_to,
         )
+
+
+# -- event, conversation, notice -------------------------------------------------------------------
+
+
+def tell_tx(
+    ctx: MailboxContext,
+    tx: Tx,
+    ready: PreparedMessage,
+    session_id: str,
+    at: int,
+    last_at: int | None,
+    person: str,
+) -> None:
+    """Write the event, the conversation of a chat message, and the notice of others' requests."""
+    new = ready.new
+    to, is_said = new.deliver_to, new.kind is MessageKind.CHAT and new.deliver_to.kind == "chat"
+    # Of what is said in a chat, one event reports the acceptance and the text.
+    append(
+        tx,
+        EventType.CHAT_IN if is_said else EventType.MESSAGE_ACCEPTED,
+        at=at,
+        agent_id=new.agent_id,
+        session_id=session_id,
+        message_id=ready.message_id,
+        conversation=f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
+        data=ready.facts,
+    )
+    if is_said:
+        _touch_conversation_tx(tx, new, at, last_at, person)
+    elif _is_shown(new):
+        about = preview(new.summary or text_of(new.parts))
+        notify_tx(
+            tx,
+            message_id=ready.message_id,
+            agent_id=new.agent_id,
+            session_id=session_id,
+            text=f"{new.principal.label} asks: {about}",
+            at=at,
+            address=latest_conversation(tx, new.agent_id, person, ctx.role_now),
+            facts={"from": new.principal.label, "message_id": ready.message_id},
+        )
+
+
+def _is_shown(new: NewMessage) -> bool:
+    """Whether people get a notice of it: a request of others that doesn't come from a chat."""
+    return (
+        new.kind in REQUESTS
+        and new.deliver_to.kind != "chat"
+        and not new.silent
+        and new.principal.kind is not PrincipalKind.SYSTEM
+    )
+
+
+def _touch_conversation_tx(
+    tx: Tx, new: NewMessage, at: int, last_at: int | None, person: str
+) -> None:
+    """Update the conversation of a chat message (time, speaker, person), at most once a second.
+
+    The conversation belongs to the one person below operator who speaks there, else to the
+    operators. A person whose role changes still counts as one person.
+    """
+    if last_at is not None and 0 <= at - last_at < _VISIT_MS:
+        return
+    to, own = new.deliver_to, keys.below_operator(new.principal)
+    tx.execute(
+        "INSERT INTO conversations"
+        " (agent_id, channel, conversation, first_at, last_at, person, speaker)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at,"
+        " speaker = coalesce(excluded.speaker, speaker),"
+        " person = CASE WHEN excluded.person = '' THEN person"
+        " WHEN person IN ('', ?, ?, excluded.person) THEN excluded.person"
+        " WHEN excluded.person = ? THEN person ELSE ? END",
+        (
+            *(new.agent_id, to.channel, to.conversation, at, at, person),
+            keys.speaker_of(new.principal),
+            *(OPERATORS, own, OPERATORS, keys.SEVERAL),
+        ),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentsup.mailbox.messages.loads import eta_s
 from agentsup.mailbox.messages.rows import (
     FOLLOWING_SQL,
     IN_SESSION_SQL,
@@ -14,7 +15,6 @@ from agentsup.mailbox.messages.rows import (
     need_message,
     principal_of,
 )
-from agentsup.mailbox.messages.turn_durations import eta_s
 from agentsup.mailbox.messages.values import MailboxContext, Position
 from agentsup.mailbox.queue.admission import holder_of_session
 from agentsup.model.message import OPEN, DeliverTo, Message, MessageState
@@ -129,7 +129,7 @@ def latest_chats(reader: Reader, limit: int) -> list[tuple[str, DeliverTo, Princ
     return [(row[0], deliver_to_of(row[1]), principal_of(row[2])) for row in rows]
 
 
-def thread(reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message]:
+def thread(reader: Reader, thread_id: str, limit: int = 1000) -> list[Message]:
     """The messages of a thread, oldest first; for a message id, all with the same root, too."""
     start = find_message(reader, thread_id)
     root_id = start.root_id if start is not None else thread_id

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from agentsup.kit import faults
@@ -22,8 +22,7 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import BeginSegment, Claimed
 from agentsup.mailbox.work.claim_view import ClaimView
 from agentsup.mailbox.work.handler import Handler, Work
-from agentsup.mailbox.work.releases import STORE_PAUSE_S, Releases
-from agentsup.mailbox.work.renewal import CANCEL_S, Renewal
+from agentsup.mailbox.work.leases import CANCEL_S, STORE_PAUSE_S, Releases, Renewal
 from agentsup.mailbox.work.slots import SharedSlots, SlotPool, TurnSlot
 from agentsup.model.errors import (
     ExitRequested,
@@ -47,8 +46,6 @@ EXIT_DRAIN_S = 30.0
 class PumpStats:
     lost_wakes: int = 0
     abandoned: int = 0
-    finished: int = 0
-    names_abandoned: list[str] = field(default_factory=list)
 
 
 class Pump:
@@ -354,7 +351,6 @@ class Pump:
         if work is None:
             self._wake.set()
             return
-        self.stats.finished += 1
         if work.next is not None:
             self._pass_on(work, work.next)
         work.slot.finish()
@@ -366,7 +362,6 @@ class Pump:
         if work is not None:
             work.slot.finish()
             self.stats.abandoned += 1
-            self.stats.names_abandoned = [*self.stats.names_abandoned[-9:], task.get_name()]
         self._wake.set()
 
     async def _pause(self) -> bool:

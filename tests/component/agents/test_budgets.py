@@ -14,7 +14,7 @@ from agentsup.agents.budget import spending
 from agentsup.api.http.problems import encode
 from agentsup.api.routes import cost
 from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.scopes import ScopeKind
+from agentsup.mailbox.usage.budget.decide import ScopeKind
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -23,7 +23,7 @@ from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
 from agentsup.model.health import AgentState
 from agentsup.model.secret import Secret
-from agentsup.supervision.board import Board
+from agentsup.supervision.spec import Board
 from tests.support.loop_clock import LoopClock
 from tests.support.recording_channel import NoMark
 

@@ -16,11 +16,10 @@ from agentsup.daemon.runtime.supervisor import AgentSupervisor, DaemonExit, Supe
 from agentsup.model.errors import ConfigError
 from agentsup.model.health import AgentState
 from agentsup.model.ids import BootId
-from agentsup.supervision.board import Board, ChildStatus
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.policy import Restart, RestartPolicy
 from agentsup.supervision.rest_for_one import RestForOneSupervisor
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
+from agentsup.supervision.spec import Board, ChildContext, ChildSpec, ChildStatus, Grace
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual

@@ -8,9 +8,14 @@ from pathlib import Path
 from agentsup.daemon.assembly.services import _keep_sums
 from agentsup.mailbox.usage import reports
 from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.decide import BudgetNotice
-from agentsup.mailbox.usage.budget.retention import retention_rules
-from agentsup.mailbox.usage.budget.scopes import BudgetScope, Limit, ScopeKind, month_of
+from agentsup.mailbox.usage.budget.decide import (
+    BudgetNotice,
+    BudgetScope,
+    Limit,
+    ScopeKind,
+    month_of,
+)
+from agentsup.mailbox.usage.budget.ledger import retention_rules
 from agentsup.model.engine import Usage
 from agentsup.store.retention import prune
 from agentsup.store.transaction import Tx

@@ -13,8 +13,7 @@ import pytest
 from agentsup.agents.budget.token_estimate import TokenEstimate
 from agentsup.agents.turn.usage import SegmentState, TurnUsage
 from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.decide import LimitUsage
-from agentsup.mailbox.usage.budget.scopes import Amount, Limit
+from agentsup.mailbox.usage.budget.decide import Amount, Limit, LimitUsage
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -13,7 +13,6 @@ import pytest
 
 from agentsup.daemon.assembly import metrics
 from agentsup.kit.lag import LagProbe, LagStats
-from agentsup.store.probe import StoreHealth
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -150,8 +149,8 @@ async def a_main_that_is_down_is_not_ready(home: Path) -> None:
 
 
 def _constant_store_probe(patch: pytest.MonkeyPatch) -> None:
-    async def well(database: object, *, clock: object) -> StoreHealth:
-        return StoreHealth(is_ok=True, at=0, disk_free_bytes=1 << 40, is_disk_low=False)
+    async def well(database: object, *, clock: object) -> None:
+        return None
 
     patch.setattr(metrics, "probe", well)
 

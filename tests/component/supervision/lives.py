@@ -9,9 +9,8 @@ from typing import Any
 
 from agentsup.model.errors import ExitRequested
 from agentsup.model.health import AgentState
-from agentsup.supervision.board import Board
 from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
+from agentsup.supervision.spec import Board, ChildContext, ChildSpec, Grace
 from tests.support.loop_clock import LoopClock
 
 Factory = Callable[[ChildContext], Awaitable[None]]

@@ -30,7 +30,6 @@ from agentsup.model.task import (
     RunKind,
     SkippedSlot,
     SlotSkipReason,
-    Task,
     TaskState,
 )
 from agentsup.store.retention import prune
@@ -41,8 +40,8 @@ from agentsup.tasks.folders import Folders
 from agentsup.tasks.reports import RunReport
 from agentsup.tasks.retention import retention_rules
 from agentsup.tasks.runs import NewRun
-from agentsup.tasks.scheduler import BEHIND_MAX, settle_tx
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.scheduler import BEHIND_MAX
+from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 
@@ -105,8 +104,7 @@ async def test_a_schedule_is_given_other_times(rig: TaskFixture) -> None:
     changed = await rig.hub.reschedule(
         task.task_id, NewSchedule(cron="0 9 * * *", zone="Europe/Zurich"), caller=OPERATOR
     )
-    times = (await rig.hub.card(changed.task_id, caller=OPERATOR)).schedule
-    assert times is not None
+    times = await rig.schedule(changed)
     assert (times.kind, times.spec, times.zone) == ("cron", "0 9 * * *", "Europe/Zurich")
     (run,) = (await rig.hub.card(task.task_id, caller=OPERATOR)).runs
     assert run.skipped == SkippedSlot(SlotSkipReason.CHANGED, {"who": "operator"})
@@ -116,8 +114,7 @@ async def test_a_schedule_is_given_other_times(rig: TaskFixture) -> None:
         await rig.hub.reschedule(plain.task_id, NewSchedule(every_s=60.0), caller=OPERATOR)
     with pytest.raises(Forbidden):
         await rig.hub.reschedule(task.task_id, NewSchedule(every_s=60.0), caller=BEN)
-    kept = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
-    assert kept is not None
+    kept = await rig.schedule(task)
     assert kept.spec == "0 9 * * *", "a refusal changes nothing"
 
 
@@ -126,7 +123,7 @@ async def test_a_schedule_that_has_ended_goes_on_with_other_times(rig: TaskFixtu
     await rig.hub.cancel(task.task_id, caller=OPERATOR)
     await rig.hub.reschedule(task.task_id, NewSchedule(every_s=30.0), caller=OPERATOR)
     rig.mail.later(30)
-    await _settle(rig, task)
+    await rig.settle(task)
     assert len(await rig.mail.claim()) == 1
 
 
@@ -137,7 +134,7 @@ async def test_a_task_that_was_set_to_an_end_has_no_further_times(
     task = await rig.create(schedule=NewSchedule(every_s=60.0))
     await rig.hub.update(task.task_id, caller=OPERATOR, state=state)
     rig.mail.later(60)
-    await _settle(rig, task)
+    await rig.settle(task)
     assert await rig.mail.claim() == []
     assert (await rig.again(task)).state is state
 
@@ -146,10 +143,10 @@ async def test_the_run_at_work_asks_while_a_later_time_waits_behind_it(rig: Task
     schedule = NewSchedule(every_s=60.0, overlap=Overlap.QUEUE)
     task = await rig.create(schedule=schedule)
     rig.mail.later(60)
-    await _settle(rig, task)
+    await rig.settle(task)
     lease = await rig.mail.one()
     rig.mail.later(60)
-    await _settle(rig, task)
+    await rig.settle(task)
     asked = await rig.hub.ask_parent(task.task_id, "goats too?", caller=OPERATOR)
     assert asked.message_id == lease.message.message_id
 
@@ -174,19 +171,12 @@ async def test_a_task_is_deleted_also_where_its_folder_can_not_be_moved(rig: Tas
     assert rig.hub.folder_of(task.task_id).is_dir()
 
 
-async def _settle(rig: TaskFixture, task: Task) -> None:
-    """Run or skip what has come of the task's times."""
-    now = rig.mail.clock.now_ms()
-    await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
-
-
 # -- what hangs on a run ---------------------------------------------------------------------------
 
 
 async def _handed_on(rig: TaskFixture) -> tuple[Lease, Run]:
     """A turn of ann's, and a run in the background that it has started."""
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     back = to_asker(turn.message, waited=False)
     new = NewRun(RunKind.SPAWN, AgentId("ann"), "count", ANN, back, parent=turn.message)
     return turn, await rig.start_run(new)
@@ -295,14 +285,13 @@ async def test_two_agents_that_ask_each_other_use_up_the_messages_of_their_work(
 
 
 async def test_work_that_sets_itself_going_by_schedules_ends(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    lease = await rig.mail.one()
+    lease = await rig.turn()
     for _ in range(MAX_RUN_DEPTH):
         schedule = NewSchedule(every_s=60.0)
         task = await rig.create(caller=ANN, asker=rig.asker(lease), schedule=schedule)
         await rig.mail.finish(lease)
         rig.mail.later(60)
-        await _settle(rig, task)
+        await rig.settle(task)
         lease = await _run_at_work(rig)
         await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
     asker = rig.asker(lease)
@@ -313,8 +302,7 @@ async def test_work_that_sets_itself_going_by_schedules_ends(rig: TaskFixture) -
 
 
 async def test_the_turns_of_an_agent_keep_so_many_schedules_going(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    asker = rig.asker(await rig.mail.one())
+    asker = rig.asker(await rig.turn())
     schedule = NewSchedule(every_s=60.0)
     made = [
         await rig.create(caller=ANN, asker=asker, schedule=schedule) for _ in range(MAX_SCHEDULES)
@@ -350,7 +338,7 @@ async def test_the_times_of_a_schedule_count_for_the_bound_of_the_run_that_made_
     lease = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(lease), schedule=NewSchedule(every_s=60.0))
     rig.mail.later(60)
-    await _settle(rig, task)
+    await rig.settle(task)
     run = (await rig.again(task)).current_run
     counted = await rig.mail.sql("SELECT subject FROM budget_members WHERE message_id = ?", run)
     assert counted == [(above.task_id,)]
@@ -362,12 +350,11 @@ async def test_a_paused_schedule_goes_on_now_after_a_clock_that_was_a_year_ahead
     year_ms = 365 * 86_400_000
     task = await rig.create(schedule=NewSchedule(every_s=60.0))
     rig.mail.clock.jump_ms(year_ms)
-    await _settle(rig, task)
+    await rig.settle(task)
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
     rig.mail.clock.jump_ms(-year_ms)
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=False)
-    schedule = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
-    assert schedule is not None
+    schedule = await rig.schedule(task)
     assert schedule.next_at is not None
     assert schedule.next_at - rig.mail.clock.now_ms() <= 60_000
 
@@ -387,8 +374,7 @@ async def test_a_schedule_that_has_ended_is_not_brought_back_by_a_pause(rig: Tas
 async def test_pages_of_tasks_are_the_same_as_all_of_them(
     rig: TaskFixture, caller: Principal
 ) -> None:
-    await rig.mail.put("please count")  # of Bob's, to ann
-    asker = rig.asker(await rig.mail.one())
+    asker = rig.asker(await rig.turn())
     mine = []
     for number in range(12):
         by, where = [(ANN, asker), (BOB, None), (OPERATOR, None), (BEN, None)][number % 4]
@@ -412,7 +398,7 @@ async def test_times_that_wait_behind_one_another_leave_room_for_people(rig: Tas
     task = await rig.create(schedule=NewSchedule(every_s=60.0, overlap=Overlap.QUEUE))
     for _ in range(BEHIND_MAX + 3):
         rig.mail.later(60)
-        await _settle(rig, task)
+        await rig.settle(task)
     runs = (await rig.hub.card(task.task_id, caller=OPERATOR, runs=500)).runs
     assert len([run for run in runs if run.skipped is None]) == BEHIND_MAX
     assert {skip_text(run.skipped) for run in runs if run.skipped} == {
@@ -420,7 +406,7 @@ async def test_times_that_wait_behind_one_another_leave_room_for_people(rig: Tas
     }
     await rig.mail.finish(await rig.mail.one())
     rig.mail.later(60)
-    await _settle(rig, task)
+    await rig.settle(task)
     assert (await rig.again(task)).runs == BEHIND_MAX + 1
 
 
@@ -458,8 +444,7 @@ async def test_old_runs_go_also_where_very_many_before_them_stay_as_dead_letters
 
 
 async def test_a_turn_that_was_stopped_sets_nothing_going_by_a_schedule(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", OPERATOR)
     with pytest.raises(LeaseLost):
         await rig.create(caller=ANN, asker=rig.asker(turn), schedule=NewSchedule(every_s=60.0))

@@ -10,8 +10,7 @@ import pytest
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
 from agentsup.model.message import DeliverTo, MessageKind, text_of
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.model.task import DeliveryState, NewSchedule, Task, TaskState
-from agentsup.tasks.scheduler import settle_tx
+from agentsup.model.task import DeliveryState, NewSchedule, TaskState
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 
@@ -56,9 +55,7 @@ async def test_many_creates_under_one_key_at_once_are_one(rig: TaskFixture) -> N
 
 
 async def test_results_come_back_as_one_turn_of_the_caller(rig: TaskFixture) -> None:
-    await rig.mail.put("please count", agent="ann")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(turn, "it is counted")
     run = await rig.mail.one()
     assert run.message.message_id == task.current_run
@@ -176,9 +173,7 @@ async def test_what_nobody_could_be_shown_is_not_asked(
 
 
 async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(turn, "begun")
     run = await rig.mail.one()
     question = await rig.mail.park(run, kind="ask_parent", text="goats too?", options=())
@@ -197,9 +192,7 @@ async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskF
 
 
 async def test_an_operators_answer_takes_the_question_back(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(turn, "begun")
     await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
     await rig.hub.answer(task.task_id, "no", caller=OPERATOR)
@@ -208,9 +201,7 @@ async def test_an_operators_answer_takes_the_question_back(rig: TaskFixture) -> 
 
 
 async def test_a_person_is_asked_where_the_caller_waits(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     run = await rig.mail.one()
     waiting = asyncio.create_task(rig.runs.wait(task.current_run, 60, asker=rig.asker(turn)))
     while not await rig.mail.sql("SELECT 1 FROM waits"):
@@ -227,9 +218,7 @@ async def test_a_person_is_asked_where_the_caller_waits(rig: TaskFixture) -> Non
 
 
 async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
     report = await rig.runs.wait(task.current_run, 60, asker=rig.asker(turn))
     assert (report.status, report.condition) == ("waiting", "blocked_waiting_message")
@@ -237,9 +226,7 @@ async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskFixtur
 
 
 async def test_a_result_that_was_waited_for_is_told_once(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(await rig.mail.one(), "twelve")
     report = await rig.runs.wait(task.current_run, 60, asker=rig.asker(turn))
     assert report.run.result == "twelve"
@@ -250,9 +237,7 @@ async def test_a_result_that_was_waited_for_is_told_once(rig: TaskFixture) -> No
 
 
 async def test_a_wait_out_of_patience_leaves_the_result_for_later(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     run = await rig.mail.one()
     report = await rig.runs.wait(task.current_run, 0.01, asker=rig.asker(turn))
     assert (report.status, report.is_ended) == ("running", False)
@@ -371,13 +356,11 @@ async def test_an_id_is_found_by_its_end(rig: TaskFixture) -> None:
 async def test_a_scheduled_task_waits_for_its_time(rig: TaskFixture) -> None:
     task = await rig.create(schedule=NewSchedule(every_s=60))
     assert task.state is TaskState.TODO
-    schedule = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
-    assert schedule is not None
+    schedule = await rig.schedule(task)
     assert schedule.next_at is not None
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
     await rig.hub.cancel(task.task_id, caller=OPERATOR)
-    schedule = (await rig.hub.card(task.task_id, caller=OPERATOR)).schedule
-    assert schedule is not None
+    schedule = await rig.schedule(task)
     assert schedule.next_at is None
 
 
@@ -408,9 +391,7 @@ async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskFixture) ->
 
 
 async def test_what_an_agent_begins_for_a_person_is_theirs_too(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")  # Bob's
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    _, task = await rig.given()
     assert (task.owner.subject, task.asked_by) == ("ann", "bob")
     assert [t.task_id for t in await rig.hub.list(caller=BOB)] == [task.task_id]
     assert await rig.hub.list(caller=EVE) == []
@@ -427,8 +408,7 @@ async def test_a_removed_agents_task_is_not_started_again(rig: TaskFixture) -> N
 
 
 async def test_a_question_for_people_goes_to_people_whoever_handed_it_on(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     await rig.create(caller=ANN, asker=rig.asker(turn))
     await rig.mail.finish(turn, "begun")
     await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
@@ -476,18 +456,12 @@ async def test_tasks_that_ran_at_the_same_times_can_all_be_deleted(rig: TaskFixt
     for _ in range(2):
         rig.mail.later(60)
         for task in tasks:
-            await _settle(rig, task)
+            await rig.settle(task)
     for lease in await rig.mail.claim():
         await rig.mail.finish(lease)
     for task in tasks:
         await rig.hub.delete(task.task_id, caller=OPERATOR)
     assert await rig.hub.list(caller=OPERATOR) == []
-
-
-async def _settle(rig: TaskFixture, task: Task) -> None:
-    """Run or skip what has come of the task's times."""
-    now = rig.mail.clock.now_ms()
-    await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
 
 
 async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskFixture) -> None:

@@ -17,7 +17,7 @@ from agentsup.commands.dispatch import Command
 from agentsup.mailbox.delivery.notices import latest_conversation
 from agentsup.mailbox.mail.bus import BusRequest, InterAgentBus
 from agentsup.mailbox.mail.subscriptions import Subscriber
-from agentsup.mailbox.messages import keys, pointed_chats, sessions
+from agentsup.mailbox.messages import keys, sessions
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import Forbidden, RightsLost
 from agentsup.model.ids import AgentId
@@ -25,7 +25,7 @@ from agentsup.model.message import DeliverTo, Lease, Message, MessageKind
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, SkippedSlot, SlotSkipReason, TaskState
 from agentsup.tasks.scheduler import Scheduler
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 
@@ -563,7 +563,7 @@ async def test_a_command_is_for_the_session_that_a_message_would_go_to(rig: Task
         return CommandReply(str(await rig.mail.mailbox.current_session("ann", key)))
 
     table = (Command("where", "", "", where),)
-    keep_own = partial(pointed_chats.keep_own, rig.mail.db, rig.mail.mailbox.context)
+    keep_own = partial(sessions.keep_own, rig.mail.db, rig.mail.mailbox.context)
     commands = ChatCommands(table, lambda: "main", keep_own)
     context = CommandContext("ann", "ann", "web", "op", OP_SINCE)
     assert (await commands.run("/where", context)).text == other

@@ -36,7 +36,7 @@ from agentsup.tasks import rows, schedules, slot_times
 from agentsup.tasks.composing import task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.scheduler import Scheduler
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.schedules import skip_text
 from agentsup.tasks.starting import Starter
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner

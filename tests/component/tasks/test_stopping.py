@@ -44,8 +44,7 @@ async def handed_on(
 async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
     rig: TaskFixture, how: str, waits: bool
 ) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     child = await handed_on(rig, turn, waits=waits)
     below = await rig.mail.one("ben")
     grandchild = await handed_on(rig, below, "eve", waits=waits)
@@ -80,8 +79,7 @@ async def four(tmp_path: Path) -> AsyncIterator[TaskFixture]:
 async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskFixture) -> None:
     """Also below one that has ended already, and what had come back to it."""
     rig = four
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     run = await handed_on(rig, turn, waits=False)
     top = await rig.mail.one("ben")
     middle = await handed_on(rig, top, "cid", waits=False)
@@ -100,8 +98,7 @@ async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskFix
 
 async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskFixture) -> None:
     """Also where the turn that has begun them is over."""
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     run = await handed_on(rig, turn, waits=False)
     await rig.mail.finish(turn, "begun")
     await rig.mail.mailbox.stop("agent:ann", BOB)
@@ -111,8 +108,7 @@ async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskFixtu
 
 
 async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     run = await handed_on(rig, turn, waits=False)
     below = await rig.mail.one("ben")
     task = await rig.create(agent="eve", caller=BEN, asker=rig.asker(below))
@@ -124,8 +120,7 @@ async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskFixture) ->
 
 @pytest.mark.parametrize("how", ["interrupt", "stop"])
 async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskFixture, how: str) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     child = await handed_on(rig, turn, waits=False)
     if how == "interrupt":
         await rig.mail.mailbox.interrupt(turn.message.session_id, BOB)
@@ -141,8 +136,7 @@ async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskFixture, h
 async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(
     rig: TaskFixture,
 ) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     task = await rig.hub.create(
         NewTask("count the sheep", name="sheep"), caller=ANN, asker=rig.asker(turn)
     )
@@ -158,8 +152,7 @@ async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(
 
 
 async def test_a_stop_of_everything_stops_tasks_too(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
+    turn = await rig.turn()
     task = await rig.hub.create(NewTask("count"), caller=ANN, asker=rig.asker(turn))
     counts = await rig.mail.mailbox.stop("all", OPERATOR)
     assert (counts.running, counts.queued) == (1, 1)

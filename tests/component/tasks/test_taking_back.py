@@ -42,9 +42,7 @@ WAYS: dict[str, Closing] = {
 
 async def _asked(rig: TaskFixture) -> tuple[Task, Question]:
     """A task that a turn has given, and the question that its run has for that agent."""
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(turn, "begun")
     asked = await rig.mail.park(
         await rig.mail.one(), kind="ask_parent", text="goats too?", options=(), timeout_s=60.0
@@ -64,9 +62,7 @@ async def test_nobody_is_asked_what_is_closed(rig: TaskFixture, way: str) -> Non
 
 
 async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskFixture) -> None:
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    turn, task = await rig.given()
     await rig.mail.finish(turn, "begun")
     asked = await rig.mail.park(
         await rig.mail.one(), kind="ask_parent", text="goats too?", options=()

@@ -157,18 +157,15 @@ async def test_a_hook_that_fails_keeps_the_rows(store: Database) -> None:
 
 async def test_the_probe_commits_a_row(store: Database) -> None:
     before = store.stats.commits
-    health = await probe(store, clock=SystemClock())
-    assert health.is_ok
+    assert await probe(store, clock=SystemClock()) is None
     assert store.stats.commits == before + 1
-    assert health.disk_free_bytes > 0
     row = await store.read(lambda r: r.scalar("SELECT value FROM store_meta WHERE key = 'probe'"))
-    assert int(row) == health.at
+    assert row
 
 
 async def test_the_probe_tells_of_a_closed_store(store: Database) -> None:
     await store.close()
-    health = await probe(store, clock=SystemClock())
-    assert (health.is_ok, health.reason) == (False, "closed")
+    assert "is closed" in (await probe(store, clock=SystemClock()) or "")
 
 
 async def test_a_clock_a_year_ahead_for_an_hour_prunes_little(

@@ -102,11 +102,10 @@ async def test_a_read_only_database_refuses_with_the_remedy_and_resumes(
     with pytest.raises(StoreUnavailable, match="Make it writable") as refusal:
         await store.write(insert("a"))
     assert refusal.value.facts["reason"] == "read_only"
-    health = await probe(store, clock=SystemClock())
-    assert (health.is_ok, health.reason) == (False, "read_only")
+    assert "Make it writable" in (await probe(store, clock=SystemClock()) or "")
     await pragma(runner, "PRAGMA query_only = OFF")
     await store.write(insert("a"))
-    assert (await probe(store, clock=SystemClock())).is_ok
+    assert await probe(store, clock=SystemClock()) is None
 
 
 async def fill(runner: Runner) -> None:
@@ -159,8 +158,7 @@ async def test_without_a_reserve_only_closing_and_urgent_writes_are_taken(
     await store.write(insert("done"), closing=True)
     await store.write(insert("stop"), urgent=True)
     assert store.stats.is_disk_low
-    health = await probe(store, clock=SystemClock())
-    assert (health.is_ok, health.reason, health.is_disk_low) == (False, "disk_full", True)
+    assert "is full" in (await probe(store, clock=SystemClock()) or "")
     monkeypatch.undo()
     await store.write(insert("new"))
     assert await count(store) == 3

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.approvals.recorder import problem
 from agentsup.approvals.rules import (
     AskedCallState,
     attempt,
@@ -15,7 +16,6 @@ from agentsup.approvals.rules import (
     options_for,
     who_decides,
 )
-from agentsup.approvals.schema import problem
 from agentsup.approvals.summary import (
     VALUE_CHARS,
     WHOLE_CHARS,

@@ -371,7 +371,7 @@ def test_yaml_is_read_without_tags_and_aliases(tmp_path: Path) -> None:
 def test_a_database_that_never_ends_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentsup.store.foreign._MOST_ASKED", 10)
+    monkeypatch.setattr("agentsup.store.peek._MOST_ASKED", 10)
     with closing(sqlite3.connect(tmp_path / "x.db")) as database, database:
         database.execute(
             "CREATE VIEW messages AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
@@ -392,7 +392,7 @@ def test_too_large_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_a_database_makes_up_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentsup.store.foreign._MOST_IN_ALL", 1000)
+    monkeypatch.setattr("agentsup.store.peek._MOST_IN_ALL", 1000)
     with closing(sqlite3.connect(tmp_path / "x.db")) as database, database:
         database.execute(
             "CREATE VIEW endless AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"

@@ -71,7 +71,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/service/service_file.py": ("template",),
         "config/schema.py": ("<module>",),
         "store/migrate.py": ("load",),
-        "tasks/zones.py": ("_names",),
+        "tasks/slot_times.py": ("_names",),
     },
     "in the home, where only its owner writes": {
         "agents/roles/registry.py": ("_files",),

@@ -9,20 +9,18 @@ import pytest
 
 from agentsup.mailbox.usage.budget.decide import (
     FLOOR,
-    LimitUsage,
-    crossed,
-    estimate,
-    money_left,
-    over,
-)
-from agentsup.mailbox.usage.budget.scopes import (
     NANO,
     Amount,
     BudgetScope,
     Limit,
+    LimitUsage,
     ScopeKind,
+    crossed,
     day_of,
+    estimate,
+    money_left,
     month_of,
+    over,
 )
 
 DAY = BudgetScope(ScopeKind.AGENT_DAY, "a", 0, 100)

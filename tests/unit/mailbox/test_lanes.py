@@ -7,8 +7,8 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.mailbox.messages.turn_durations import TurnDurations, eta_s
-from agentsup.mailbox.queue.lanes import LEVEL_SQL, SessionHead, pick
+from agentsup.mailbox.lifecycle.claim import LEVEL_SQL, SessionHead, pick
+from agentsup.mailbox.messages.loads import TurnDurations, eta_s
 from agentsup.model.message import AGING_MS, LaneName
 
 LANES = st.sampled_from(list(LaneName))

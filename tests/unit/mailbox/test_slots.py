@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -163,79 +162,23 @@ async def test_resizing_live() -> None:
 # -- slots that several agents share ---------------------------------------------------------------
 
 
-class Woken:
-    """Who was woken, in order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._wakers: dict[str, Callable[[], None]] = {}
-
-    def __getitem__(self, name: str) -> Callable[[], None]:
-        return self._wakers.setdefault(name, lambda: self.names.append(name))
-
-
-def test_who_finds_no_room_is_woken_in_turn_and_one_at_a_time() -> None:
-    shared, woken = SharedSlots(lambda: 2), Woken()
-    shared.take(reserved=False)
-    shared.take(reserved=False)
-    for name in ("ann", "ben", "ann", "cat"):
-        shared.want(woken[name])
-    assert (shared.free(), woken.names) == (0, [])
-    shared.give()
-    assert woken.names == ["ann"]
-    assert shared.free() == 1
-    shared.keep(1)
-    shared.want(woken["dan"])
-    assert woken.names == ["ann"], "it is kept for ann"
-    shared.unreserve(1)
-    assert woken.names == ["ann", "ben"], "ann had no use for it"
-    shared.remove_waker(woken["cat"])
-    assert woken.names == ["ann", "ben", "dan"], "ben is passed over as well"
-    assert shared._used == 1
-
-
-def test_what_was_kept_is_taken_from_what_was_kept() -> None:
-    shared, woken = SharedSlots(lambda: 3), Woken()
-    shared.keep(2)
-    shared.take(reserved=True)
-    assert shared.free() == 1
-    shared.unreserve(1)
-    assert (shared.free(), shared._used) == (2, 1)
-    shared.want(woken["ann"])
-    assert woken.names == ["ann"], "there is one already"
-
-
-def test_a_new_limit_wakes_who_waits_and_takes_nothing_away() -> None:
-    limit = 1
-    shared, woken = SharedSlots(lambda: limit), Woken()
-    shared.take(reserved=False)
-    shared.want(woken["ann"])
-    shared.resized()
-    assert woken.names == []
-    limit = 2
-    shared.resized()
-    assert woken.names == ["ann"]
-    shared.take(reserved=False)
-    limit = 1
-    shared.want(woken["ann"])
-    shared.give()
-    assert woken.names == ["ann"], "one is still in use, and no more may be"
-    shared.give()
-    assert woken.names == ["ann", "ann"]
-
-
 def test_a_shared_slot_is_kept_for_the_next_turn_unless_another_agent_waits() -> None:
-    limit, woken = 1, Woken()
+    limit = 1
     shared = SharedSlots(lambda: limit)
+
+    def wake_ann() -> None: ...
+
+    def wake_ben() -> None: ...
+
     shared.take(reserved=False)
-    assert shared.may_pass_on(woken["ann"])
-    shared.want(woken["ann"])
-    assert shared.may_pass_on(woken["ann"]), "she has more to do herself"
-    shared.want(woken["ben"])
-    assert not shared.may_pass_on(woken["ann"])
-    shared.remove_waker(woken["ben"])
+    assert shared.may_pass_on(wake_ann)
+    shared.want(wake_ann)
+    assert shared.may_pass_on(wake_ann), "she has more to do herself"
+    shared.want(wake_ben)
+    assert not shared.may_pass_on(wake_ann)
+    shared.remove_waker(wake_ben)
     limit = 0
-    assert not shared.may_pass_on(woken["ann"]), "the limit was lowered"
+    assert not shared.may_pass_on(wake_ann), "the limit was lowered"
 
 
 async def test_a_wait_gives_both_slots_back_and_takes_both_again() -> None:

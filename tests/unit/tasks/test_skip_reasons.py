@@ -6,7 +6,7 @@ import pytest
 
 from agentsup.catalogue import words
 from agentsup.model.task import SkippedSlot, SlotSkipReason
-from agentsup.tasks.skip_reasons import skip_text
+from agentsup.tasks.schedules import skip_text
 
 REASONS: dict[SlotSkipReason, tuple[dict[str, object], str]] = {
     SlotSkipReason.MANY: ({}, "verpasst, zu viele, um sie einzeln zu nennen"),
