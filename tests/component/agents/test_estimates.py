@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentsup.agents.budget.token_estimate import STEP_TOKENS
-from agentsup.agents.memory.tokens import tokens
+from agentsup.agents.memory.texts import tokens
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.memory.summariser import INSTRUCTION
-from agentsup.agents.memory.tokens import tokens
+from agentsup.agents.memory.compaction import INSTRUCTION
+from agentsup.agents.memory.texts import tokens
 from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.model.engine import (
     EngineCaps,

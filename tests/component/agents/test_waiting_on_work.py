@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.persona import delegation_notes
+from agentsup.agents.persona import prompt
 from agentsup.agents.roles.limits import Roles
 from agentsup.agents.roles.registry import LiveRoleRegistry, read_roles
 from agentsup.engines.scripted.engine import ScriptedSession
@@ -259,8 +259,8 @@ async def test_a_model_is_told_which_roles_there_are(
     assert "navigator" not in told
     assert list(dict(roles.for_others(await roles.in_role(spec, "writer")))) == ["writer"]
     many = tuple((f"role{n}", "x" * 200) for n in range(50))
-    text = delegation_notes.delegation_notes(("delegate_task",), many)
+    text = prompt.delegation_notes(("delegate_task",), many)
     assert "role0 (xxx" in text
     assert "and 38 more" in text
     assert len(text) < 1800
-    assert delegation_notes.delegation_notes(("fs_read",), many) == ""
+    assert prompt.delegation_notes(("fs_read",), many) == ""

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.pipeline import ceiling
-from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.pipeline.personal import without_personal_data
-from agentsup.agents.pipeline.shortening import allowance, head_and_tail
+from agentsup.agents.pipeline.marking import allowance, head_and_tail, marked, without_personal_data
+from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.turn.own_calls import classify
 from agentsup.model.errors import Conflict
 from agentsup.model.hook import (
