@@ -16,7 +16,6 @@ from pathlib import Path
 from agentsup.agents.media import NOTHING, Seen
 from agentsup.agents.memory.preparation import PreparedTurn, TurnPreparation, TurnStart
 from agentsup.agents.persona import prompt
-from agentsup.agents.persona import prompt as handing_on
 from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery.breakers import BreakerAttempt
 from agentsup.agents.recovery.decisions import PRIMARY
@@ -302,9 +301,9 @@ class TurnHandler:
 
     def _handing_on(self, host: TurnHost, bounds: RoleLimits) -> str:
         """The part of the system prompt that explains delegation."""
-        offered = host.offered_of(handing_on.TOOLS)
+        offered = host.offered_of(prompt.TOOLS)
         known = self._services.roles.for_others(bounds) if offered else ()
-        return handing_on.delegation_notes(offered, known)
+        return prompt.delegation_notes(offered, known)
 
     def _now(self, message: Message) -> str:
         zone = self._services.zone_of(message.agent_id, message.person)
