@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.model.tool import Tool, ToolContext
+from tests.component.agents.shared import SAY, give_append, log_of, rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -29,44 +25,15 @@ OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blind, dangerous tool in every daemon, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    shape = {
-        "type": "object",
-        "properties": {"text": {"type": "string"}},
-        "required": ["text"],
-        "additionalProperties": False,
-    }
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", shape, append))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch)
 
 
 def append(text: str) -> dict[str, Any]:
     return {"tool": {"name": "append", "args": {"text": text}}}
 
 
-SAY = {"say": "$result"}
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
 def ann(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return agent("ann", rule("go", *steps), **fields)
-
-
-def log_of(house: VirtualDaemon) -> list[str]:
-    path = house.home.workspace("ann") / "log"
-    return path.read_text().splitlines() if path.exists() else []
 
 
 async def the_question(house: VirtualDaemon) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn import handler
-from agentsup.daemon.assembly import tool_pipeline
 from agentsup.engines.guard import guard
 from agentsup.engines.registry.registry import EngineRegistry
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -37,7 +34,8 @@ from agentsup.model.hook import (
     Verdict,
 )
 from agentsup.model.principal import OPERATOR
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
+from agentsup.model.tool import Effect, Safety, ToolResult
+from tests.component.agents.shared import SAY, give_append, log_of, rule
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -45,15 +43,10 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
 def use(name: str, **args: Any) -> dict[str, Any]:
     return {"tool": {"name": name, "args": args}}
 
 
-SAY = {"say": "$result"}
 APPEND = use("append", text="one")
 
 
@@ -63,7 +56,6 @@ class Asking:
 
     edit: dict[str, Any] | None = None
     asked: list[str] = field(default_factory=list)
-    answers: list[tuple[str, str]] = field(default_factory=list)
     waited: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,10 +65,7 @@ class Asking:
         if call.answer is None:
             self.asked.append(call.call_id)
             return Suspend(f"May I {call.name}?", ("yes", "no"), timeout_s=600)
-        self.answers.append((call.call_id, call.answer))
-        if call.answer == "yes":
-            return Allow(self.edit)
-        return Deny(f"a person said {call.answer or 'nothing'}")
+        return Allow()
 
     async def wait(self, call: CallFacts, ask: Suspend) -> Allow | Deny:
         self.asked.append(call.call_id)
@@ -87,51 +76,22 @@ class Asking:
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {}, append))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
-
-
-def log_of(house: VirtualDaemon, name: str = "ann") -> list[str]:
-    path = house.home.workspace(name) / "log"
-    return path.read_text().splitlines() if path.exists() else []
+    give_append(monkeypatch)
 
 
 async def asked(house: VirtualDaemon) -> None:
     await house.until(lambda: any("May I append?" in text for text in house.texts()))
 
 
-async def open_asking(household: Open, asking: Asking, *rules: dict[str, Any]) -> VirtualDaemon:
-    return await household(agent("ann", *rules), approver=asking)
-
-
-async def test_a_call_waits_for_a_person_and_is_made_once(household: Open) -> None:
-    asking = Asking()
-    house = await open_asking(household, asking, rule("go", use("list_agents"), APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    assert await house.state_of(message) == "parked"
-    assert log_of(house) == []
-    await house.command("ann", "/answer yes")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("appended one", ["one"])
-    assert asking.answers == [(asking.asked[0], "yes")]
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> None:
     asking = Asking()
-    house = await open_asking(household, asking, rule("go", APPEND, APPEND, {"say": "done"}))
+    house = await household(
+        agent("ann", rule("go", APPEND, APPEND, {"say": "done"})), approver=asking
+    )
     message = await house.said("ann", "go")
     await asked(house)
+    assert (await house.state_of(message), log_of(house)) == ("parked", [])
     if when == "before":
         await house.restart(kill=True)
     await house.command("ann", "/answer yes")
@@ -148,56 +108,6 @@ async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> 
     rows = await house.sql("SELECT call_id, state FROM tool_calls ORDER BY rowid")
     assert [state for _, state in rows] == ["done", "done"]
     assert [call_id for call_id, _ in rows] == list(dict.fromkeys(asking.asked))
-
-
-async def test_a_denial_reaches_the_model_and_nothing_happens(household: Open) -> None:
-    asking = Asking()
-    house = await open_asking(household, asking, rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.command("ann", "/answer no")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("a person said no", [])
-
-
-async def test_a_question_that_expires_denies(household: Open) -> None:
-    house = await open_asking(household, Asking(), rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.clock.sleep(601)
-    await house.daemon.mailbox.expire()
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("a person said nothing", [])
-
-
-async def test_edited_arguments_are_the_ones_that_are_used(household: Open) -> None:
-    asking = Asking(edit={"text": "two"})
-    house = await open_asking(household, asking, rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.restart(kill=True)
-    await house.command("ann", "/answer yes")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("appended two", ["two"])
-
-
-async def test_an_approval_lifts_no_ceiling(household: Open) -> None:
-    asking = Asking()
-    house = await household(agent("ann", rule("go", APPEND, SAY), tools=["fs_*"]), approver=asking)
-    done = await house.ask("ann", "go")
-    assert done.result_text == "append is not among the tools of ann"
-    assert (asking.asked, log_of(house)) == ([], [])
-
-
-async def test_nobody_to_ask_means_no(household: Open) -> None:
-    house = await household(
-        agent("ann", rule("go", APPEND, SAY)),
-        agent("bob", rule("go", APPEND, SAY), permission_mode="bypassPermissions"),
-        approver=ModeApprover(),
-    )
-    assert "permission_mode" in ((await house.ask("ann", "go")).result_text)
-    assert (await house.ask("bob", "go")).result_text == "appended one"
-    assert (log_of(house), log_of(house, "bob")) == ([], ["one"])
 
 
 async def test_a_finished_call_is_not_asked_about_again_after_a_kill(household: Open) -> None:
@@ -442,8 +352,13 @@ async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) ->
     assert "was done before the turn was interrupted" in engine.answers[1].reason
 
 
-async def test_an_own_call_waits_where_its_engine_cannot_end(household: Open) -> None:
-    asking = Asking(edit={"command": "ls -l"})
+@pytest.mark.parametrize(
+    "edit, reason", [("ls -l", ""), ("sudo ls", "sudo is refused")], ids=["edited", "refused"]
+)
+async def test_an_own_call_waits_in_place_and_its_edit_stands_under_the_policy_too(
+    household: Open, edit: str, reason: str
+) -> None:
+    asking = Asking(edit={"command": edit})
     house = await household(agent("ann"), approver=asking)
     engine = play(house, OwnEngine(BASH))
     message = await house.said("ann", "go")
@@ -451,19 +366,9 @@ async def test_an_own_call_waits_where_its_engine_cannot_end(household: Open) ->
     assert await house.state_of(message) == "leased"
     asking.go_on.set()
     await house.daemon.mailbox.wait_done(message, 60)
-    assert engine.answers == [Permission(True, args={"command": "ls -l"})]
-
-
-async def test_an_edit_by_a_person_stands_under_the_policy_too(household: Open) -> None:
-    asking = Asking(edit={"command": "sudo ls"})
-    house = await household(agent("ann"), approver=asking)
-    engine = play(house, OwnEngine(BASH))
-    message = await house.said("ann", "go")
-    await house.until(asking.waited.is_set)
-    asking.go_on.set()
-    await house.daemon.mailbox.wait_done(message, 60)
-    assert not engine.answers[0].allowed
-    assert "sudo is refused" in engine.answers[0].reason
+    (answer,) = engine.answers
+    assert (answer.allowed, reason in answer.reason) == (not reason, True)
+    assert reason or answer.args == {"command": edit}
 
 
 async def test_a_stage_that_fails_denies_and_withholds(household: Open) -> None:

@@ -12,20 +12,13 @@ from agentsup.daemon.assembly import tool_pipeline
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Safety, Tool, ToolContext
+from tests.component.agents.shared import rule, trouble
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 EVA = Principal(PrincipalKind.PERSON, "eva", "Eva", PersonRole.USER, language="de")
-
-
-def rule(match: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps), **more}
-
-
-def trouble(code: str, **more: Any) -> dict[str, Any]:
-    return {"trouble": {"code": code, "text": f"it is {code}", **more}}
 
 
 def say(text: str) -> dict[str, Any]:

@@ -4,14 +4,12 @@ asked."""
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.agents.stack import AgentStack
-from agentsup.agents.tools import Tools, file_tools
-from agentsup.daemon.assembly import tool_pipeline
+from agentsup.agents.tools import Tools
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -24,6 +22,7 @@ from agentsup.model.engine import (
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.model.wire_names import wire_name
+from tests.component.agents.shared import give_append, log_of
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -79,23 +78,7 @@ def play(house: VirtualDaemon, *wanted: tuple[str, dict[str, Any]]) -> Program:
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    monkeypatch.setattr(
-        tool_pipeline,
-        "file_tools",
-        lambda files: (*file_tools(files), Tool("append", "", {}, append)),
-    )
-
-
-def log_of(house: VirtualDaemon) -> list[str]:
-    path = house.home.workspace("ann") / "log"
-    return path.read_text().splitlines() if path.exists() else []
+    give_append(monkeypatch)
 
 
 async def test_leave_is_judged_with_the_call(household: Open) -> None:

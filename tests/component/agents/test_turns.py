@@ -20,14 +20,11 @@ from agentsup.model.engine import (
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveTurn
+from tests.component.agents.shared import rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
 
 
 class OddEngine:

@@ -3,24 +3,18 @@ others wait for the answer."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.message import DeliverTo, MessageState
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import UNCERTAIN_WITHIN_S, Question
 from agentsup.model.task import NewSchedule, NewTask, Overlap
-from agentsup.model.tool import Effect, Tool, ToolContext
 from agentsup.tasks.scheduler import settle_tx
-from tests.component.agents.test_questions_of_runs import hub_of
+from tests.component.agents.shared import give_append, hub_of
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -29,16 +23,7 @@ pytestmark = pytest.mark.virtual
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        await asyncio.sleep(5.0)  # time to die between effect and result
-        return "appended"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch, pause_s=5.0)
 
 
 def ann() -> dict[str, Any]:

@@ -16,11 +16,12 @@ from agentsup.agents.persona import prompt
 from agentsup.agents.roles.limits import Roles
 from agentsup.agents.roles.registry import LiveRoleRegistry, read_roles
 from agentsup.engines.scripted.engine import ScriptedSession
-from agentsup.model.control import CommandContext
+from agentsup.model.control import CommandReply
 from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool_names import OURS
 from tests.component.agents.handing_on import call, document, said, say
+from tests.component.agents.shared import run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -158,11 +159,8 @@ async def test_a_status_without_an_id_lists_and_a_todo_says_what_it_can_be(house
 # -- roles -------------------------------------------------------------------------------------------
 
 
-async def command(house: VirtualDaemon, text: str) -> Any:
-    context = CommandContext(
-        house.roster.entry("ann").agent_id, "ann", "console", "local", principal=EVE
-    )
-    return await house.daemon.inbox._commands.run(text, context)
+async def command(house: VirtualDaemon, text: str) -> CommandReply:
+    return await run_command(house, "ann", text, principal=EVE, has_buttons=False)
 
 
 async def test_a_role_that_only_thinks_can_be_taken_and_one_without_its_tools_says_why(

@@ -57,6 +57,7 @@ def test_whatever_else_a_command_says_a_person_is_asked(argv: list[str]) -> None
         ({"command": "sudo ls && true"}, True),
         ({"command": ["bash", "-lc", "sudo ls"]}, True),
         ({"cmd": ["sudo", "ls"]}, True),
+        ({"cmd": "sudo ls"}, True),
         ({"command": "ls", "script": "sudo ls"}, True),
         ({"command": "true && sudo ls"}, False),
         ({"command": ""}, False),
