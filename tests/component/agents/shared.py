@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import pytest
 
@@ -12,6 +12,7 @@ from agentsup.agents.tools import file_tools
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
+from agentsup.model.engine import EngineCaps, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import Principal
 from agentsup.model.tool import Tool, ToolContext
 from agentsup.tasks.hub import TaskHub
@@ -76,6 +77,45 @@ async def run_command(
     context = CommandContext(agent_id, name, *chat, principal=principal, **fields)
     reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
     return reply
+
+
+Played = TypeVar("Played", bound="PlayedEngine")
+
+
+class PlayedEngine:
+    """An engine in place of an agent's own: its run is a function, or that of a class of its test."""
+
+    name = "scripted"
+    caps = EngineCaps(streaming=True, usage=True)
+
+    def __init__(self, run: Any = None) -> None:
+        self._run = run
+        self.segments: list[Segment] = []
+        self.spec: EngineSpec
+        self.host: EngineHost
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Self:
+        self.spec, self.host = spec, host
+        return self
+
+    def run(self, segment: Segment) -> Any:
+        self.segments.append(segment)
+        return self._run(segment)
+
+    async def close(self) -> None:
+        return
+
+
+def played(house: VirtualDaemon, name: str, engine: Played) -> Played:
+    """Let an agent think with an engine of a test until it is rebuilt."""
+    stack = house.unit(name).stack
+    assert stack is not None
+    stack.engine = engine
+    return engine
+
+
+def replace_engine(house: VirtualDaemon, name: str, run: Any) -> PlayedEngine:
+    return played(house, name, PlayedEngine(run))
 
 
 def flat(reply: CommandReply) -> list[CommandButton]:

@@ -45,7 +45,7 @@ async def test_a_program_asks_and_reads_the_answer(household: Open) -> None:
     await house.daemon.mailbox.wait_done(message, 60)
     assert [(each.ok, each.text) for each in program.results] == [(True, "blue")]
     assert "ask_person" in program.offered
-    assert "ask_person" not in [tool.name for tool in program._host.tools()]
+    assert "ask_person" not in [tool.name for tool in program.host.tools()]
 
 
 async def test_an_answer_that_comes_after_the_turn_was_let_go_is_met(household: Open) -> None:

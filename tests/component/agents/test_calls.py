@@ -35,7 +35,7 @@ from agentsup.model.hook import (
 )
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, ToolResult
-from tests.component.agents.shared import SAY, give_append, log_of, rule
+from tests.component.agents.shared import SAY, PlayedEngine, give_append, log_of, played, rule
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -211,26 +211,21 @@ async def test_personal_data_is_named_where_that_is_switched_on(household: Open)
 # -- calls that an engine makes itself ---------------------------------------------------------------
 
 
-class OwnEngine:
+class OwnEngine(PlayedEngine):
     """Asks leave for calls of its own, as a coding CLI does."""
 
-    name = "scripted"
     caps = EngineCaps()
 
     def __init__(
         self, *requests: PermissionRequest, told: bool = True, breaks: bool = False
     ) -> None:
+        super().__init__()
         self._requests, self._told, self._breaks = requests, told, breaks
         self.answers: list[Permission] = []
-        self._host: EngineHost
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> OwnEngine:
-        self._host = host
-        return self
 
     async def run(self, segment: Segment) -> Any:
         for request in self._requests:
-            answer = await self._host.permit(request)
+            answer = await self.host.permit(request)
             self.answers.append(answer)
             if answer.allowed and self._told:
                 yield ToolFinished(request.tool, True, "it went well")
@@ -238,16 +233,6 @@ class OwnEngine:
             yield EngineDone("failed", error="gone", code="x", permanent=False)
         else:
             yield EngineDone("ok", text="done")
-
-    async def close(self) -> None:
-        return
-
-
-def play(house: VirtualDaemon, engine: OwnEngine, name: str = "ann") -> OwnEngine:
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = engine
-    return engine
 
 
 READ = PermissionRequest("r1", "Read", {"file_path": "a.txt"})
@@ -258,10 +243,10 @@ BASH = PermissionRequest("r3", "Bash", {"command": "ls"})
 async def test_own_calls_pass_the_same_gates(household: Open) -> None:
     bob = agent("bob", tools=["fs_read", "Bash"])
     house = await household(agent("ann"), bob, approver=ModeApprover())
-    engine = play(house, OwnEngine(READ, EDIT, BASH, BASH))
+    engine = played(house, "ann", OwnEngine(READ, EDIT, BASH, BASH))
     await house.ask("ann", "go")
     assert [answer.allowed for answer in engine.answers] == [True, True, False, False]
-    engine = play(house, OwnEngine(READ, EDIT, BASH), "bob")
+    engine = played(house, "bob", OwnEngine(READ, EDIT, BASH))
     await house.ask("bob", "go")
     assert [answer.allowed for answer in engine.answers] == [True, False, False]
     assert engine.answers[1].reason == "Edit is not among the tools of bob"
@@ -277,7 +262,7 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
     household: Open, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
     await house.until(lambda: is_asked(house))
     (question,) = await house.daemon.mailbox.questions()
@@ -306,7 +291,7 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
         for n, title in enumerate(("harmless", "other"))
     ]
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(*calls))
+    engine = played(house, "ann", OwnEngine(*calls))
     message = await house.said("ann", "go")
     for title, answer in (("harmless", "once"), ("other", "deny")):
         await house.until(lambda: is_asked(house))
@@ -319,7 +304,7 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
 
 async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Open) -> None:
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
     await house.until(lambda: is_asked(house))
     (question,) = await house.daemon.mailbox.questions()
@@ -333,7 +318,7 @@ async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Op
 @pytest.mark.parametrize("told", [True, False])
 async def test_own_calls_are_journaled_as_blind(household: Open, told: bool) -> None:
     house = await household(agent("ann", permission_mode="bypassPermissions"))
-    play(house, OwnEngine(READ, BASH, told=told))
+    played(house, "ann", OwnEngine(READ, BASH, told=told))
     await house.ask("ann", "go")
     rows = await house.sql("SELECT name, effect, state, result FROM tool_calls")
     text = "it went well" if told else "(The turn ended after it; its output was not told.)"
@@ -342,7 +327,7 @@ async def test_own_calls_are_journaled_as_blind(household: Open, told: bool) -> 
 
 async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) -> None:
     house = await household(agent("ann", permission_mode="bypassPermissions"))
-    engine = play(house, OwnEngine(BASH, told=False, breaks=True))
+    engine = played(house, "ann", OwnEngine(BASH, told=False, breaks=True))
     message = await house.said("ann", "go")
     await house.until(lambda: any("interrupted while doing" in text for text in house.texts()))
     engine._breaks = False
@@ -360,7 +345,7 @@ async def test_an_own_call_waits_in_place_and_its_edit_stands_under_the_policy_t
 ) -> None:
     asking = Asking(edit={"command": edit})
     house = await household(agent("ann"), approver=asking)
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
     await house.until(asking.waited.is_set)
     assert await house.state_of(message) == "leased"

@@ -20,7 +20,7 @@ from agentsup.config import Home
 from agentsup.model.engine import EngineDone, EngineEvent, Segment
 from agentsup.model.message import Message, MessageKind, Part, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from tests.component.agents.test_turns import replace_engine
+from tests.component.agents.shared import replace_engine
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 
