@@ -14,6 +14,7 @@ from agentsup.kit.pool import BoundedPool
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import Principal
+from agentsup.model.question import Question
 from agentsup.model.tool import Tool, ToolContext
 from agentsup.tasks.hub import TaskHub
 from tests.support.virtual_daemon import VirtualDaemon
@@ -30,6 +31,11 @@ APPENDING = {
 
 def rule(match: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"match": match, "steps": list(steps), **more}
+
+
+def use(name: str, **args: Any) -> dict[str, Any]:
+    """The step that calls a tool."""
+    return {"tool": {"name": name, "args": args}}
 
 
 def trouble(code: str, **more: Any) -> dict[str, Any]:
@@ -120,6 +126,17 @@ def replace_engine(house: VirtualDaemon, name: str, run: Any) -> PlayedEngine:
 
 def flat(reply: CommandReply) -> list[CommandButton]:
     return [button for row in reply.buttons for button in row]
+
+
+async def open_question(house: VirtualDaemon) -> Question:
+    """The only open question, once there is one."""
+
+    async def is_open() -> bool:
+        return bool(await house.daemon.mailbox.questions())
+
+    await house.until(is_open)
+    (question,) = await house.daemon.mailbox.questions()
+    return question
 
 
 def hub_of(house: VirtualDaemon) -> TaskHub:

@@ -35,16 +35,21 @@ from agentsup.model.hook import (
 )
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, ToolResult
-from tests.component.agents.shared import SAY, PlayedEngine, give_append, log_of, played, rule
+from tests.component.agents.shared import (
+    SAY,
+    PlayedEngine,
+    give_append,
+    log_of,
+    open_question,
+    played,
+    rule,
+    use,
+)
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
-
-
-def use(name: str, **args: Any) -> dict[str, Any]:
-    return {"tool": {"name": name, "args": args}}
 
 
 APPEND = use("append", text="one")
@@ -253,10 +258,6 @@ async def test_own_calls_pass_the_same_gates(household: Open) -> None:
     assert "dangerous" in engine.answers[2].reason
 
 
-async def is_asked(house: VirtualDaemon) -> bool:
-    return bool(await house.daemon.mailbox.questions())
-
-
 @pytest.mark.parametrize("kill", ["", "asked", "answered"])
 async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon(
     household: Open, monkeypatch: pytest.MonkeyPatch, kill: str
@@ -264,8 +265,7 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
     house = await household(agent("ann"))
     engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
-    await house.until(lambda: is_asked(house))
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert (await house.state_of(message), question.tool) == ("leased", "exec")
     if kill == "answered":
         await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
@@ -294,8 +294,7 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
     engine = played(house, "ann", OwnEngine(*calls))
     message = await house.said("ann", "go")
     for title, answer in (("harmless", "once"), ("other", "deny")):
-        await house.until(lambda: is_asked(house))
-        (question,) = await house.daemon.mailbox.questions()
+        question = await open_question(house)
         assert title in question.text
         await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
     await house.daemon.mailbox.wait_done(message, 600)
@@ -306,8 +305,7 @@ async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Op
     house = await household(agent("ann"))
     engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
-    await house.until(lambda: is_asked(house))
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
     with pytest.raises(Conflict, match="withdrawn"):

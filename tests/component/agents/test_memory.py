@@ -25,6 +25,7 @@ from agentsup.model.engine import (
 from agentsup.model.engine import Usage as Used
 from agentsup.model.errors import AgentsupError, EngineFailed
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from tests.component.agents.handing_on import call
 from tests.component.agents.shared import PlayedEngine, played
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -32,10 +33,6 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
-
-
-def call(match: str, name: str, **args: Any) -> dict[str, Any]:
-    return {"match": match, "steps": [{"tool": {"name": name, "args": args}}, {"say": "$result"}]}
 
 
 SAVE = call("save ([^=]*)=(.*)", "memory_save", key="$1", content="$2", confidence=0.8)

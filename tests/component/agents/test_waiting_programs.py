@@ -16,7 +16,7 @@ from agentsup.model.engine import (
     ToolFinished,
 )
 from agentsup.model.principal import OPERATOR
-from tests.component.agents.shared import PlayedEngine
+from tests.component.agents.shared import PlayedEngine, open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -65,12 +65,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 async def asked(house: VirtualDaemon, text: str = "go") -> tuple[str, str]:
     """A message that waits for a person, and the question."""
     message = await house.said("ann", text)
-
-    async def is_asked() -> bool:
-        return bool(await house.daemon.mailbox.questions())
-
-    await house.until(is_asked)
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert await house.state_of(message) == "leased"
     return message, question.question_id
 
