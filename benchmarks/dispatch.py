@@ -18,7 +18,7 @@ from agentsup.agents.delegation.ranking import (
 from agentsup.agents.delegation.routes import Router
 from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
 from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.pipeline.hooks import Hooks
+from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.roles.registry import LiveRoleRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.mailbox.mail.bus import Asker

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from agentsup.agents.turn.engine_host import HostServices, TurnHost
-from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.kit.clock import SystemClock

@@ -13,7 +13,7 @@ from operator import is_not
 
 from agentsup.agents.mcp.servers import AgentServers
 from agentsup.agents.mcp.services import McpServices, ServerLocation
-from agentsup.agents.persona import profile, prompt
+from agentsup.agents.persona import prompt
 from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.sessions.handler import OtherAgents, SessionHandler, WorkingAgent
@@ -218,8 +218,8 @@ class AgentStack(WorkingAgent):
             spec,
             shared=self._knowledge.text,
             peers=peers,
-            team=profile.team_block(spec, everyone),
-            skills=profile.skill_texts(self.setup.home / profile.SKILLS, spec.skills),
+            team=prompt.team_block(spec, everyone),
+            skills=prompt.skill_texts(self.setup.home / prompt.SKILLS, spec.skills),
         )
         return f"{known}\n\n{servers_note}" if servers_note else known
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands.dispatch import CommandServices
@@ -27,15 +28,15 @@ _STATES = {"queued": "queued", "leased": "running", "parked": "waiting"}
 _LABEL = 24
 
 
+@dataclass(frozen=True, slots=True)
 class BackgroundList:
     """The background work of a conversation, for the commands that show and end it."""
 
-    def __init__(self, services: CommandServices) -> None:
-        self._s = services
+    s: CommandServices
 
     async def all(self, context: CommandContext) -> tuple[BackgroundWork, ...]:
         """The work whose result goes to this chat, tasks included, the oldest first."""
-        return await self._s.database.read(
+        return await self.s.database.read(
             background.of_conversation, *context.address, name="command.background"
         )
 
@@ -54,7 +55,7 @@ class BackgroundList:
                 return None
             wanted = found[0]
         try:
-            message = await self._s.mailbox.get(wanted)
+            message = await self.s.mailbox.get(wanted)
         except NotFound:
             return None
         if not context.principal.is_operator and not _is_here(message, context):
@@ -65,7 +66,7 @@ class BackgroundList:
     def show(self, message: Message, context: CommandContext, head: str = "") -> CommandReply:
         """One piece of work, with its result if it has ended."""
         say = words(context.language)
-        agent = name_in(self._s.directory, message.agent_id)
+        agent = name_in(self.s.directory, message.agent_id)
         parts = [
             *([head, ""] if head else []),
             preview(message.summary or message.text),
@@ -89,8 +90,8 @@ class BackgroundList:
             raise Conflict(
                 say("cancel.ended", state=message.state.value), message_id=message.message_id
             )
-        await self._s.control.cancel(message.message_id, context.principal)
-        now = await self._s.mailbox.get(message.message_id)
+        await self.s.control.cancel(message.message_id, context.principal)
+        now = await self.s.mailbox.get(message.message_id)
         return self.show(now, context, say("tasks.cancelled"))
 
 

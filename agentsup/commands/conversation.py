@@ -10,9 +10,17 @@ from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import background, texts
 from agentsup.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.commands.background import BackgroundList
-from agentsup.commands.dispatch import Command, CommandServices, is_operator, key_of
+from agentsup.commands.dispatch import (
+    Command,
+    CommandServices,
+    columns,
+    is_operator,
+    key_of,
+    page_of,
+    turning,
+    wanted_page,
+)
 from agentsup.commands.models import model_command, override_commands
-from agentsup.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.commands.texts import short_id
 from agentsup.mailbox.delivery import outbox, preview
 from agentsup.mailbox.messages import keys, sessions, speaker_of

@@ -1,4 +1,5 @@
-"""Parses and runs chat commands. Commands bypass every queue; a plain word is never a command."""
+"""Parses and runs chat commands, with lists in pages. Commands bypass every queue; a plain word is
+never a command."""
 
 from __future__ import annotations
 
@@ -8,16 +9,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from agentsup.agents.memory import NotesFiles
-from agentsup.catalogue import load, words
+from agentsup.catalogue import LocalizedTexts, load, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.mail import AgentDirectory
 from agentsup.mailbox.messages import chat_key
-from agentsup.model.control import CommandContext, CommandInfo, CommandReply, Control
+from agentsup.model.control import (
+    CommandButton,
+    CommandButtons,
+    CommandContext,
+    CommandInfo,
+    CommandReply,
+    Control,
+)
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole
@@ -47,6 +55,8 @@ _EARLIER: Final = {"dead": "failed"}
 """The current name of a command by its earlier one, which old buttons still send."""
 
 _COMMAND = re.compile(r"^[/!]([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?$", re.DOTALL)
+T = TypeVar("T")
+_MARK = "#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +213,57 @@ class CommandServices:
     """The path of an agent's MEMORY.md, by the agent's name."""
     notes: NotesFiles = field(default_factory=NotesFiles)
     """Reads that file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage(Generic[T]):
+    """Some items of a list. ``number`` counts from 1, ``first`` is the index of the first item."""
+
+    items: tuple[T, ...]
+    number: int
+    count: int
+    first: int
+    total: int
+
+    def heading(self, say: LocalizedTexts) -> str:
+        """The range of items on this page, or empty if it is the whole list."""
+        if self.count == 1:
+            return ""
+        last = self.first + len(self.items)
+        return say("list.range", first=self.first + 1, last=last, total=self.total)
+
+
+def wanted_page(rest: str) -> int | None:
+    """The number of the page named by ``#3``; 1 for an empty text, None for any other."""
+    if not rest:
+        return 1
+    number = rest.removeprefix(_MARK)
+    if rest.startswith(_MARK) and number.isdecimal() and len(number) < 6:
+        return max(1, int(number))
+    return None
+
+
+def page_of(items: Sequence[T], number: int, size: int) -> ListPage[T]:
+    """The page ``number``, or the last one if the list has become shorter."""
+    count = max(1, -(-len(items) // size))
+    number = min(max(1, number), count)
+    first = (number - 1) * size
+    return ListPage(tuple(items[first : first + size]), number, count, first, len(items))
+
+
+def turning(page: ListPage[T], command: str) -> CommandButtons:
+    """The row of buttons to other pages; no row for a single page."""
+    if page.count == 1:
+        return ()
+    row = []
+    if page.number > 1:
+        row.append(CommandButton("‹", f"{command} {_MARK}{page.number - 1}"))
+    row.append(CommandButton(f"{page.number} / {page.count}", f"{command} {_MARK}{page.number}"))
+    if page.number < page.count:
+        row.append(CommandButton("›", f"{command} {_MARK}{page.number + 1}"))
+    return (tuple(row),)
+
+
+def columns(buttons: Sequence[CommandButton], width: int) -> CommandButtons:
+    """Buttons in rows of at most ``width``."""
+    return tuple(tuple(buttons[i : i + width]) for i in range(0, len(buttons), width))

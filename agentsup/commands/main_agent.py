@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import texts
-from agentsup.commands.dispatch import Command, CommandServices, is_operator
-from agentsup.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.commands.dispatch import (
+    Command,
+    CommandServices,
+    columns,
+    is_operator,
+    page_of,
+    turning,
+    wanted_page,
+)
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.mail import SentMail, name_in
 from agentsup.mailbox.queue import removed_counts
@@ -35,11 +43,11 @@ Reassign = Callable[[str, str, Principal], Awaitable[SentMail]]
 """Assigns the message of an id to the agent of a name."""
 
 
+@dataclass(frozen=True, slots=True)
 class _MainCommandSet:
-    def __init__(self, services: CommandServices, reassign: Reassign, bots: BotMaker) -> None:
-        self._s = services
-        self._reassign = reassign
-        self._bots = bots
+    s: CommandServices
+    reassign: Reassign
+    bots: BotMaker
 
     async def agents(self, context: CommandContext, rest: str) -> CommandReply:
         verb, *more = rest.split()[:3] or [""]
@@ -51,8 +59,8 @@ class _MainCommandSet:
         if number is None:
             return await self._one_agent(context, rest.split(maxsplit=1)[0])
         say = words(context.language)
-        now = self._s.clock.now_ms()
-        views = [one.seen_by(context.principal) for one in await self._s.control.agents()]
+        now = self.s.clock.now_ms()
+        views = [one.seen_by(context.principal) for one in await self.s.control.agents()]
         page = page_of(views, number, AGENTS_PER_PAGE if context.has_buttons else len(views) or 1)
         heading = page.heading(say)
         lines = [heading] if heading else []
@@ -66,12 +74,12 @@ class _MainCommandSet:
 
     async def _one_agent(self, context: CommandContext, name: str) -> CommandReply:
         say = words(context.language)
-        view = (await self._s.control.agent(name)).seen_by(context.principal)
+        view = (await self.s.control.agent(name)).seen_by(context.principal)
         rows: list[tuple[CommandButton, ...]] = []
         if is_operator(context):
             rows.append(_acts(view, say))
         rows.append((_to_agents(say), CommandButton("↻", f"/agents {view.name}")))
-        return CommandReply(texts.agent(view, self._s.clock.now_ms(), say), buttons=tuple(rows))
+        return CommandReply(texts.agent(view, self.s.clock.now_ms(), say), buttons=tuple(rows))
 
     async def _add(self, context: CommandContext, name: str) -> CommandReply:
         """Add an agent that is not there, and offer to create its bot."""
@@ -79,7 +87,7 @@ class _MainCommandSet:
         is_own = context.channel == TELEGRAM.name and not context.is_shared
         # The id of a private chat on Telegram is that of its person.
         maker = int(context.conversation.partition("/")[0]) if is_own else 0
-        offer = await self._bots.offer(name, context.principal, maker=maker)
+        offer = await self.bots.offer(name, context.principal, maker=maker)
         key = say("bot.tap", agent=offer.agent) if is_own else ""
         minutes = OFFER_MS // 60_000
         link = say("bot.link", agent=offer.agent, link=offer.link, minutes=minutes)
@@ -91,39 +99,39 @@ class _MainCommandSet:
         say = words(context.language)
         if not bot_id.isdecimal():
             raise BadRequest(say("bot.unknown", id=bot_id), field="bot")
-        return CommandReply(await self._bots.give(int(bot_id), name, context.principal))
+        return CommandReply(await self.bots.give(int(bot_id), name, context.principal))
 
     async def agent_start(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_start")
-        view = await self._s.control.start_agent(name, context.principal)
+        view = await self.s.control.start_agent(name, context.principal)
         return _now(context, "agent.is", view)
 
     async def agent_stop(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_stop")
-        view = await self._s.control.stop_agent(name, context.principal)
+        view = await self.s.control.stop_agent(name, context.principal)
         return _now(context, "agent.stays", view, agent=view.name)
 
     async def agent_restart(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_restart")
-        view = await self._s.control.restart_agent(name, context.principal)
+        view = await self.s.control.restart_agent(name, context.principal)
         return _now(context, "agent.rebuilt", view)
 
     async def agent_diff(self, context: CommandContext, rest: str) -> CommandReply:
-        return CommandReply(_diff_text(await self._s.control.diff(), words(context.language)))
+        return CommandReply(_diff_text(await self.s.control.diff(), words(context.language)))
 
     async def stop_all(self, context: CommandContext, rest: str) -> CommandReply:
         """Stop everything; in a sub-agent's chat, all chats of that agent."""
         say = words(context.language)
-        is_main = (await self._s.control.agent(context.agent_name)).is_main
+        is_main = (await self.s.control.agent(context.agent_name)).is_main
         scope = "all" if is_main else f"agent:{context.agent_id}"
-        report = await self._s.control.stop(scope, context.principal, given_in=context.given_in)
+        report = await self.s.control.stop(scope, context.principal, given_in=context.given_in)
         here = "" if is_main else say("stopped.this_agent", name=context.agent_name)
-        return CommandReply(texts.stop(report, say, self._s.clock.now_ms(), also=here))
+        return CommandReply(texts.stop(report, say, self.s.clock.now_ms(), also=here))
 
     async def failed(self, context: CommandContext, rest: str) -> CommandReply:
         verb, _, message_id = rest.partition(" ")
         message_id = message_id.strip()
-        mailbox, say = self._s.mailbox, words(context.language)
+        mailbox, say = self.s.mailbox, words(context.language)
         if verb == "requeue" and message_id:
             await mailbox.requeue(message_id, context.principal)
             return CommandReply(say("failed.requeued", id=message_id), buttons=_to_failed(say))
@@ -139,7 +147,7 @@ class _MainCommandSet:
             return await self._of_removed(context)
         if verb == "reassign" and message_id:
             message_id, _, to = message_id.partition(" ")
-            sent = await self._reassign(message_id, to.strip(), context.principal)
+            sent = await self.reassign(message_id, to.strip(), context.principal)
             text = say("failed.reassigned", id=message_id, name=sent.agent, new=sent.message_id)
             return CommandReply(text, buttons=_to_failed(say))
         if verb.startswith("msg_"):
@@ -151,8 +159,8 @@ class _MainCommandSet:
 
     async def _all_failed(self, context: CommandContext, number: int) -> CommandReply:
         say = words(context.language)
-        found = await self._s.mailbox.failed_messages()
-        waiting = await self._s.database.read(removed_counts, name="commands.removed")
+        found = await self.s.mailbox.failed_messages()
+        waiting = await self.s.database.read(removed_counts, name="commands.removed")
         who = ", ".join(f"{name} ({count})" for name, count in waiting.items())
         of_removed = [say("failed.of_removed", who=who)] if waiting else []
         if not found:
@@ -178,21 +186,21 @@ class _MainCommandSet:
     async def _of_removed(self, context: CommandContext) -> CommandReply:
         """The messages for agents that were removed, the latest first."""
         say = words(context.language)
-        found = await self._s.mailbox.list(removed=True, limit=SHOWN)
+        found = await self.s.mailbox.list(removed=True, limit=SHOWN)
         if not found:
             return CommandReply(say("failed.none_removed"), buttons=_to_failed(say))
-        names = await self._s.database.read(agents.names, name="commands.removed")
+        names = await self.s.database.read(agents.names, name="commands.removed")
         lines = [f"{each.message_id}\n   {_waiting(each, names, say)}" for each in found]
         lines.append(say("failed.how_removed"))
         return CommandReply("\n".join(lines), buttons=_to_failed(say))
 
     async def _one_failed(self, context: CommandContext, message_id: str) -> CommandReply:
         say = words(context.language)
-        message = await self._s.mailbox.get(message_id)
+        message = await self.s.mailbox.get(message_id)
         if message.state is not MessageState.DEAD:
             text = say("failed.not_failed", id=message_id, state=message.state.value)
             raise Conflict(text, message_id=message_id)
-        name = name_in(self._s.directory, message.agent_id)
+        name = name_in(self.s.directory, message.agent_id)
 
         def act(verb: str, confirm: str = "") -> CommandButton:
             label, command = say(f"button.{verb}"), f"/failed {verb} {message_id}"

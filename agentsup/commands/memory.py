@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentsup.agents.memory import (
     AgentMemory,
@@ -16,8 +16,7 @@ from agentsup.agents.memory import (
     one_line,
 )
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, CommandServices, is_operator
-from agentsup.commands.pages import columns
+from agentsup.commands.dispatch import Command, CommandServices, columns, is_operator
 from agentsup.kit.terminal import clean
 from agentsup.mailbox.delivery import preview
 from agentsup.model.control import CommandButton, CommandButtons, CommandContext, CommandReply
@@ -33,14 +32,14 @@ that nobody has recalled is below it after seven months."""
 _DONE = {"pin": "memory.pinned", "unpin": "memory.unpinned", "forget": "memory.forgotten"}
 
 
+@dataclass(frozen=True, slots=True)
 class _MemoryCommand:
     """One command with verbs of its own. A person sees and changes the memories of their own work,
     and sees those that are shared with all. An operator sees and changes everything; in a chat with
     other readers, only what any person would."""
 
-    def __init__(self, services: CommandServices, memory: AgentMemory) -> None:
-        self._s = services
-        self._memory = memory
+    s: CommandServices
+    memory: AgentMemory
 
     async def run(self, context: CommandContext, rest: str) -> CommandReply:
         verb, _, what = rest.partition(" ")
@@ -66,8 +65,8 @@ class _MemoryCommand:
         raise BadRequest(say("memory.say"), field="memory")
 
     async def _overview(self, context: CommandContext, say: LocalizedTexts) -> CommandReply:
-        path = self._s.memory_of(context.agent_name)
-        text = await self._s.notes.read(path, FILE_BYTES)
+        path = self.s.memory_of(context.agent_name)
+        text = await self.s.notes.read(path, FILE_BYTES)
         where = str(path) if context.principal.is_operator else path.name
         if text is not None:
             shown = text[:HEAD_CHARS].rstrip()
@@ -76,7 +75,7 @@ class _MemoryCommand:
                 lines.append(say("memory.more", n=len(text) - len(shown)))
         else:
             lines = [say("memory.none", name=context.agent_name, path=where)]
-        found, count = await self._memory.all_of(context.agent_id, _whose(context), limit=SHOWN)
+        found, count = await self.memory.all_of(context.agent_id, _whose(context), limit=SHOWN)
         if not found:
             lines += ["", say("memory.nothing", name=context.agent_name)]
             return CommandReply("\n".join(lines))
@@ -91,7 +90,7 @@ class _MemoryCommand:
     ) -> CommandReply:
         person = _whose(context)
         owner = MemoryOwner(context.agent_id, person=person or "")
-        found = await self._memory.search(owner, text, limit=SHOWN, own_only=person is None)
+        found = await self.memory.search(owner, text, limit=SHOWN, own_only=person is None)
         found = [each for each in found if each.agent_id == context.agent_id]
         if not found:
             return CommandReply(say("memory.not_found", text=preview(text, 80)))
@@ -123,10 +122,10 @@ class _MemoryCommand:
         agent_id, only = context.agent_id, _whose(context)
         with _translated_changes(say):
             if verb == "forget":
-                changed = await self._memory.forget(agent_id, which, only=only)
+                changed = await self.memory.forget(agent_id, which, only=only)
             else:
                 pinned = verb == "pin"
-                changed = await self._memory.pin(agent_id, which, pinned=pinned, only=only)
+                changed = await self.memory.pin(agent_id, which, pinned=pinned, only=only)
         if not changed:
             raise _no_key(what, say)
         return CommandReply(say(_DONE[verb], name=changed[0].key), buttons=(_back(say),))
@@ -148,7 +147,7 @@ class _MemoryCommand:
             return await self._look_first(context, name, say)
         scope = MemoryScope(last.casefold()) if last else MemoryScope.AGENT
         with _translated_changes(say):
-            entry, is_replacing = await self._memory.share(
+            entry, is_replacing = await self.memory.share(
                 context.agent_id, seen, scope, context.principal
             )
         lines = [say("memory.shared", name=entry.key, scope=_scope(entry, say))]
@@ -163,14 +162,14 @@ class _MemoryCommand:
             raise BadRequest(say("memory.say"), field="below") from None
         if not 0 <= below <= 1:
             raise BadRequest(say("memory.say"), field="below")
-        count = await self._memory.prune(context.agent_id, below, person=_whose(context))
+        count = await self.memory.prune(context.agent_id, below, person=_whose(context))
         return CommandReply(say.count("memory.pruned", count), buttons=(_back(say),))
 
     async def _under_key(
         self, context: CommandContext, key: str, say: LocalizedTexts
     ) -> Sequence[MemoryEntry]:
         try:
-            return await self._memory.under_key(context.agent_id, key, _whose(context))
+            return await self.memory.under_key(context.agent_id, key, _whose(context))
         except NotFound:
             raise _no_key(key, say) from None
 

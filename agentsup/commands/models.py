@@ -9,8 +9,7 @@ from typing import Any
 
 from agentsup.agents.recovery import FALLBACK, TIERS
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, is_operator
-from agentsup.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.commands.dispatch import Command, columns, is_operator, page_of, turning, wanted_page
 from agentsup.config import field_problem, raises_rights, read_value
 from agentsup.model.agent import OFFLINE
 from agentsup.model.agent_fields import FieldClass
@@ -233,19 +232,19 @@ _DEFAULT = "default"
 _EFFORT = "reasoning_effort"
 
 
+@dataclass(frozen=True, slots=True)
 class _Overrides:
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    control: Control
 
     async def set(self, context: CommandContext, rest: str) -> CommandReply:
-        fields = await self._control.overridable(context.agent_name)
+        fields = await self.control.overridable(context.agent_name)
         name, _, text = rest.partition(" ")
         if not name:
             return _listed(fields, words(context.language))
         return await self._one(context, fields, name.casefold(), text.strip())
 
     async def effort(self, context: CommandContext, rest: str) -> CommandReply:
-        fields = await self._control.overridable(context.agent_name)
+        fields = await self.control.overridable(context.agent_name)
         return await self._one(context, fields, _EFFORT, rest)
 
     async def _one(
@@ -263,7 +262,7 @@ class _Overrides:
             return _shown(found, say)
         is_back = text == _BACK or (text == _DEFAULT and _DEFAULT not in found.choices)
         value = None if is_back else read_value(name, text)
-        changed = await self._control.set_override(
+        changed = await self.control.set_override(
             context.agent_name, name, value, context.principal
         )
         return _changed_reply(changed, say, is_back=is_back)

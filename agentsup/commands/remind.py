@@ -7,8 +7,14 @@ from dataclasses import replace
 from datetime import datetime, time
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.commands.dispatch import Command, CommandServices, chat_of
-from agentsup.commands.pages import page_of, turning, wanted_page
+from agentsup.commands.dispatch import (
+    Command,
+    CommandServices,
+    chat_of,
+    page_of,
+    turning,
+    wanted_page,
+)
 from agentsup.commands.texts import moment, schedule_text
 from agentsup.mailbox.delivery import preview
 from agentsup.model.control import CommandButton, CommandContext, CommandReply

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentsup.agents.roles import NONE, LiveRoleRegistry, RoleCatalog, Score, usable
 from agentsup.catalogue import words
 from agentsup.commands.dispatch import Command, CommandServices, is_operator, key_of
@@ -15,10 +17,10 @@ SHOWN = 5
 AS_AGENT = "-"
 
 
+@dataclass(frozen=True, slots=True)
 class _RoleCommands:
-    def __init__(self, services: CommandServices, shelf: LiveRoleRegistry) -> None:
-        self._s = services
-        self._live_roles = shelf
+    s: CommandServices
+    live_roles: LiveRoleRegistry
 
     async def role(self, context: CommandContext, rest: str) -> CommandReply:
         return await (self._switch(context, rest) if rest else self._show(context))
@@ -31,14 +33,14 @@ class _RoleCommands:
             session_id = sessions.current(reader, context.agent_id, key)
             return session_targets.role_of(reader, session_id) if session_id else None
 
-        found = await self._s.database.read(own, name="command.role")
-        view = await self._s.control.agent(context.agent_name)
+        found = await self.s.database.read(own, name="command.role")
+        view = await self.s.control.agent(context.agent_name)
         if found is None:
             line = say("role.agents", role=view.role or say("role.none"), name=view.name)
         else:
             line = say("role.here", role=found or say("role.none"))
-        registry = await self._live_roles.refresh()
-        served = registry.served(self._live_roles.tools())
+        registry = await self.live_roles.refresh()
+        served = registry.served(self.live_roles.tools())
         lines = [line, *(f"{role.name} - {role.description}" for role in served)]
         if is_operator(context):
             lines += [say("role.broken", finding=str(each)) for each in registry.findings[:SHOWN]]
@@ -51,7 +53,7 @@ class _RoleCommands:
         if not is_operator(context):
             raise Forbidden(say("role.operators"))
         name: str | None
-        registry = await self._live_roles.refresh()
+        registry = await self.live_roles.refresh()
         if wanted == AS_AGENT:
             name = None
         elif wanted.casefold() == NONE:
@@ -60,18 +62,18 @@ class _RoleCommands:
             role, problem = usable(wanted, registry)
             if role is None:
                 raise NotFound(problem, role=wanted)
-            if not role.is_served(self._live_roles.tools()):
+            if not role.is_served(self.live_roles.tools()):
                 names = ", ".join(role.ceiling)
                 raise Conflict(say("role.no_tools", role=role.name, names=names), role=role.name)
             name = role.name
-        now, key = self._s.clock.now_ms(), key_of(context)
+        now, key = self.s.clock.now_ms(), key_of(context)
 
         apart = {role.name for role in registry.all() if role.session_isolation}
-        view = await self._s.control.agent(context.agent_name)
+        view = await self.s.control.agent(context.agent_name)
 
         def switch(tx: Tx) -> bool:
             session_id = sessions.resolve_tx(
-                tx, context.agent_id, key, at=now, entropy=self._s.entropy
+                tx, context.agent_id, key, at=now, entropy=self.s.entropy
             )
             before, after = (
                 (view.role or "") if one is None else one
@@ -81,12 +83,12 @@ class _RoleCommands:
             if is_apart:
                 # A session in an isolated role is never read in another role, and vice versa.
                 session_id = sessions.new_tx(
-                    tx, context.agent_id, key, at=now, entropy=self._s.entropy
+                    tx, context.agent_id, key, at=now, entropy=self.s.entropy
                 )
             session_targets.switch_role_tx(tx, session_id, name, by=context.principal.label, at=now)
             return is_apart
 
-        is_apart = await self._s.database.write(switch, name="command.role")
+        is_apart = await self.s.database.write(switch, name="command.role")
         if name is None:
             text = say("role.agents", role=view.role or say("role.none"), name=view.name)
         else:
@@ -98,7 +100,7 @@ class _RoleCommands:
         say = words(context.language)
         if not rest:
             raise BadRequest(say("route.say"), field="text")
-        found = await RoleCatalog(self._live_roles).route(rest)
+        found = await RoleCatalog(self.live_roles).route(rest)
         if not found.best:
             return CommandReply(say("route.nobody"))
         many = {"simple": say("route.simple"), "compound": say("route.compound")}

@@ -10,8 +10,14 @@ from agentsup.catalogue import LocalizedTexts, words
 from agentsup.commands import background, texts
 from agentsup.commands.answers import option_named
 from agentsup.commands.background import BackgroundList
-from agentsup.commands.dispatch import Command, CommandServices, chat_of
-from agentsup.commands.pages import page_of, turning, wanted_page
+from agentsup.commands.dispatch import (
+    Command,
+    CommandServices,
+    chat_of,
+    page_of,
+    turning,
+    wanted_page,
+)
 from agentsup.mailbox.mail import name_in
 from agentsup.mailbox.messages import answer_options
 from agentsup.model.agent import MAIN

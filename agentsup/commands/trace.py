@@ -4,6 +4,7 @@ an agent has used of its budgets."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentsup.agents.budget import money
@@ -31,14 +32,14 @@ def _is_theirs(context: CommandContext, root: Message) -> bool:
     return is_here or (root.principal.kind, root.principal.subject) == (by.kind, by.subject)
 
 
+@dataclass(frozen=True, slots=True)
 class _Trace:
-    def __init__(self, services: CommandServices) -> None:
-        self._s = services
+    s: CommandServices
 
     async def run(self, context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)
         start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
-        messages = await self._s.mailbox.thread(start.root_id)
+        messages = await self.s.mailbox.thread(start.root_id)
         if not context.principal.is_operator and not _is_theirs(context, messages[0]):
             raise Forbidden(say("trace.foreign", id=start.message_id))
         by_id = {str(m.message_id): m for m in messages}
@@ -46,7 +47,7 @@ class _Trace:
         lines = []
         for message in messages[:SHOWN]:
             depth = _depth(message, by_id)
-            name = name_in(self._s.directory, message.agent_id)
+            name = name_in(self.s.directory, message.agent_id)
             lines.append(texts.step(message, name, depth, since_ms=messages[0].accepted_at))
             own = pieces.get(message.message_id, [])
             lines += [f"{'   ' * (depth + 1)}{texts.piece(span, say)}" for span in own[:PIECES]]
@@ -62,7 +63,7 @@ class _Trace:
         traces = {trace_id(message.traceparent) for message in messages} - {""}
         found: dict[str, list[SpanNode]] = {}
         for trace in sorted(traces):
-            found_tree = await self._s.database.read(
+            found_tree = await self.s.database.read(
                 lambda reader, trace=trace: tree.tree(reader, trace),  # type: ignore[misc]  # bound at once
                 name="command.trace",
             )
@@ -75,9 +76,9 @@ class _Trace:
         """The message with that id or trace id, or the latest one of this chat. Raises
         ``NotFound``."""
         if wanted.startswith("msg_"):
-            return await self._s.mailbox.get(wanted)
+            return await self.s.mailbox.get(wanted)
         wanted = "" if wanted.casefold() == views.LAST else wanted
-        found = await self._s.mailbox.list(agent_id=context.agent_id, limit=200)
+        found = await self.s.mailbox.list(agent_id=context.agent_id, limit=200)
         key = f"{context.channel}:{context.conversation}"
         for message in found:
             to = message.deliver_to

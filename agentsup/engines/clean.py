@@ -1,4 +1,4 @@
-"""Makes the output of engines fit for the database, sockets and people.
+"""Values of engines: events made fit for the database, sockets and people; JSON of programs; states.
 
 A model may stream half a surrogate pair, and a client library may pass on numbers that no column
 holds. Neither may fail the turn, so both are corrected here, as soon as they leave the engine.
@@ -16,6 +16,7 @@ from agentsup.model.engine import EngineEvent, Usage
 
 _MAX_TOKENS = 2**53
 _MAX_DEPTH = 64
+_VERSION = 1
 
 
 def clean(text: str) -> str:
@@ -118,3 +119,22 @@ def _usage(used: Usage) -> Usage:
 
 def _count(tokens: int) -> int:
     return min(max(0, tokens), _MAX_TOKENS)
+
+
+def dump(engine: str, **facts: Any) -> bytes:
+    """The facts as the opaque state of a session, or as a checkpoint."""
+    return json.dumps({"v": _VERSION, "engine": engine, **facts}).encode()
+
+
+def load(state: bytes | None, engine: str) -> dict[str, Any] | None:
+    """The value that was given to ``dump``; None if there is none, of another engine, or
+    unreadable."""
+    try:
+        saved = json.loads(state or b"")
+    except (ValueError, RecursionError):
+        return None
+    is_ours = isinstance(saved, dict) and (saved.get("v"), saved.get("engine")) == (
+        _VERSION,
+        engine,
+    )
+    return saved if is_ours else None

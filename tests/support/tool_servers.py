@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.mcp.programs import ServerProcesses
 from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.mcp.services import McpServices, ServerLocation
+from agentsup.agents.mcp.services import McpServices, ServerLocation, ServerProcesses
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.config.merge import build_spec
 from agentsup.kit.childenv import child_env

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from agentsup.agents.memory.tokens import tokens_of_bytes
+from agentsup.agents.memory.texts import tokens_of_bytes
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,

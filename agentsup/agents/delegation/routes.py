@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from agentsup.agents.delegation import rules
+from agentsup.agents.delegation import service
 from agentsup.agents.delegation.ranking import (
     Candidate,
     Candidates,
@@ -24,8 +24,7 @@ from agentsup.agents.delegation.ranking import (
     rank,
 )
 from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
-from agentsup.agents.recovery.breaker import BreakerPolicy
-from agentsup.agents.recovery.breakers import Breakers
+from agentsup.agents.recovery.breakers import BreakerPolicy, Breakers
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.mail import DirectoryEntry, entries_of
 from agentsup.model.errors import NotFound
@@ -137,7 +136,7 @@ class Router:
         barred: dict[str, str] = {}
         if any(spec.can_delegate_to is not None for spec in caller.specs):
             for each in self._entries:
-                if any(rules.why_not_ask(spec, each.name) for spec in caller.specs):
+                if any(service.why_not_ask(spec, each.name) for spec in caller.specs):
                     barred[each.agent_id] = "is not in can_delegate_to"
         for agent_id in caller.message.path:
             barred[agent_id] = "waits for this very work"

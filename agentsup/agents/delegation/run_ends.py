@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.sessions.identity import identity_of
+from agentsup.agents.pipeline.pipeline import Hooks
+from agentsup.agents.sessions.handler import identity_of
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.messages import need_message
 from agentsup.model.hook import SubagentFacts, SubagentWatch

@@ -1,7 +1,9 @@
-"""Delegation: checks runs, starts them under the call's own key, waits for them and reports them.
+"""Delegation: who may delegate to whom; runs are checked, started, waited for and reported.
 
-A call that is repeated after a crash has the same keys, so it finds the runs that it had started. A
-wait releases the caller's slot. A wait that times out neither fails nor ends the run.
+Work done in the persona of another agent is done for the caller, on the caller's budget. Across
+roles this must be granted. A call that is repeated after a crash has the same keys, so it finds the
+runs that it had started. A wait releases the caller's slot. A wait that times out neither fails nor
+ends the run.
 """
 
 from __future__ import annotations
@@ -12,14 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentsup.agents.delegation import rules
 from agentsup.agents.delegation.run_ends import RunEnds
 from agentsup.agents.memory import transcript
-from agentsup.agents.pipeline.hooks import Hooks
+from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.roles.limits import usable
 from agentsup.agents.roles.registry import LiveRoleRegistry
-from agentsup.agents.sessions.handler import OtherAgents
-from agentsup.agents.sessions.identity import identity_of, limit_tools_tx
+from agentsup.agents.sessions.handler import OtherAgents, identity_of, limit_tools_tx
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit
 from agentsup.mailbox.mail import AgentDirectory, Asker, DirectoryEntry, to_asker
 from agentsup.mailbox.messages import AgentLoads, current_rights, find_message, state_of
@@ -38,6 +38,58 @@ from agentsup.tasks import NewRun, RunReport, Runs, lineage, report_of, session_
 MAX_WAIT_S = 3600.0
 _STOPPED_S = 10.0
 """Seconds to wait until a stop of the caller is recorded in the store."""
+
+
+def why_not_agent(caller: AgentSpec, role: str, target: AgentSpec) -> str:
+    """Why ``caller`` may not have work done in the persona of ``target``; empty if it may.
+
+    ``role`` is the role in which the caller works, or empty.
+    """
+    theirs = target.role or ""
+    if caller.can_delegate_to is None:
+        if not theirs or theirs.casefold() == role.casefold():
+            return ""
+        return (
+            f"{caller.name} {_is_in(role)}, {target.name} is in the role {theirs}, and work is "
+            f"handed across roles only where that is granted: {_grant(caller, target.name)}"
+        )
+    return "" if caller.may_delegate_to(target.name) else _not_listed(caller, target.name)
+
+
+def why_not_role(caller: AgentSpec, role: str, wanted: str) -> str:
+    """Why ``caller``, working in ``role``, may not have work done in the role ``wanted``.
+
+    Empty if it may. A caller in no role may use every role.
+    """
+    listed = caller.can_delegate_to is not None and caller.may_delegate_to(wanted)
+    if listed or not role or role.casefold() == wanted.casefold():
+        return ""
+    return (
+        f"{caller.name} is in the role {role} and may not have work done in the role {wanted}: "
+        f"{_grant(caller, wanted)}"
+    )
+
+
+def why_not_ask(caller: AgentSpec, name: str) -> str:
+    """Why ``caller`` may not send work to the mailbox of the agent ``name``; empty if it may."""
+    return "" if caller.may_delegate_to(name) else _not_listed(caller, name)
+
+
+def _not_listed(caller: AgentSpec, name: str) -> str:
+    listed = ", ".join(caller.can_delegate_to or ()) or "nobody"
+    return (
+        f"{caller.name} may not hand work to {name}: its can_delegate_to lists {listed}; "
+        f"{_grant(caller, name)}"
+    )
+
+
+def _grant(caller: AgentSpec, name: str) -> str:
+    names = ", ".join(f'"{each}"' for each in (*(caller.can_delegate_to or ()), name))
+    return f'write "can_delegate_to": [{names}] into the entry of {caller.name} in agents.json'
+
+
+def _is_in(role: str) -> str:
+    return f"is in the role {role}" if role else "is in no role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +224,7 @@ class DelegationService:
             if found is None:
                 raise NotFound(problem, role=role)
             for spec in caller.specs:
-                _allow(rules.why_not_role(spec, _role_of(caller, spec), found.name))
+                _allow(why_not_role(spec, _role_of(caller, spec), found.name))
             return lineage.role_target(found.name)
         if not agent:
             return ""
@@ -183,7 +235,7 @@ class DelegationService:
         if entry.agent_id == caller.message.agent_id and caller.spec is caller.owner:
             return ""
         for spec in caller.specs:
-            _allow(rules.why_not_agent(spec, _role_of(caller, spec), other))
+            _allow(why_not_agent(spec, _role_of(caller, spec), other))
         return lineage.agent_target(entry.agent_id)
 
     def is_itself(self, caller: DelegatingTurn, name: str) -> bool:
@@ -208,7 +260,7 @@ class DelegationService:
     def allow_ask(self, caller: DelegatingTurn, entry: DirectoryEntry) -> None:
         """Raise ``Forbidden`` if the caller may not send work to that agent's own mailbox."""
         for spec in caller.specs:
-            _allow(rules.why_not_ask(spec, entry.name))
+            _allow(why_not_ask(spec, entry.name))
 
     # -- runs ----------------------------------------------------------------------------------------
 

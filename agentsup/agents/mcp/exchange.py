@@ -1,12 +1,13 @@
-"""Facts about one request that the MCP library does not report: HTTP status, and unfit tools.
+"""Requests and answers of tool servers where the MCP library's view is not ours. For ``wire`` only.
 
-The library turns a status of the transport into an error that looks like the server's own, and it
-refuses a whole page of tools for one that is malformed. Imported by ``wire`` only.
+The library turns a status of HTTP into an error that looks like the server's own, and it refuses a
+whole page of tools or a whole result for one part that is malformed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +21,55 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.methods import validate_server_result
 from pydantic import TypeAdapter, ValidationError
 
-from agentsup.agents.mcp.lenient import begun, called
-from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
+from agentsup.agents.mcp.offered import MAX_LISTED, Hints, ListedTool, clean, joined, readable
 from agentsup.kit.cooperative_yield import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
+
+
+def begun(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to ``initialize``: what a server need not say about itself is filled in."""
+    info = result.get("serverInfo")
+    given = info if isinstance(info, dict) else {}
+    texts = {key: value for key, value in given.items() if isinstance(value, str)}
+    made = {**result, "serverInfo": {"name": "unnamed", "version": "unknown", **texts}}
+    if not isinstance(result.get("capabilities"), dict):
+        made["capabilities"] = {}
+    return made
+
+
+def called(result: Mapping[str, Any], is_block: Callable[[Any], bool]) -> dict[str, Any]:
+    """The result of a call, whose work is done: a part that can't be read costs itself.
+
+    ``is_block`` says whether a part is one that the library reads.
+    """
+    if result.get("resultType", "complete") != "complete" or "task" in result:
+        return dict(result)  # a form of its own, which the library judges
+    content = result.get("content")
+    if isinstance(content, str | dict):
+        content = [content]
+    elif content is None and result:
+        content = [] if "structuredContent" in result else [dict(result)]
+    if not isinstance(content, list):
+        return dict(result)
+    made = {**result, "content": [each if is_block(each) else _as_text(each) for each in content]}
+    if not isinstance(made.get("isError", False), bool):
+        made["isError"] = bool(made["isError"])
+    if not isinstance(made.get("structuredContent", {}), dict):
+        made["structuredContent"] = {"value": made["structuredContent"]}
+    return made
+
+
+def _as_text(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        text = part
+    elif isinstance(part, dict) and isinstance(part.get("text"), str):
+        text = part["text"]
+    elif isinstance(part, dict) and isinstance(part.get("type"), str) and "data" in part:
+        text = f"[{part['type'][:40]}, not shown]"
+    else:
+        text = json.dumps(part, ensure_ascii=False)
+    return {"type": "text", "text": text}
+
 
 _LIST = "tools/list"
 _BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
@@ -170,3 +216,53 @@ def _is_status(status: int, error: MCPError) -> bool:
         # A server may answer so with an error of the protocol; "no such session" is none.
         return error.code not in _ANSWERS
     return status >= 400
+
+
+def listed_tool(tool: types.Tool) -> ListedTool:
+    """A tool of the library as ours."""
+    hints = tool.annotations
+    return ListedTool(
+        tool.name,
+        tool.description or tool.title or "",
+        dict(tool.input_schema),
+        Hints()
+        if hints is None
+        else Hints(hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint),
+    )
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """The text of a result, with its structured content where that is not the same."""
+    parts = [_block(block) for block in result.content]
+    structured = result.structured_content
+    if structured is not None and not _repeats(parts, structured):
+        parts.append(json.dumps(structured, ensure_ascii=False))
+    return joined(parts)
+
+
+def _repeats(parts: list[str], structured: dict[str, Any]) -> bool:
+    """Whether texts say what the structured content does: as the same JSON, or as the one value that
+    servers put into an object for this."""
+    if structured.keys() == {"result"} and any(parts):
+        return True
+    for part in parts:
+        try:
+            if json.loads(part) == structured:
+                return True
+        except (ValueError, RecursionError):
+            continue
+    return False
+
+
+def _block(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type} {clean(block.mime_type)[:80]}, not shown]"
+        case types.ResourceLink():
+            return f"[link {clean(block.name)[:200]}: {clean(str(block.uri))[:2000]}]"
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+            return resource.text
+        case _:
+            return f"[{block.type}, not shown]"

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agentsup.agents.mcp.documents import error_line, idle
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
@@ -25,10 +24,21 @@ from agentsup.agents.mcp.failures import (
     SessionGone,
     first_of,
 )
-from agentsup.agents.mcp.listed import ListedTool
-from agentsup.agents.mcp.offered import AcceptedTools, classed, take, tool_name, version_of
-from agentsup.agents.mcp.programs import ServerProcessRecords
-from agentsup.agents.mcp.services import McpServices, ServerLocation
+from agentsup.agents.mcp.offered import (
+    AcceptedTools,
+    ListedTool,
+    classed,
+    take,
+    tool_name,
+    version_of,
+)
+from agentsup.agents.mcp.services import (
+    McpServices,
+    ServerLocation,
+    ServerProcessRecords,
+    error_line,
+    idle,
+)
 from agentsup.agents.pipeline.marking import marked
 from agentsup.config import McpServer, resolved
 from agentsup.engines.process import (

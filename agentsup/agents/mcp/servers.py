@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentsup.agents.mcp.documents import idle
 from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.agents.mcp.server import ToolServer
-from agentsup.agents.mcp.services import McpServices, ServerLocation
+from agentsup.agents.mcp.services import McpServices, ServerLocation, idle
 from agentsup.config import MAX_SERVERS, McpServer, servers_of
 from agentsup.engines.process import ProcessLauncher, ProcessSlotLimits
 from agentsup.kit.log import get_logger

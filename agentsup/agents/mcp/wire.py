@@ -28,7 +28,15 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from agentsup import __version__
-from agentsup.agents.mcp.exchange import Dispatcher, NoAnswer, NotingClient, NotSent, StatusRefused
+from agentsup.agents.mcp.exchange import (
+    Dispatcher,
+    NoAnswer,
+    NotingClient,
+    NotSent,
+    StatusRefused,
+    listed_tool,
+    text_of,
+)
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
@@ -38,8 +46,7 @@ from agentsup.agents.mcp.failures import (
     ServerUnavailable,
     SessionGone,
 )
-from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, ToolListing, clean
-from agentsup.agents.mcp.results import listed_tool, text_of
+from agentsup.agents.mcp.offered import MAX_LISTED, ListedTool, ToolListing, clean
 from agentsup.engines.process import EngineProcess
 from agentsup.kit.clock import Clock
 from agentsup.kit.compute import compute

@@ -1,4 +1,4 @@
-from .kinds import NOTHING as NOTHING
-from .kinds import Seen as Seen
+from .service import NOTHING as NOTHING
 from .service import MediaReader as MediaReader
+from .service import Seen as Seen
 from .voice import Hearing as Hearing

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from agentsup.agents.media import kinds
-from agentsup.agents.media.kinds import NOTHING, Seen, Unreadable
 from agentsup.agents.pipeline.marking import marked
+from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup
@@ -26,6 +25,38 @@ from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.engine import Picture, unseen
 from agentsup.model.message import Message, Part
 
+HEAD_BYTES = 64 * 1024
+MAX_FILE_BYTES = 24 * 1024 * 1024
+"""Longer files are not read for the model; it gets their path."""
+MOST_FILES = 10
+"""As many as an album has."""
+MOST_PICTURE_BYTES = 4 * 1024 * 1024
+"""All pictures of one message together, as they are sent to the model."""
+MOST_CHARS = 60_000
+"""All texts of one message's files together."""
+LIMITS: Mapping[str, int] = {
+    "side": 1568,
+    "most_side": 2048,
+    "picture_bytes": 1024 * 1024,
+    "chars": MOST_CHARS,
+    "pages": 50,
+}
+"""A picture has ``side`` pixels on its longer side; a JPEG may keep up to ``most_side``, since its
+decoder halves it for less than scaling costs. Models scale larger ones down themselves."""
+
+_PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".heic", ".heif", ".bmp", ".tiff"})
+_DOCUMENTS = {".pdf": "pdf", ".docx": "office", ".odt": "office"}
+_STARTS = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"GIF87a", "GIF"),
+    (b"GIF89a", "GIF"),
+    (b"%PDF-", "pdf"),
+    (b"OggS", "audio"),
+    (b"ID3", "audio"),
+    (b"\xff\xfb", "audio"),
+    (b"\xff\xf3", "audio"),
+)
 _log = get_logger(__name__)
 _PROGRAM: Final = str(Path(__file__).with_name("program.py"))
 _LIBRARIES: Final = ("PIL", "pypdf")
@@ -41,6 +72,82 @@ Hear = Callable[[str, bytes, Path], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A message's files as a model sees them. ``problems`` are sentences for the person."""
+
+    pictures: tuple[Picture, ...] = ()
+    text: str = ""
+    problems: tuple[str, ...] = ()
+
+
+NOTHING = Seen()
+
+
+class Unreadable(Exception):
+    """The file can't be read; ``reason`` is one of the texts ``media.*``."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def kind_of(name: str, head: bytes) -> str:
+    """JPEG, PNG, GIF or WEBP, ``pdf``, ``office``, ``audio``, ``text``; else empty: its path is all
+    that is told. ``broken`` is what has the name of a picture or a document and is none."""
+    ending = PurePosixPath(name).suffix.lower()
+    found = next((kind for start, kind in _STARTS if head.startswith(start)), "")
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        found = "WEBP"
+    if (head.startswith(b"RIFF") and head[8:12] == b"WAVE") or head[4:11] == b"ftypM4A":
+        found = "audio"
+    if found:
+        return found
+    if _DOCUMENTS.get(ending) == "office" and head.startswith(b"PK\x03\x04"):
+        return "office"
+    if ending in _PICTURES or ending in _DOCUMENTS:
+        return "broken"
+    return "text" if is_text(head) else ""
+
+
+def is_text(head: bytes) -> bool:
+    """Whether it is UTF-8 without control characters; the last character may be cut."""
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode()
+    return bool(text) and not any(ord(each) < 32 and each not in "\t\n\r\f" for each in text)
+
+
+def about(part: Part) -> str:
+    """The path of a file in its workspace, in one line."""
+    return " ".join(part.path.split())
+
+
+def headline(path: str, found: Mapping[str, object]) -> str:
+    """The line above a document's text."""
+    pages = f", pages 1-{found['pages']} of {found['of']}" if "of" in found else ""
+    more = ", cut: the file has more" if found.get("cut") else ""
+    return f"Content of {path}{pages}{more}:"
+
+
+def transcript(message: Message, part: Part, text: str) -> str:
+    """The note for the model with the text of a recording. A voice message is the person's own
+    words; another recording may be anybody's."""
+    if PurePosixPath(part.name).name.casefold().startswith("voice"):
+        return f"[voice message {about(part)}, as it was heard:]\n{text}"
+    said = f"Recording {about(part)}, as it was heard:\n{text}"
+    return marked(said, name=about(part), call_id=message.message_id)
+
+
+def problem_text(message: Message, part: Part, reason: str) -> str:
+    """The sentence for the person, in their language."""
+    name = " ".join((part.name or part.path).split())[:80]
+    return words(message.principal.language)(f"media.{reason}", name=name)
+
+
+@dataclass(frozen=True, slots=True)
 class _Extracted:
     head: Mapping[str, Any]
     pictures: tuple[bytes, ...] = ()
@@ -52,7 +159,7 @@ async def read_apart(kind: str, data: bytes) -> bytes:
     if libraries is None:
         raise Unreadable("no_library")
     argv = [sys.executable, "-I", "-S", "-B", _PROGRAM, kind]
-    argv += [json.dumps(libraries), json.dumps(dict(kinds.LIMITS))]
+    argv += [json.dumps(libraries), json.dumps(dict(LIMITS))]
     try:
         async with (
             asyncio.timeout(_LIMIT_S),
@@ -101,7 +208,7 @@ class MediaReader:
         parts = [part for part in message.parts if part.type == "file"]
         if not parts:
             return NOTHING
-        found = await self._all(parts[: kinds.MOST_FILES], workspace, sees=sees)
+        found = await self._all(parts[:MOST_FILES], workspace, sees=sees)
         return _seen(message, parts, found)
 
     async def _all(
@@ -119,9 +226,9 @@ class MediaReader:
         folder, key = GuardedFolder(workspace), workspace.parent.name
         try:
             async with self._slots:
-                step = partial(folder.head, part.path, kinds.HEAD_BYTES)
+                step = partial(folder.head, part.path, HEAD_BYTES)
                 head, size = await self.files.run(step, key=key)
-                kind = kinds.kind_of(part.path, head)
+                kind = kind_of(part.path, head)
                 if kind == "text":
                     text = head.decode("utf-8", "ignore")
                     return _Extracted({"text": text, "cut": size > len(head)})
@@ -131,9 +238,9 @@ class MediaReader:
                     return _Extracted({})
                 if kind == "broken":
                     return Unreadable("broken")
-                if size > kinds.MAX_FILE_BYTES:
+                if size > MAX_FILE_BYTES:
                     return Unreadable("too_large")
-                whole = partial(folder.head, part.path, kinds.MAX_FILE_BYTES)
+                whole = partial(folder.head, part.path, MAX_FILE_BYTES)
                 data, _ = await self.files.run(whole, key=key)
                 if kind == "audio":
                     assert self.hear is not None
@@ -168,11 +275,11 @@ def _seen(
     pictures: list[Picture] = []
     texts: list[str] = []
     problems: list[str] = []
-    room, chars = kinds.MOST_PICTURE_BYTES, kinds.MOST_CHARS
+    room, chars = MOST_PICTURE_BYTES, MOST_CHARS
 
     def missed(part: Part, reason: str) -> None:
-        problems.append(kinds.problem_text(message, part, reason))
-        texts.append(f"[{kinds.about(part)} could not be shown to you: {reason}]")
+        problems.append(problem_text(message, part, reason))
+        texts.append(f"[{about(part)} could not be shown to you: {reason}]")
 
     for part, one in zip(parts, found, strict=False):
         if isinstance(one, Unreadable):
@@ -180,21 +287,21 @@ def _seen(
             continue
         if text := str(one.head.get("text", "")):
             cut = {"cut": True} if len(text) > chars else {}
-            headline = kinds.headline(kinds.about(part), {**one.head, **cut})
-            body = f"{headline}\n{text[:chars]}"
+            head = headline(about(part), {**one.head, **cut})
+            body = f"{head}\n{text[:chars]}"
             chars -= min(chars, len(text))
-            texts.append(marked(body, name=kinds.about(part), call_id=message.message_id))
+            texts.append(marked(body, name=about(part), call_id=message.message_id))
         if one.head.get("unseen"):
-            texts.append(unseen(kinds.about(part)))
+            texts.append(unseen(about(part)))
         if spoken := str(one.head.get("spoken", "")):
-            texts.append(kinds.transcript(message, part, spoken[:chars]))
+            texts.append(transcript(message, part, spoken[:chars]))
             chars -= min(chars, len(spoken))
         for data in one.pictures:
             if len(data) > room:
                 missed(part, "too_many")
                 break
             room -= len(data)
-            pictures.append(Picture(kinds.about(part), data))
-    for part in parts[kinds.MOST_FILES :]:
+            pictures.append(Picture(about(part), data))
+    for part in parts[MOST_FILES:]:
         missed(part, "too_many")
     return Seen(tuple(pictures), "\n\n".join(texts), tuple(problems))

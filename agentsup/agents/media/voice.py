@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from agentsup.agents.media.kinds import MOST_CHARS, Unreadable
+from agentsup.agents.media.service import MOST_CHARS, Unreadable
 from agentsup.engines.process import Fencing, exec_home
 from agentsup.kit.childenv import child_env
 from agentsup.kit.compute import compute

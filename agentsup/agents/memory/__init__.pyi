@@ -9,11 +9,11 @@ from .entry import MemoryScope as MemoryScope
 from .entry import PersonKey as PersonKey
 from .entry import ShownEntry as ShownEntry
 from .entry import draft as draft
-from .moving import MovedMemory as MovedMemory
-from .notes_file import KnownNotes as KnownNotes
-from .notes_file import NotesFiles as NotesFiles
 from .preparation import TurnPreparer as TurnPreparer
 from .service import AgentMemory as AgentMemory
+from .service import MovedMemory as MovedMemory
+from .texts import KnownNotes as KnownNotes
+from .texts import NotesFiles as NotesFiles
 from .texts import one_line as one_line
 from .transcript import HISTORY_LIMIT as HISTORY_LIMIT
 from .transcript import append_tx as append_tx

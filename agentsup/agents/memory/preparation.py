@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from agentsup.agents.memory import rows, texts, transcript
 from agentsup.agents.memory.compaction import (
     Shortening,
+    engine_summary,
     excerpts,
     history_budget,
     is_too_long,
     shortening,
 )
 from agentsup.agents.memory.entry import MemoryEntry, MemoryOwner
-from agentsup.agents.memory.notes_file import KnownNotes
 from agentsup.agents.memory.ranking import words
-from agentsup.agents.memory.summariser import engine_summary
-from agentsup.agents.memory.tokens import BYTES_PER_TOKEN, tokens_of_bytes
+from agentsup.agents.memory.texts import BYTES_PER_TOKEN, KnownNotes, tokens_of_bytes
 from agentsup.agents.memory.transcript import StoredSession
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger

@@ -1,4 +1,4 @@
-"""Ranking of memory entries against a text. Pure: words, index queries, scores.
+"""Ranking of memory entries against a text, and of those that go from a full memory. Pure.
 
 Queries contain quoted words only, so no text is read as query syntax. Who may see an entry is part
 of the same query: each entry has words for its readers in a column of its own (``audience``), so
@@ -7,9 +7,12 @@ that a search reads the entries of one agent and not those of all.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryOwner, MemoryScope
 from agentsup.kit.normal_form import normal_form
@@ -38,6 +41,8 @@ mich mir mit nach nicht noch nun nur oder sein seine sich sie sind so über um u
 war was wenn wer wie wir wird wo zu zum zur
 """
 _COMMON = frozenset(_COMMON_TEXT.split())
+_AT_ONCE = 50
+"""One in this many of a person's entries is dropped in addition, as room for the next saves."""
 
 
 def words(text: str, *, telling: bool = False) -> tuple[str, ...]:
@@ -152,3 +157,37 @@ def ranked(found: Iterable[tuple[MemoryEntry, float]], now_ms: int) -> list[Memo
         return fit * (1 + _WEIGHT_SHARE * own), entry.updated_at
 
     return [entry for entry, _ in sorted(pairs, key=score, reverse=True)]
+
+
+class PersonShare(NamedTuple):
+    """Number of a person's entries, and of those that may be dropped (``loose``)."""
+
+    person: str
+    entries: int
+    loose: int
+
+
+def entries_to_drop(
+    stored: Iterable[PersonShare], saver: str, *, over: int, limit: int
+) -> Counter[str]:
+    """Entries to evict per person: from whoever holds most, the ``saver`` first on ties,
+    and of any other person never below an equal share of ``limit``.
+
+    It is ``over`` in all, and some more so that the next saves find room; or fewer than ``over`` if
+    no more may be dropped.
+    """
+    of = {each.person: each for each in stored}
+    part = limit // max(1, len(of))
+    drops: Counter[str] = Counter()
+    heap = [(-each.entries, each.person != saver, each.person) for each in of.values()]
+    heapq.heapify(heap)
+    while heap and drops.total() < over:
+        fewer, is_other, person = heapq.heappop(heap)
+        if drops[person] < of[person].loose and not (is_other and -fewer <= part):
+            drops[person] += 1
+            heapq.heappush(heap, (fewer + 1, is_other, person))
+    for person, number in drops.items():
+        _, entries, loose = of[person]
+        spare = loose - number if person == saver else min(loose, entries - part) - number
+        drops[person] += max(0, min(spare, entries // _AT_ONCE))
+    return drops

@@ -20,8 +20,14 @@ from agentsup.agents.memory.entry import (
     PersonKey,
     ShownEntry,
 )
-from agentsup.agents.memory.eviction_plan import PersonShare, entries_to_drop
-from agentsup.agents.memory.ranking import audience, queries, ranked, weight
+from agentsup.agents.memory.ranking import (
+    PersonShare,
+    audience,
+    entries_to_drop,
+    queries,
+    ranked,
+    weight,
+)
 from agentsup.model.errors import BadRequest, NotFound, NotSeen, Overloaded
 from agentsup.store import Reader, Retention, Tx, from_row
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from agentsup.agents.pipeline import ceiling
-from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.pipeline.personal import without_personal_data
+from agentsup.agents.pipeline.marking import allowance, head_and_tail, marked, without_personal_data
+from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.pipeline.results import ResultStore
-from agentsup.agents.pipeline.shortening import allowance, head_and_tail
 from agentsup.kit.compute import compute
 from agentsup.kit.log import get_logger
 from agentsup.model.hook import (

@@ -1,21 +1,91 @@
 """The circuit breakers of all providers that agents of this daemon use.
 
-They are in memory only: after a restart every breaker is closed.
+After failures in a row a breaker opens; later one attempt probes the provider, then all may ask
+again. Times are monotonic seconds. A single message fails at most four times before it is given up,
+so it alone opens no breaker that others share (P3). They are in memory only: after a restart every
+breaker is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
-from agentsup.agents.recovery import breaker
-from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, BreakerState
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 
 _log = get_logger(__name__)
+
+
+class BreakerState(StrEnum):
+    """Closed: all may ask. Open: nobody may ask. Half open: one attempt probes the provider."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """``failures`` in a row open the breaker for ``open_s``; each failed probe doubles that, up to
+    ``cap_s``. If a probe has not ended after ``probe_s``, another one is let through."""
+
+    failures: int = 5
+    open_s: float = 30.0
+    cap_s: float = 300.0
+    probe_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The state of one provider. A new one is that after an answer to any attempt."""
+
+    failures: int = 0
+    """In a row."""
+    opened_at: float | None = None
+    open_s: float = 0.0
+    probed_at: float | None = None
+    """When the running probe began."""
+
+    def state(self, now: float) -> BreakerState:
+        """The state at ``now``."""
+        if self.opened_at is None:
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.opened_at + self.open_s else BreakerState.HALF_OPEN
+
+    def wait_s(self, now: float, policy: BreakerPolicy) -> float:
+        """Seconds from ``now`` until the provider may be asked; 0: now."""
+        if self.opened_at is None:
+            return 0.0
+        if self.state(now) is BreakerState.OPEN:
+            return self.opened_at + self.open_s - now
+        if self.probed_at is None:
+            return 0.0
+        return max(0.0, min(self.open_s, self.probed_at + policy.probe_s - now))
+
+    def entered(self, now: float) -> Breaker:
+        """The breaker after an attempt was let through; if it was half open, that is the probe."""
+        is_probe = self.state(now) is BreakerState.HALF_OPEN
+        return replace(self, probed_at=now) if is_probe else self
+
+    def failed(self, now: float, policy: BreakerPolicy, *, was_probe: bool) -> Breaker:
+        """The breaker after a failure. An attempt that ran while it opened changes nothing."""
+        count = self.failures + 1
+        if self.opened_at is None:
+            if count < policy.failures:
+                return replace(self, failures=count)
+            return Breaker(count, now, policy.open_s)
+        if not was_probe:
+            return self
+        return Breaker(count, now, min(policy.cap_s, self.open_s * 2))
+
+    def left(self, *, was_probe: bool) -> Breaker:
+        """The breaker after an attempt that says nothing about the provider: the next may probe."""
+        return replace(self, probed_at=None) if was_probe else self
 
 
 @dataclass(slots=True)
@@ -37,7 +107,7 @@ class Breakers:
     def wait_s(self, provider: str) -> float:
         """Seconds until ``provider`` may be asked; 0: now."""
         known = self._known.get(provider)
-        return breaker.wait_s(known, self._clock.monotonic(), self._policy) if known else 0.0
+        return known.wait_s(self._clock.monotonic(), self._policy) if known else 0.0
 
     def waits_s(self) -> dict[str, float]:
         """``wait_s`` of those that may not be asked now."""
@@ -51,7 +121,7 @@ class Breakers:
         before = self._known.get(provider, Breaker())
         is_probe = before.state(now) is BreakerState.HALF_OPEN
         if is_probe:
-            self._known[provider] = breaker.entered(before, now)
+            self._known[provider] = before.entered(now)
         visit = BreakerAttempt()
         try:
             yield visit
@@ -62,11 +132,11 @@ class Breakers:
         before = self._known.get(provider, Breaker())
         now = self._clock.monotonic()
         if well:
-            after = breaker.succeeded(before)
+            after = Breaker()
         elif well is None:
-            after = breaker.left(before, was_probe=was_probe)
+            after = before.left(was_probe=was_probe)
         else:
-            after = breaker.failed(before, now, self._policy, was_probe=was_probe)
+            after = before.failed(now, self._policy, was_probe=was_probe)
         if after == Breaker():
             self._known.pop(provider, None)
         else:
@@ -80,7 +150,7 @@ class Breakers:
         known, now = self._known.get(provider), self._clock.monotonic()
         if known is None or known.state(now) is BreakerState.CLOSED:
             return ()
-        wait_s = breaker.wait_s(known, now, self._policy)
+        wait_s = known.wait_s(now, self._policy)
         then = (
             f"is left alone for {wait_s:.0f} s" if wait_s else "is tried again with the next turn"
         )
@@ -94,7 +164,30 @@ class Breakers:
                 "provider": provider,
                 "state": known.state(now).value,
                 "failures": known.failures,
-                "wait_s": round(breaker.wait_s(known, now, self._policy), 1),
+                "wait_s": round(known.wait_s(now, self._policy), 1),
             }
             for provider, known in sorted(self._known.items())
         ]
+
+
+def provider_of(engine: str, provider: str, model: str, options: Mapping[str, Any]) -> str:
+    """The service that an attempt uses, as a short text without secrets: the engine, and the
+    endpoint, provider or program that its spec names."""
+    env = options.get("env")
+    urls = [options.get("base_url")]
+    if isinstance(env, Mapping):
+        urls += [value for name, value in sorted(env.items()) if str(name).endswith("_BASE_URL")]
+    where = next((_host(str(url)) for url in urls if url), "")
+    command = options.get("command")
+    if not where and engine in {"acp", "command"} and isinstance(command, list | tuple) and command:
+        where = " ".join(str(word) for word in command)[:80]
+    prefix, colon, _ = model.partition(":")
+    where = where or str(options.get("provider") or provider or (prefix if colon else ""))
+    if not where and model.startswith("claude"):
+        where = "anthropic"
+    return f"{engine} at {where}" if where else engine
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.hostname or url[:80]) + (f":{parts.port}" if parts.port else "")

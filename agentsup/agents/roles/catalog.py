@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from agentsup.agents.roles.limits import usable
-from agentsup.agents.roles.partition import partition
 from agentsup.agents.roles.registry import LiveRoleRegistry
 from agentsup.agents.roles.role import ESSENTIAL
-from agentsup.agents.roles.routing import RoleMatch, route
+from agentsup.agents.roles.routing import RoleMatch, partition, route
 
 
+@dataclass(frozen=True, slots=True)
 class RoleCatalog:
     """Describes roles from the current files and the live registry of tools."""
 
-    def __init__(self, shelf: LiveRoleRegistry) -> None:
-        self._live_roles = shelf
+    live_roles: LiveRoleRegistry
 
     async def document(self) -> dict[str, Any]:
         """Every role with the tools assigned to it, and the findings about the files."""
-        registry = await self._live_roles.refresh()
-        tools = tuple(self._live_roles.tools())
+        registry = await self.live_roles.refresh()
+        tools = tuple(self.live_roles.tools())
         served = {role.name for role in registry.served(tools)}
         given = partition(
             (r for r in registry.all() if r.name in served), (tool.name for tool in tools)
@@ -41,10 +41,10 @@ class RoleCatalog:
 
     async def problem_of(self, name: str) -> str:
         """Why no agent can be in the role called ``name``; empty if one can."""
-        return usable(name, await self._live_roles.refresh())[1]
+        return usable(name, await self.live_roles.refresh())[1]
 
     async def route(self, text: str) -> RoleMatch:
         """The roles that fit the text, with reasons. Only roles that have tools here are ranked."""
-        registry = await self._live_roles.registry()
-        tools = tuple(self._live_roles.tools())
+        registry = await self.live_roles.registry()
+        tools = tuple(self.live_roles.tools())
         return route(text, registry.served(tools), (tool.name for tool in tools))

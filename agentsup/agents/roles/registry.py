@@ -1,17 +1,23 @@
-"""All roles: the shipped ones, and those of the home's ``roles`` directory."""
+"""All roles: the shipped ones, and those of the home's ``roles`` directory, which is watched.
+
+An event only causes a check; a slow periodic check finds edits for which no event came.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
 from agentsup.agents.roles.role import MAX_CHARS, Role, RoleSource, RoleStatus, order_of
-from agentsup.config import ConfigFiles, may_be_a_programs, tool_problem
+from agentsup.config import REREAD_S, ConfigFiles, WatchedDirectory, may_be_a_programs, tool_problem
+from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.safe_files import read_plain
+from agentsup.kit.tasks import is_set_within
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool
@@ -21,6 +27,8 @@ _log = get_logger(__name__)
 FILE = "AGENT.md"
 SHIPPED = Path(__file__).parent / "builtin"
 _MAX_BYTES = 4 * MAX_CHARS + 1
+MISSING_S = 3.0
+"""Seconds between checks for a directory that does not exist; most homes have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +243,19 @@ def _signature(directory: Path) -> object:
         else:
             found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
     return found
+
+
+async def watch_roles(shelf: LiveRoleRegistry, *, stop: asyncio.Event, clock: Clock) -> None:
+    """Refresh the roles when their files change, until ``stop`` is set.
+
+    A directory that can't be watched is checked every ``REREAD_S`` seconds.
+    """
+    directory = WatchedDirectory(shelf.directory, clock, missing_s=MISSING_S, files=shelf.files)
+    while not stop.is_set():
+        try:
+            async with aclosing(directory.looks(stop)) as looks:
+                async for _ in looks:
+                    await shelf.follow()
+        except (OSError, RuntimeError) as error:
+            _log.warning("roles can't be watched; they are looked at", reason=str(error))
+            await is_set_within(stop, REREAD_S)

@@ -1,4 +1,5 @@
-"""Finds the role that fits a text, with the reasons. Pure: it counts matching words."""
+"""Finds the role that fits a text, and the role of each tool, with the reasons. Pure: it counts
+matching words, and the same roles, tools and texts always give the same result."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentsup.agents.roles.role import MatchRule, Role, order_of
+from agentsup.agents.pipeline.ceiling import matches
+from agentsup.agents.roles.role import ESSENTIAL, MatchRule, Role, order_of, prefix_pattern
 
 MAX_CHARS = 20_000
 """Characters of a text that are read."""
@@ -17,6 +19,8 @@ _URL = re.compile(r"\bhttps?://\S+|\bwww\.\S+", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _ENDINGS = ("", "s", "es", "d", "ed", "ing")
 _NAME = re.compile(r"[\w:/.-]+")
+UNMATCHED = ""
+_WORDS = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +156,38 @@ def _rule_text(rule: MatchRule) -> str:
     parts += [f"with {each}" for each in rule.also]
     parts += [f"without {each}" for each in rule.unless]
     return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedTools:
+    """One tool, its role (empty: none), and the reason (``prefix fs_``)."""
+
+    tool: str
+    role: str
+    why: str
+
+
+def partition(roles: Iterable[Role], tools: Iterable[str]) -> tuple[AssignedTools, ...]:
+    """Assign each tool to the first role that matches it, of those whose ceiling allows it.
+
+    A role matches by a prefix of the tool's name, else by a keyword, else by a capability that is a
+    word of the name. The essential tools belong to every role and are not in the result.
+    """
+    ordered = sorted(roles, key=order_of)
+    return tuple(_assign(name, ordered) for name in sorted(set(tools)) if name not in ESSENTIAL)
+
+
+def _assign(tool: str, ordered: list[Role]) -> AssignedTools:
+    able = [role for role in ordered if role.allows(tool)]
+    own = tool.rpartition("/")[2] if tool.startswith("mcp:") else tool
+    for role in able:
+        for prefix in role.prefixes:
+            if matches(own, (prefix_pattern(prefix),)) or matches(tool, (prefix_pattern(prefix),)):
+                return AssignedTools(tool, role.name, f"prefix {prefix}")
+    words = set(_WORDS.split(tool.casefold())) - {"mcp"}
+    for kind in ("keyword", "capability"):
+        for role in able:
+            for sign in role.keywords if kind == "keyword" else role.capabilities:
+                if sign.casefold() in words:
+                    return AssignedTools(tool, role.name, f"{kind} {sign}")
+    return AssignedTools(tool, UNMATCHED, "")

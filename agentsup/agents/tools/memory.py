@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from agentsup.agents.memory.entry import (
     scope_of,
 )
 from agentsup.agents.memory.service import MAX_RECALLED, RECALL_LIMIT, AgentMemory
-from agentsup.agents.tools.arguments import (
+from agentsup.agents.tools.declaring import (
     Arguments,
     Check,
     Number,
@@ -27,8 +27,9 @@ from agentsup.agents.tools.arguments import (
     Texts,
     between,
     offered,
+    tool,
+    tools_of,
 )
-from agentsup.agents.tools.declaring import tool, tools_of
 from agentsup.model.principal import name_of_person
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
@@ -81,17 +82,17 @@ def memory_tools(memory: AgentMemory, owner_of: Callable[[str], MemoryOwner]) ->
     return tools_of(_Memory(memory, owner_of))
 
 
+@dataclass(frozen=True, slots=True)
 class _Memory:
     """The functions of the tools, for the agent whose turn calls them."""
 
-    def __init__(self, memory: AgentMemory, owner_of: Callable[[str], MemoryOwner]) -> None:
-        self._memory = memory
-        self._owner_of = owner_of
+    memory: AgentMemory
+    owner_of: Callable[[str], MemoryOwner]
 
     @tool("memory_save", Effect.IDEMPOTENT, Safety.MODERATE)
     async def save(self, context: ToolContext, args: Save) -> str:
         """Remember something beyond this conversation: a fact, a preference, a pattern, a skill."""
-        saved = await self._memory.save(
+        saved = await self.memory.save(
             self._owner(context),
             args.key,
             args.content,
@@ -111,12 +112,12 @@ class _Memory:
         return _json(status="saved", key=saved.entry.key, agent=context.agent_name)
 
     def _owner(self, context: ToolContext) -> MemoryOwner:
-        return replace(self._owner_of(context.self_id), person=context.person)
+        return replace(self.owner_of(context.self_id), person=context.person)
 
     @tool("memory_recall", Effect.READ, Safety.SAFE)
     async def recall(self, context: ToolContext, args: Recall) -> str:
         """Recall what you know about something from earlier conversations."""
-        found = await self._memory.recall(
+        found = await self.memory.recall(
             self._owner(context),
             args.query,
             limit=args.limit,
@@ -131,7 +132,7 @@ class _Memory:
         """Forget what you saved under a key."""
         scope = None if args.scope is None else scope_of(args.scope)
         own = PersonKey(context.person, args.key, scope)
-        found = await self._memory.forget(context.self_id, own)
+        found = await self.memory.forget(context.self_id, own)
         return _json(status="forgotten", key=args.key, count=len(found), agent=context.agent_name)
 
 

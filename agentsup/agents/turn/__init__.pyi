@@ -1,3 +1,3 @@
-from .endpoint import TurnEndpoint as TurnEndpoint
-from .engine_host import HostServices as HostServices
+from .services import HostServices as HostServices
+from .services import TurnEndpoint as TurnEndpoint
 from .services import TurnServices as TurnServices

@@ -11,31 +11,35 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.pipeline.ceiling import is_offered
+from agentsup.agents.pipeline.marking import TURN_CHARS
 from agentsup.agents.pipeline.pipeline import Execute
-from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.roles.limits import RoleLimits
-from agentsup.agents.tools.arguments import with_unknown_arguments
+from agentsup.agents.tools.declaring import with_unknown_arguments
 from agentsup.agents.tools.exec import command_lines
-from agentsup.agents.turn.call_ids import OwnCalls, call_key, classified
-from agentsup.agents.turn.own_calls import classify, essence, is_own_kind, our_tool
+from agentsup.agents.turn.own_calls import (
+    OwnCalls,
+    call_key,
+    classified,
+    classify,
+    essence,
+    is_own_kind,
+    our_tool,
+)
+from agentsup.agents.turn.services import HostServices
 from agentsup.agents.turn.steering import SteeringNotes
-from agentsup.agents.turn.suspended import SuspendedTurn
-from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.kit.orphan_sweep import GroupRecord
-from agentsup.kit.pool import BoundedPool
-from agentsup.mailbox.work import Journal, Replay, Work
+from agentsup.mailbox.work import Replay, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.errors import AgentsupError, LeaseLost
 from agentsup.model.hook import (
     Allow,
-    Approver,
     CallFacts,
     CallOrigin,
     CallSuspended,
@@ -56,7 +60,6 @@ from agentsup.model.tool import (
 )
 from agentsup.model.trace import by_turn_of
 from agentsup.model.wire_names import wire_name
-from agentsup.observe.traces import OtelTracer
 
 _OF_TOOLS = (
     *("is_optional", "is_essential", "is_outside", "is_paged"),
@@ -72,34 +75,6 @@ _NO_OUTPUT = "(The turn ended after it; its output was not told.)"
 
 
 Deciding = Callable[[], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class HostServices:
-    """The services that the hosts of all turns share."""
-
-    tools: ToolRegistry
-    pipeline: Pipeline
-    approver: Approver
-    journal: Journal
-    processes: ProcessTable
-    files: BoundedPool
-    tracer: OtelTracer = field(default_factory=OtelTracer)
-    """Makes spans of calls."""
-
-    def documents(self) -> list[dict[str, Any]]:
-        """The stages of the pipeline as they are now."""
-        return [
-            {
-                "phase": hook.phase.value,
-                "priority": hook.priority,
-                "name": hook.name,
-                "on": hook.is_on,
-                "fixed": hook.is_fixed,
-                "about": hook.about,
-            }
-            for hook in self.pipeline.hooks.rows()
-        ]
 
 
 class TurnHost:

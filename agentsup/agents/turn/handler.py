@@ -15,15 +15,12 @@ from pathlib import Path
 
 from agentsup.agents.media import NOTHING, Seen
 from agentsup.agents.memory.preparation import PreparedTurn, TurnPreparation, TurnStart
-from agentsup.agents.persona import delegation_notes as handing_on
 from agentsup.agents.persona import prompt
 from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery.breakers import BreakerAttempt
 from agentsup.agents.recovery.decisions import PRIMARY
-from agentsup.agents.recovery.engine_problems import chat_model_problem
-from agentsup.agents.recovery.tiers import ModelTier
+from agentsup.agents.recovery.tiers import ModelTier, chat_model_problem
 from agentsup.agents.roles.limits import RoleLimits
-from agentsup.agents.turn import spans
 from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.agents.turn.own_calls import our_tool
@@ -39,8 +36,15 @@ from agentsup.agents.turn.recovery import (
 )
 from agentsup.agents.turn.services import StoredTurn, TurnServices
 from agentsup.agents.turn.steering import SteeringNotes
-from agentsup.agents.turn.suspended import SuspendedTurn
-from agentsup.agents.turn.usage import SegmentState, TurnUsage
+from agentsup.agents.turn.usage import (
+    SegmentState,
+    SuspendedTurn,
+    TurnUsage,
+    engine_span,
+    follow_requests,
+    note_engine_end,
+    segment_span,
+)
 from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded, rules
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
@@ -113,7 +117,7 @@ class TurnHandler:
                     message=message.message_id,
                     trace=message.traceparent[3:35],
                 ),
-                spans.of_segment(self._services.tracer, work, name) as sent,
+                segment_span(self._services.tracer, work, name) as sent,
             ):
                 outcome = sent.facts["agentsup.outcome"] = await self._work_on(work, start)
                 sent.error = "failed" if outcome == "failed" else ""
@@ -255,9 +259,9 @@ class TurnHandler:
         services.live.begin(self._agent_id, conversation_of(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            with spans.of_engine(services.tracer, message, tier) as sent:
+            with engine_span(services.tracer, message, tier) as sent:
                 end = await self._think(host, segment, token, segment_state, work, attempt)
-                spans.engine_ended(sent, end, segment_state)
+                note_engine_end(sent, end, segment_state)
                 visit.well = how_well(end)
                 self._note_end(tier, end)
                 end = no_task_offline(end, message, tier, around.spec)
@@ -297,9 +301,9 @@ class TurnHandler:
 
     def _handing_on(self, host: TurnHost, bounds: RoleLimits) -> str:
         """The part of the system prompt that explains delegation."""
-        offered = host.offered_of(handing_on.TOOLS)
+        offered = host.offered_of(prompt.TOOLS)
         known = self._services.roles.for_others(bounds) if offered else ()
-        return handing_on.delegation_notes(offered, known)
+        return prompt.delegation_notes(offered, known)
 
     def _now(self, message: Message) -> str:
         zone = self._services.zone_of(message.agent_id, message.person)
@@ -389,7 +393,7 @@ class TurnHandler:
         self._end.usage.asked(segment, state)
         async with aclosing(session.run(segment)) as events, AsyncExitStack() as asked:
             async for event in events:
-                await spans.follow_requests(self._services.tracer, event, state, asked)
+                await follow_requests(self._services.tracer, event, state, asked)
                 if isinstance(event, ToolFinished):
                     await host.own_finished(event.name, event.ok, event.preview)
                 if isinstance(event, Suspended) or (

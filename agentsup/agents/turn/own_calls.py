@@ -1,4 +1,4 @@
-"""Classifies a coding CLI's own calls by our tool names. Pure except for the lookup of real paths.
+"""Calls that an engine makes itself: classified by our tool names, and told apart.
 
 The CLI says which tool it uses; a call with a name that is not known here is dangerous. All calls
 that are not plain reads are blind: we see them only from the outside.
@@ -6,17 +6,25 @@ that are not plain reads are blind: we see them only from the outside.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.tools.exec import command_lines, policy
-from agentsup.agents.tools.files.tree import protected
+from agentsup.agents.tools.exec import command_lines
+from agentsup.agents.tools.files.tools import protected
 from agentsup.agents.tools.web import addresses
+from agentsup.kit.pool import BoundedPool
 from agentsup.model import tool_names
+from agentsup.model.engine import Permission, PermissionRequest
+from agentsup.model.hook import CallFacts
+from agentsup.model.ids import CallId
 from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety
 
 _SAFE, _MODERATE, _DANGEROUS = Safety.SAFE, Safety.MODERATE, Safety.DANGEROUS
@@ -114,7 +122,7 @@ def _command_problem(args: dict[str, Any]) -> str | None:
     given = (command_lines.script_of(args[key]) for key in _SCRIPT_KEYS if key in args)
     commands = (each.split() if isinstance(each, str) else each for each in given)
     problems = (
-        policy.problem(words)
+        command_lines.problem(words)
         for words in commands
         if words and isinstance(words, list) and all(isinstance(word, str) for word in words)
     )
@@ -162,3 +170,31 @@ def _is_outside(paths: Iterable[str], workspace: str, real: Callable[[str], str]
         if protected(os.path.relpath(target, root).split("/")):
             return True
     return False
+
+
+def call_key(name: str, args: dict[str, Any]) -> str:
+    """A short digest of a call's content."""
+    canonical = json.dumps([name, args], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+async def classified(
+    request: PermissionRequest, workspace: str, files: BoundedPool, key: str
+) -> OwnCall:
+    """Classify a call of the engine's own. It may name any file, so links are resolved in the pool
+    ``files``; if the disk does not answer, the call counts as dangerous and blind."""
+    tool, args = request.tool, request.args
+    try:
+        return await files.run(partial(classify, tool, args, workspace), key=key)
+    except OSError:
+        found = classify(tool, args, workspace, str)
+        return replace(found, safety=Safety.DANGEROUS, effect=Effect.BLIND)
+
+
+@dataclass(slots=True)
+class OwnCalls:
+    """Calls that the engine makes itself: the answers by request, and the open calls."""
+
+    answered: dict[str, Permission] = field(default_factory=dict)
+    asked: dict[str, asyncio.Lock] = field(default_factory=dict)
+    under_way: dict[CallId, CallFacts] = field(default_factory=dict)

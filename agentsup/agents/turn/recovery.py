@@ -14,22 +14,23 @@ from agentsup.agents.recovery import texts
 from agentsup.agents.recovery.decisions import (
     FALLBACK,
     PRIMARY,
+    SICK,
+    UNSAID,
     Attempt,
     Failure,
+    FailureKind,
     RecoveryAction,
     RecoveryContext,
     RecoveryStep,
     decide,
+    failure_kind_of,
     has_waited_enough,
     tier_of,
 )
-from agentsup.agents.recovery.failure_kinds import SICK, UNSAID, FailureKind, failure_kind_of
 from agentsup.agents.recovery.tiers import ModelTier, has_fallback
-from agentsup.agents.turn import provider_wait
-from agentsup.agents.turn.ending import TurnEnd
+from agentsup.agents.turn.ending import TurnEnd, notify_wait_tx
 from agentsup.agents.turn.services import TurnServices
-from agentsup.agents.turn.suspended import SuspendedTurn
-from agentsup.agents.turn.usage import SegmentState
+from agentsup.agents.turn.usage import SegmentState, SuspendedTurn
 from agentsup.engines import EmptyAfterToolUse, NotConfigured, TurnLimitReached
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
@@ -375,7 +376,7 @@ class TurnRecovery:
 
     def _notify_wait_tx(self, tx: Tx, message: Message, row: AttemptRow) -> None:
         """Notify the people of the message if it must wait long."""
-        provider_wait.notify_wait_tx(
+        notify_wait_tx(
             tx,
             message,
             spec=self._agent_context.spec,

@@ -1,8 +1,11 @@
-"""The usage of a turn: reserved before it, recorded during it, settled however it ends."""
+"""What a segment of a turn collects: its events, its usage (reserved before it, recorded during it,
+settled however it ends), the spans that it sends, and what is saved of it when it is suspended."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 
 from agentsup.agents.budget.spending import StoredBudget
@@ -15,10 +18,21 @@ from agentsup.kit.log import get_logger
 from agentsup.mailbox.usage import reports as usage_rows
 from agentsup.mailbox.usage.budget import LimitExceededBy
 from agentsup.mailbox.work import Work
-from agentsup.model.engine import EngineDone, EngineEvent, Segment, Suspended, ToolStarted, Usage
+from agentsup.model.engine import (
+    EngineDone,
+    EngineEvent,
+    ModelRequest,
+    Resume,
+    Segment,
+    Suspended,
+    ToolStarted,
+    Usage,
+)
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
+from agentsup.model.trace import by_turn_of, turn_span
+from agentsup.observe.traces import OtelTracer, SentSpan
 from agentsup.store import Tx
 
 _log = get_logger(__name__)
@@ -196,3 +210,81 @@ class TurnUsage:
 def _report_id(message: Message, number: int) -> str:
     """The id of a report: its lease, and its index among those of the lease."""
     return f"{message.message_id}:{message.fence}:{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedTurn:
+    """The saved state of a suspended segment, for the segment that continues the turn."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    files: tuple[Part, ...] = ()
+    checkpoint: bytes | None = None
+    waiting_call: str = ""
+    """The call that waits for an approval."""
+    shown: int = 0
+    """Characters of tool results that the model has seen in this turn."""
+
+    def pack(self) -> bytes:
+        """The state as bytes: one JSON line, then the engine's checkpoint."""
+        head = {
+            "calls": self.counts,
+            "files": [part.to_json() for part in self.files],
+            "held": self.waiting_call,
+            "shown": self.shown,
+        }
+        return json.dumps(head).encode() + b"\n" + (self.checkpoint or b"")
+
+    @classmethod
+    def of(cls, resume: Resume | None) -> SuspendedTurn:
+        """The state that the earlier segment saved; empty after a crash before any suspension."""
+        if resume is None or not resume.checkpoint:
+            return cls()
+        head, _, checkpoint = resume.checkpoint.partition(b"\n")
+        saved = json.loads(head)
+        files = tuple(Part.from_json(part) for part in saved["files"])
+        return cls(
+            saved["calls"],
+            files,
+            checkpoint,
+            waiting_call=saved.get("held", ""),
+            shown=saved.get("shown", 0),
+        )
+
+
+def segment_span(tracer: OtelTracer, work: Work, agent: str) -> AbstractContextManager[SentSpan]:
+    """Around a segment. The span of the first one has the id that others name as the cause of their
+    work."""
+    message, name = work.lease.message, f"turn {agent}"
+    if work.lease.resumed or message.attempts > 1:
+        return tracer.span(name, by_turn_of(message))
+    return tracer.span(name, message.traceparent, span_id=turn_span(message.message_id))
+
+
+def engine_span(
+    tracer: OtelTracer, message: Message, tier: ModelTier
+) -> AbstractContextManager[SentSpan]:
+    """Around an engine's run."""
+    return tracer.span(f"engine {tier.engine.name}", by_turn_of(message))
+
+
+def note_engine_end(sent: SentSpan, end: EngineDone | Suspended, state: SegmentState) -> None:
+    """Note how the run ended and what it used."""
+    sent.facts = {
+        "gen_ai.request.model": state.tier.model,
+        "gen_ai.usage.input_tokens": sum(each.input_tokens for each in state.usage),
+        "gen_ai.usage.output_tokens": sum(each.output_tokens for each in state.usage),
+        "agentsup.provider": state.tier.provider,
+    }
+    if isinstance(end, EngineDone) and end.outcome != "ok":
+        sent.error, sent.text = end.code or end.outcome, end.error
+
+
+async def follow_requests(
+    tracer: OtelTracer, event: EngineEvent, state: SegmentState, asked: AsyncExitStack
+) -> None:
+    """Keep a span in ``asked`` while the engine reports that it waits for its model."""
+    if isinstance(event, ModelRequest):
+        await asked.aclose()
+        if not event.has_ended:
+            name = f"model {state.tier.model or state.tier.engine.name}"
+            asked.enter_context(tracer.span(name, by_turn_of(state.message), is_request=True))

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentsup.agents.recovery.breaker import provider_of
+from agentsup.agents.recovery.breakers import provider_of
 from agentsup.agents.recovery.decisions import FALLBACK
 from agentsup.agents.recovery.tiers import ModelTier, fallback_spec
 from agentsup.model.agent import AgentSpec

@@ -11,8 +11,12 @@ from agentsup.agents.delegation.tools import (
     team_tools,
 )
 from agentsup.agents.roles import LiveRoleRegistry
-from agentsup.agents.tools import peer_tools, restart_tool, shared_memory_tool
-from agentsup.agents.tools.peers import mailbox_tools
+from agentsup.agents.tools import (
+    mailbox_tools,
+    peer_tools,
+    restart_tool,
+    shared_memory_tool,
+)
 from agentsup.agents.turn import TurnServices
 from agentsup.daemon.assembly import memory
 from agentsup.daemon.assembly.parts import Assembly, RunningParts

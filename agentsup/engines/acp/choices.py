@@ -1,4 +1,4 @@
-"""The options of a session (its model, its effort), as plain values."""
+"""The options of an agent that speaks the protocol: of its entry, and of a session, as plain values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from agentsup.engines.clean import objects
 from agentsup.engines.failures import NotConfigured
+from agentsup.engines.process import ProgramOptions
 
 MODEL, EFFORT = "model", "thought_level"
 """Categories of options, by the protocol's names."""
@@ -73,3 +76,12 @@ def choose(
         f"{title} has no {field} {wanted!r}; it offers {offered}"
         + (f" and {more} more" if more > 0 else "")
     )
+
+
+class AcpOptions(ProgramOptions):
+    """``command``: the agent's command line (a preset has its own). ``start_timeout_s``: how long
+    it may take until it can be talked to. ``auth_method``: the id of a sign-in over the protocol,
+    asked for before a session is opened."""
+
+    start_timeout_s: float = Field(default=90.0, gt=0)
+    auth_method: str = ""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from agentsup.engines.acp.options import AcpOptions
+from agentsup.engines.acp.choices import AcpOptions
 from agentsup.engines.acp.session import AcpSession, Launch
 from agentsup.engines.failures import ExtraMissing, NotConfigured
 from agentsup.engines.process import EngineHome, ProcessLauncher, read_options

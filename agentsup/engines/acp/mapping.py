@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentsup.engines import saved_state
+from agentsup.engines import clean
 from agentsup.engines.clean import as_dict, objects
 from agentsup.engines.failures import (
     ContentFiltered,
@@ -378,12 +378,12 @@ class SavedSession:
 
     def dump(self, engine: str) -> bytes:
         """Return it as the opaque state of a session."""
-        return saved_state.dump(engine, id=self.session_id, system=self.system, usd=self.usd)
+        return clean.dump(engine, id=self.session_id, system=self.system, usd=self.usd)
 
 
 def read_state(state: bytes | None, engine: str) -> SavedSession | None:
     """Return the saved session, if it is of this engine and readable."""
-    body = saved_state.load(state, engine)
+    body = clean.load(state, engine)
     session_id = body.get("id") if body is not None else None
     if body is None or not isinstance(session_id, str):
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsup import __version__
 from agentsup.engines.acp import choices, mapping
-from agentsup.engines.acp.options import AcpOptions
+from agentsup.engines.acp.choices import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.clean import as_dict
 from agentsup.engines.event_queue import EventQueue

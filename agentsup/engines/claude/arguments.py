@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentsup.engines import saved_state
+from agentsup.engines import clean
 from agentsup.engines.failures import NotConfigured
 from agentsup.engines.process import ProgramOptions
 from agentsup.engines.programs.presets import CLAUDE, variables
@@ -45,7 +45,7 @@ class ClaudeSessionId:
 
     def freeze(self) -> bytes:
         """Return it as engine state."""
-        return saved_state.dump(_ENGINE, session=self.session_id)
+        return clean.dump(_ENGINE, session=self.session_id)
 
 
 def session_of(segment: Segment) -> ClaudeSessionId:
@@ -120,7 +120,7 @@ def mcp_document(spec: EngineSpec) -> bytes:
 
 
 def _read(state: bytes | None) -> str:
-    session = (saved_state.load(state, _ENGINE) or {}).get("session")
+    session = (clean.load(state, _ENGINE) or {}).get("session")
     # It becomes an argument, so it must be nothing but an id.
     if isinstance(session, str) and session.replace("-", "").isalnum() and session[0] != "-":
         return session

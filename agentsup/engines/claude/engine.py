@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentsup.engines.claude import arguments, ending
+from agentsup.engines.claude import arguments, stream
 from agentsup.engines.claude.arguments import ClaudeOptions, ClaudeSessionId
 from agentsup.engines.claude.dialogue import Dialogue, prompt_of
 from agentsup.engines.claude.stream import ClaudeTurnState
@@ -186,19 +186,19 @@ class ClaudeSession:
     async def _broken(self, child: EngineProcess, session: ClaudeSessionId) -> Exception:
         failure = await child.ended("ended without an answer")
         stderr = child.stderr_text()
-        if ending.is_other_session(stderr, exists=session.exists):
+        if stream.is_other_session(stderr, exists=session.exists):
             return _OtherSession()
-        return ending.too_old(stderr) or failure
+        return stream.too_old(stderr) or failure
 
     def _end(self, turn: ClaudeTurnState, session: ClaudeSessionId) -> EngineDone:
         result = turn.result or {}
-        if session.exists and ending.is_other_session(ending.said_by(result), exists=True):
+        if session.exists and stream.is_other_session(stream.said_by(result), exists=True):
             raise _OtherSession
         retry_after_s = None
         if turn.resets_at_s is not None:
             retry_after_s = max(0.0, turn.resets_at_s - self.clock.now_ms() / 1000)
         state = ClaudeSessionId(turn.session_id or session.session_id, exists=True).freeze()
-        failure = ending.result_failure(result, turn.error_word, retry_after_s, state)
+        failure = stream.result_failure(result, turn.error_word, retry_after_s, state)
         if failure is not None:
             raise failure
         text = turn.text or answer_of(str(result.get("result") or ""))

@@ -8,8 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentsup.engines.command import envelope, events
-from agentsup.engines.command.envelope import Suspension
+from agentsup.engines.command import events
 from agentsup.engines.failures import (
     EmptyAnswer,
     NotConfigured,
@@ -96,11 +95,11 @@ class CommandSession:
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         """Run the program on the segment. Raises ``EngineFailed``."""
         options = self.options
-        left = envelope.suspension_of(segment)
+        left = events.suspension_of(segment)
         if options.input == "json":
-            stdin = envelope.as_json(segment, self.spec, left)
+            stdin = events.as_json(segment, self.spec, left)
         else:
-            stdin = envelope.as_text(segment)
+            stdin = events.as_text(segment)
         said = [left.text] if left else []
         end: EngineDone | Suspended | None = None
         home = EngineHome.of(self.spec, COMMAND, is_private=options.home == "private")
@@ -120,8 +119,8 @@ class CommandSession:
         ) as child:
             read = self._events if options.output == "events" else _plain
             thoughts = AnswerText(self.opening, self.spec.agent)
-            async with aclosing(read(child, said)) as events:
-                async for event in events:
+            async with aclosing(read(child, said)) as found:
+                async for event in found:
                     if isinstance(event, EngineDone | Suspended):
                         end = event
                         break
@@ -181,7 +180,7 @@ class CommandSession:
                 contained(self.spec.workspace, path)
                 return FileOut(path)
             case events.AskEvent():
-                saved = Suspension("".join(said), event.checkpoint)
+                saved = events.Suspension("".join(said), event.checkpoint)
                 return Suspended(
                     checkpoint=saved.freeze(),
                     text=event.text,
@@ -191,7 +190,7 @@ class CommandSession:
                 )
             case events.Finish(text=text, state=state):
                 whole = text if text is not None else "".join(said)
-                return EngineDone("ok", text=whole, engine_state=envelope.keep_state(state))
+                return EngineDone("ok", text=whole, engine_state=events.keep_state(state))
             case events.GiveUp(error=error, permanent=True):
                 raise Permanent(error)
             case events.GiveUp(error=error, retry_after_s=retry_after_s):

@@ -1,4 +1,6 @@
-"""The output of a program of the engine ``command``: one JSON object per line, with a ``type``.
+"""What goes to and from a program of the engine ``command``.
+
+Its output is one JSON object per line, with a ``type``:
 
 | type | fields | meaning |
 |---|---|---|
@@ -18,13 +20,21 @@ Other types are ignored, so that new ones do no harm in older versions.
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentsup.engines import clean
 from agentsup.engines.clean import json_object
-from agentsup.engines.failures import OutputUnreadable
+from agentsup.engines.failures import CheckpointUnusable, OutputUnreadable
+from agentsup.model.engine import EngineSpec, HistoryItem, Segment
 from agentsup.model.question import AnswerableBy
+
+_ENGINE = "command"
+_MAX_STATE_BYTES = 512 * 1024
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "note": "Note"}
 
 
 class _Event(BaseModel):
@@ -133,3 +143,77 @@ def read_event(line: bytes) -> Event | None:
         raise OutputUnreadable(
             f"the program sent an event that can't be read ({where}: {first['msg']})"
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """The saved state of a segment that asked something: its answer so far, and the program's own
+    data."""
+
+    text: str = ""
+    checkpoint: Any = None
+
+    def freeze(self) -> bytes:
+        """Return it as the bytes of a checkpoint."""
+        return clean.dump(_ENGINE, text=self.text, checkpoint=self.checkpoint)
+
+
+def suspension_of(segment: Segment) -> Suspension | None:
+    """Return what the segment before this one saved, if any. Raises ``CheckpointUnusable``."""
+    if segment.resume is None or segment.resume.checkpoint is None:
+        return None
+    saved = clean.load(segment.resume.checkpoint, _ENGINE)
+    if saved is None or not isinstance(saved.get("text"), str):
+        raise CheckpointUnusable("the program's turn can't be resumed: its checkpoint is damaged")
+    return Suspension(saved["text"], saved.get("checkpoint"))
+
+
+def keep_state(state: Any) -> bytes | None:
+    """The program's own state for the next turn; None if there is none, or too much of it."""
+    if state is None:
+        return None
+    raw = clean.dump(_ENGINE, state=state)
+    return raw if len(raw) <= _MAX_STATE_BYTES else None
+
+
+def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> bytes:
+    """Return the message with all that belongs to it, as one line."""
+    state = clean.load(segment.engine_state, _ENGINE)
+    envelope = {
+        "v": 1,
+        "agent": spec.agent,
+        "model": spec.model,
+        "message_id": segment.message_id,
+        "session_id": segment.session_id,
+        "text": segment.text,
+        "prompt": segment.prompt,
+        "system": segment.instructions,
+        "history": [{"role": each.role, "text": each.text} for each in segment.history],
+        "files": [
+            {"path": part.path, "name": part.name} for part in segment.parts if part.type == "file"
+        ],
+        "state": state.get("state") if state else None,
+        "resume": _resume(segment, left),
+        "nudge": segment.nudge,
+    }
+    return json.dumps(envelope).encode() + b"\n"
+
+
+def as_text(segment: Segment) -> bytes:
+    """Plain text as a model reads it: instructions, the conversation so far, the message."""
+    blocks = [segment.instructions, *map(_said, segment.history), segment.prompt]
+    if segment.resume is not None and segment.resume.answer is not None:
+        blocks.append(segment.resume.answer)
+    text = "\n\n".join(block for block in blocks if block)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _said(item: HistoryItem) -> str:
+    return f"{_SPEAKERS[item.role]}: {item.text}"
+
+
+def _resume(segment: Segment, left: Suspension | None) -> dict[str, Any] | None:
+    if segment.resume is None:
+        return None
+    checkpoint = left.checkpoint if left else None
+    return {"checkpoint": checkpoint, "answer": segment.resume.answer, "crashed": left is None}

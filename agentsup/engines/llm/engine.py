@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agentsup.engines.failures import ExtraMissing
-from agentsup.engines.llm.contexts import ServedContexts
-from agentsup.engines.llm.listed import ListedModels
+from agentsup.engines.llm.servers import ListedModels, ServedContexts
 from agentsup.engines.llm.settings import Dialect, LlmSettings, read_settings
 from agentsup.kit.outbound.tls import context
 from agentsup.model.engine import (

@@ -47,7 +47,7 @@ from agentsup.engines.llm.answers import (
     raise_if_broken,
 )
 from agentsup.engines.llm.errors import translate
-from agentsup.engines.llm.replayable import call_ids
+from agentsup.engines.llm.history import call_ids
 from agentsup.engines.llm.settings import LlmSettings
 from agentsup.engines.llm.toolset import ASK_USER, HostToolset, takes_no_tools
 from agentsup.kit.log import get_logger

@@ -5,8 +5,8 @@ from .homes import coding_agent_folders as coding_agent_folders
 from .homes import exec_home as exec_home
 from .homes import home_variables as home_variables
 from .launcher import ProcessLauncher as ProcessLauncher
-from .lookup import contained as contained
-from .lookup import find_program as find_program
+from .launcher import contained as contained
+from .launcher import find_program as find_program
 from .options import ProgramOptions as ProgramOptions
 from .options import read_options as read_options
 from .process import EngineProcess as EngineProcess

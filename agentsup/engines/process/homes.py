@@ -2,20 +2,22 @@
 
 Kinds of programs do not share a home: a program obeys the settings in its home, and a coding
 agent's data there belongs to it alone. Persons do not share one either: the sessions in it hold
-what a person has said.
+what a person has said. Files are taken out of a home by one rename and deleted in steps afterwards,
+since a program may have put any number of them there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from agentsup.engines.process.trash import Removed
 from agentsup.engines.programs.cli_agent_policies import (
     KINDS,
     MOVED_BY,
@@ -27,6 +29,7 @@ from agentsup.kit.safe_files import GuardedFolder, names_of
 from agentsup.model.engine import EngineSpec
 from agentsup.model.principal import is_one_persons
 
+_LISTED = 1000
 _HOMES = "engine-home"
 _EXEC_HOME = "exec-home"
 _SETTINGS = "engine-settings"
@@ -43,6 +46,51 @@ _XDG = {
     "XDG_STATE_HOME": ".local/state",
     "XDG_CACHE_HOME": ".cache",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A folder that no program reaches, on the disk of the agent's folder. All methods block and
+    raise ``OSError``."""
+
+    path: Path
+
+    def take(self, folder: GuardedFolder, name: str) -> str:
+        """Move the entry ``name`` of ``folder`` here and return "".
+
+        If ``folder`` is on another disk, the entry is renamed there and its new name returned.
+        """
+        GuardedFolder(self.path).make(mode=0o700)
+        here = next(str(number) for number in count(1) if not self._has(str(number)))
+        try:
+            folder.move_out(name, GuardedFolder(self.path), here)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return folder.set_aside(name)
+        return ""
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left to remove."""
+        try:
+            return not GuardedFolder(self.path).list("", 1)[0]
+        except FileNotFoundError:
+            return True
+
+    def purge(self, steps: int) -> bool:
+        """Delete at most ``steps`` files and directories; True if there are more."""
+        left = iter(range(steps))
+        try:
+            entries, has_more = GuardedFolder(self.path).list("", _LISTED)
+        except FileNotFoundError:
+            return False
+        for name, _ in entries:
+            if not GuardedFolder(self.path).remove_tree(name, lambda: next(left, None) is not None):
+                return True
+        return has_more
+
+    def _has(self, name: str) -> bool:
+        return GuardedFolder(self.path).has(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,27 @@
-"""The manager of engine programs: starts them, watches their memory and ends them."""
+"""The manager of engine programs: finds and starts them, watches their memory and ends them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
-from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
+from agentsup.engines.failures import (
+    EnginesBusy,
+    NotConfigured,
+    NotInstalled,
+    OutOfMemory,
+    Permanent,
+)
 from agentsup.engines.process.fencing import Fencing
 from agentsup.engines.process.homes import ProgramHome
-from agentsup.engines.process.lookup import find_program
 from agentsup.engines.process.preparing import HomePreparer
-from agentsup.engines.process.process import MIB, EngineProcess, ProcessLimits
-from agentsup.engines.process.quoting import concealer
+from agentsup.engines.process.process import MIB, EngineProcess, ProcessLimits, concealer
 from agentsup.engines.process.slots import ProcessSlot, ProcessSlotLimits, ProcessSlots
-from agentsup.kit import proctable
+from agentsup.kit import proctable, searching
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.orphan_sweep import LEADER
@@ -41,6 +46,35 @@ _GATE = (
 _WAIT_S = 240.0
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
+
+
+def find_program(name: str, env: Mapping[str, str], *, cwd: str, remedy: str = "") -> str:
+    """Return the file to execute for ``name``, found in the program's own PATH; blocks briefly.
+
+    A name with a slash is relative to ``cwd``. Raises ``NotInstalled`` with ``remedy``.
+    """
+    name = os.path.expanduser(name)  # noqa: PTH111 - a path part of an argument list
+    if os.sep in name:
+        path = os.path.join(cwd, name)  # noqa: PTH118 - keeps an absolute name as it is
+        found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None  # noqa: PTH113
+    else:
+        found = shutil.which(name, path=env.get("PATH", os.defpath))
+    if found is None:
+        advice = remedy or "install it, or name its full path in engine_options"
+        raise NotInstalled(searching.not_found(name, env, advice), program=name)
+    return found
+
+
+def contained(workspace: str, path: str) -> Path:
+    """Return ``path`` in the workspace, links resolved. Raises ``Permanent`` if it leads out."""
+    root = Path(os.path.realpath(workspace))
+    try:
+        target = Path(os.path.realpath(root / path))
+    except ValueError:
+        target = root
+    if not workspace or target == root or not target.is_relative_to(root):
+        raise Permanent(f"{path!r} is not a file inside the workspace")
+    return target
 
 
 class ProcessLauncher:

@@ -15,8 +15,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured, SettingsPlanted
-from agentsup.engines.process.homes import EngineHome
-from agentsup.engines.process.trash import Removed
+from agentsup.engines.process.homes import EngineHome, Removed
 from agentsup.kit.log import get_logger
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner

@@ -1,16 +1,16 @@
-"""One running program of an engine: its output, its input and its end."""
+"""One running program of an engine: its output, made fit to be shown, its input and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from agentsup.engines.failures import OutputTooLong, ProgramEnded
-from agentsup.engines.process.quoting import quote
 from agentsup.engines.process.slots import ProcessSlot
 from agentsup.kit.compute import compute
 from agentsup.kit.json_size import values_in
@@ -19,6 +19,10 @@ from agentsup.kit.procgroup import ProcessGroup
 from agentsup.kit.tasks import time_limit
 from agentsup.model.errors import EngineFailed
 
+_MAX_CHARS = 2000
+_MIN_SECRET = 8
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 T = TypeVar("T")
 
 MIB = 1024 * 1024
@@ -28,6 +32,28 @@ _MESSAGE = (b"{", b"[")
 """The beginning of a line of JSON."""
 _ENDING_S = 0.5
 """The longest wait for a program's exit code after its output has ended."""
+
+
+def quote(raw: bytes, conceal: Callable[[str], str]) -> str:
+    """Return the end of ``raw`` as text, without escapes, control characters and secrets."""
+    text = _ESCAPES.sub("", raw.decode("utf-8", "replace").replace("\r\n", "\n"))
+    text = conceal(_CONTROLS.sub("", text).strip())
+    return text if len(text) <= _MAX_CHARS else "…" + text[-_MAX_CHARS:]
+
+
+def concealer(
+    secrets: Iterable[str], further: Callable[[str], str] | None = None
+) -> Callable[[str], str]:
+    """Return a function that masks ``secrets`` in a text, and then what ``further`` masks."""
+    known = sorted({each for each in secrets if len(each) >= _MIN_SECRET}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def conceal(text: str) -> str:
+        if pattern is not None:
+            text = pattern.sub("***", text)
+        return further(text) if further is not None else text
+
+    return conceal
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,5 +5,5 @@ from .registry import best_available as best_available
 from .registry import default_registry as default_registry
 from .registry import has_llm_extra as has_llm_extra
 from .registry import needs_users_home as needs_users_home
-from .supported_settings import unable as unable
-from .supported_settings import why_ignored as why_ignored
+from .registry import unable as unable
+from .registry import why_ignored as why_ignored

@@ -4,23 +4,18 @@ interleavings (150; ``make sim`` asks for 5,000)."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
 from agentsup.approvals.grants import Grants
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import TERMINAL
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.model.tool import Effect, Tool, ToolContext
+from tests.component.agents.shared import give_append, log_of
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -37,16 +32,7 @@ ACTS = (*("answer",) * 5, "expire", "kill", "stop", "revoke", "twice", "pass", "
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{context.call_id}\n")
-        await asyncio.sleep(0.5)  # time to die between effect and result
-        return f"appended {args['text']}"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch, is_by_call=True, pause_s=0.5)
 
 
 def ann() -> dict[str, Any]:
@@ -54,14 +40,9 @@ def ann() -> dict[str, Any]:
     return agent("ann", {"match": "go", "steps": [*steps, {"say": "$result"}]})
 
 
-def log_of(house: VirtualDaemon) -> Counter[str]:
-    path = house.home.workspace("ann") / "log"
-    return Counter(path.read_text().splitlines() if path.exists() else ())
-
-
 async def check(house: VirtualDaemon) -> None:
     """What happened has leave, what had leave in a turn that was finished happened, none twice."""
-    happened = log_of(house)
+    happened = Counter(log_of(house))
     assert set(happened.values()) <= {1}, happened
     states = dict(await house.sql("SELECT call_id, state FROM tool_calls"))
     for call_id, state in states.items():

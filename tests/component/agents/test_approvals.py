@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.model.tool import Tool, ToolContext
+from tests.component.agents.shared import SAY, give_append, log_of, open_question, rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -29,55 +25,19 @@ OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blind, dangerous tool in every daemon, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    shape = {
-        "type": "object",
-        "properties": {"text": {"type": "string"}},
-        "required": ["text"],
-        "additionalProperties": False,
-    }
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", shape, append))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch)
 
 
 def append(text: str) -> dict[str, Any]:
     return {"tool": {"name": "append", "args": {"text": text}}}
 
 
-SAY = {"say": "$result"}
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
 def ann(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return agent("ann", rule("go", *steps), **fields)
 
 
-def log_of(house: VirtualDaemon) -> list[str]:
-    path = house.home.workspace("ann") / "log"
-    return path.read_text().splitlines() if path.exists() else []
-
-
 async def the_question(house: VirtualDaemon) -> str:
-    """The only open question."""
-    await house.until(lambda: _is_open(house))
-    (question,) = await house.daemon.mailbox.questions()
-    return question.question_id
-
-
-async def _is_open(house: VirtualDaemon) -> bool:
-    return bool(await house.daemon.mailbox.questions())
+    return (await open_question(house)).question_id
 
 
 async def asked_of(house: VirtualDaemon) -> int:
@@ -219,8 +179,7 @@ async def test_an_agent_gives_no_leave_to_another(household: Open) -> None:
     ask = {"tool": {"name": "ask_agent", "args": {"to": "ann", "message": "go"}}}
     house = await household(ann(append("x"), SAY), agent("bea", rule("go", ask, SAY)))
     await house.said("bea", "go", who=BOB)
-    await the_question(house)
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert question.who.value == "operators"
     bea = Principal(PrincipalKind.AGENT, house.roster.entry("bea").agent_id, "bea")
     with pytest.raises(Forbidden):
@@ -255,7 +214,8 @@ async def test_nothing_is_asked_after_a_stop(household: Open) -> None:
     with pytest.raises(Conflict, match="withdrawn"):
         await house.daemon.mailbox.answer(question, "once", OTTO)
     await house.restart()
-    assert (log_of(house), await asked_of(house), await _is_open(house)) == ([], 1, False)
+    assert (log_of(house), await asked_of(house)) == ([], 1)
+    assert not await house.daemon.mailbox.questions()
 
 
 async def _state_is(house: VirtualDaemon, message: str, state: str) -> bool:
@@ -322,8 +282,7 @@ async def test_what_is_shown_cannot_lie(household: Open) -> None:
     house = await household(ann(append(nasty), SAY))
     house.redactor.add_all(["secret-of-the-house"])
     await house.said("ann", "go", who=OTTO)
-    await the_question(house)
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert "secret-of-the-house" not in question.text
     assert not {"\u202e", "\u200b"} & set(question.text)
     head, fence, *inside, closing, tail, run = question.text.split("\n")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from agentsup.model.principal import OPERATOR
+from tests.component.agents.shared import open_question
 from tests.component.agents.test_served import Program, play
 from tests.component.conftest import Open
-from tests.support.virtual_daemon import VirtualDaemon, agent
+from tests.support.virtual_daemon import agent
 
 pytestmark = pytest.mark.virtual
 
@@ -20,21 +21,12 @@ ASK: tuple[str, dict[str, Any]] = (
 )
 
 
-async def question(house: VirtualDaemon) -> Any:
-    async def is_asked() -> bool:
-        return bool(await house.daemon.mailbox.questions())
-
-    await house.until(is_asked)
-    (asked,) = await house.daemon.mailbox.questions()
-    return asked
-
-
 async def test_a_program_asks_and_reads_the_answer(household: Open) -> None:
     house = await household(agent("ann", permission_mode="bypassPermissions"))
     house.redactor.add("sk-known-4711")
     program = play(house, ASK)
     message = await house.said("ann", "go")
-    asked = await question(house)
+    asked = await open_question(house)
     assert (asked.kind, asked.text, asked.options) == (
         "question",
         "Which colour, [redacted]?",
@@ -45,14 +37,14 @@ async def test_a_program_asks_and_reads_the_answer(household: Open) -> None:
     await house.daemon.mailbox.wait_done(message, 60)
     assert [(each.ok, each.text) for each in program.results] == [(True, "blue")]
     assert "ask_person" in program.offered
-    assert "ask_person" not in [tool.name for tool in program._host.tools()]
+    assert "ask_person" not in [tool.name for tool in program.host.tools()]
 
 
 async def test_an_answer_that_comes_after_the_turn_was_let_go_is_met(household: Open) -> None:
     house = await household(agent("ann"))
     program = play(house, ASK)
     message = await house.said("ann", "go")
-    asked = await question(house)
+    asked = await open_question(house)
     stack = house.unit("ann").stack
     assert stack is not None
     (work,) = stack._pump.in_flight
@@ -72,7 +64,7 @@ async def test_a_kill_while_a_person_is_asked_asks_nobody_twice(household: Open)
     house = await household(agent("ann"))
     play(house, ASK)
     message = await house.said("ann", "go")
-    asked = await question(house)
+    asked = await open_question(house)
     await house.restart(kill=True)
     program: Program = play(house, ASK)
     await house.clock.sleep(3600)
@@ -87,7 +79,7 @@ async def test_a_stop_withdraws_the_question(household: Open) -> None:
     house = await household(agent("ann"))
     play(house, ASK)
     message = await house.said("ann", "go")
-    await question(house)
+    await open_question(house)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
     assert await house.daemon.mailbox.questions() == []

@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -27,7 +27,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import Forbidden
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from tests.component.agents.test_turns import replace_engine
+from tests.component.agents.shared import PlayedEngine, played, replace_engine
 from tests.component.conftest import Open
 from tests.component.proofs.house import ProofDaemon
 from tests.component.proofs.house import agent as entry
@@ -47,26 +47,24 @@ def costs(usd: float | None, tokens: int = 100, *more: dict[str, Any]) -> dict[s
     return {"match": "(.*)", "steps": [*more, {"usage": used}, {"say": "answer to $1"}]}
 
 
-class Thinker:
+class Thinker(PlayedEngine):
     """An engine that makes requests until it is ended, or answers after ``requests``."""
 
     name = "thinker"
     caps = EngineCaps(streaming=True, usage=True)
 
     def __init__(self, requests: int, usage: Usage, *, tool: str = "") -> None:
+        super().__init__()
         self.requests, self.usage, self.tool = requests, usage, tool
         self.made = 0
         self.specs: list[EngineSpec] = []
         self.results: list[Any] = []
-        self._host: EngineHost | None = None
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Thinker:
+    async def open(self, spec: EngineSpec, host: EngineHost) -> Self:
         self.specs.append(spec)
-        self._host = host
-        return self
+        return await super().open(spec, host)
 
     async def run(self, segment: Segment) -> Any:
-        assert self._host is not None
         for number in range(self.requests):
             self.made += 1
             yield TextDelta(f"thought {number} ")
@@ -75,18 +73,8 @@ class Thinker:
             await asyncio.sleep(1)
             if self.tool:
                 yield ToolStarted(self.tool, {})
-                self.results.append(await self._host.call(self.tool, {}))
+                self.results.append(await self.host.call(self.tool, {}))
         yield EngineDone("ok", text="all done")
-
-    async def close(self) -> None:
-        return
-
-
-def think(house: VirtualDaemon, name: str, thinker: Thinker) -> Thinker:
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = thinker
-    return thinker
 
 
 async def account(house: VirtualDaemon | ProofDaemon, name: str | None = None) -> dict[str, Any]:
@@ -237,7 +225,7 @@ async def test_a_wait_for_others_ends_with_a_refusal_that_says_so(household: Ope
 
 async def test_a_turn_over_its_budget_is_ended_and_keeps_what_it_said(household: Open) -> None:
     house = await household(agent("ann", budget={"per_turn_usd": 0.01}))
-    thinker = think(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
+    thinker = played(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
     done = await house.ask("ann", "x")
     assert (done.outcome, done.error_code) == ("failed", "budget_exceeded")
     assert "$0.012 of $0.01" in done.error_text
@@ -250,13 +238,13 @@ async def test_a_turn_over_its_budget_is_ended_and_keeps_what_it_said(household:
 
 async def test_an_answer_that_used_up_the_budget_is_still_an_answer(household: Open) -> None:
     house = await household(agent("ann", budget={"per_turn_usd": 0.01}))
-    think(house, "ann", Thinker(1, Usage(10, 1, 0.5)))
+    played(house, "ann", Thinker(1, Usage(10, 1, 0.5)))
     assert (await house.ask("ann", "x")).result_text == "all done"
 
 
 async def test_calls_are_refused_once_the_budget_is_used_up(household: Open) -> None:
     house = await household(agent("ann", budget={"per_turn_tokens": 5}))
-    thinker = think(house, "ann", Thinker(3, Usage(10, 1), tool="list_agents"))
+    thinker = played(house, "ann", Thinker(3, Usage(10, 1), tool="list_agents"))
     done = await house.ask("ann", "x")
     assert done.error_code == "budget_exceeded"
     assert [(r.ok, r.code) for r in thinker.results] in ([], [(False, "budget_exceeded")])
@@ -277,7 +265,7 @@ async def test_who_is_over_budget_is_not_asked_once_more(household: Open) -> Non
         agent("ann", budget={"per_turn_tokens": 1000}), agent("bob", budget={"per_turn_tokens": 5})
     )
     for name, made in (("ann", 2), ("bob", 1)):
-        thinker = think(house, name, Silent(1, Usage(10, 1)))
+        thinker = played(house, name, Silent(1, Usage(10, 1)))
         done = await house.ask(name, "x")
         assert (thinker.made, done.error_code == "budget_exceeded") == (made, made == 1)
 
@@ -286,7 +274,7 @@ async def test_an_engine_is_told_what_is_left_of_the_day(household: Open) -> Non
     house = await household(
         agent("ann", budget={"per_day_usd": 10, "per_turn_usd": 8}, user_timezone="UTC")
     )
-    thinker = think(house, "ann", Thinker(1, Usage(10, 1, 3.0)))
+    thinker = played(house, "ann", Thinker(1, Usage(10, 1, 3.0)))
     for left in (8.0, 7.0, 4.0):
         assert (await house.ask("ann", "x")).outcome == "ok"
         assert thinker.specs[-1].max_usd == pytest.approx(left)
@@ -295,7 +283,7 @@ async def test_an_engine_is_told_what_is_left_of_the_day(household: Open) -> Non
 async def test_what_is_told_during_a_turn_survives_its_kill(household: Open) -> None:
     """Two requests are paid, the third is under way: a kill loses neither, and doubles none."""
     house = await household(agent("ann", budget={"per_day_usd": 1}, user_timezone="UTC"))
-    think(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
+    played(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
     await house.said("ann", "x")
     await house.until(lambda: _reports(house, 2))
     assert await holds(house) == 1
@@ -313,7 +301,7 @@ async def _reports(house: VirtualDaemon, count: int) -> bool:
 
 async def test_a_stop_gives_back_what_was_held(household: Open) -> None:
     house = await household(agent("ann", budget={"per_day_usd": 1}, user_timezone="UTC"))
-    think(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
+    played(house, "ann", Thinker(50, Usage(10, 1, 0.004)))
     await house.said("ann", "x")
     await house.until(lambda: _reports(house, 3))
     await house.command("ann", "/stop")

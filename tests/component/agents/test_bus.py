@@ -18,14 +18,11 @@ from agentsup.model.errors import (
 )
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from tests.component.agents.shared import SAY, rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
 
 
 def ask(to: str, message: str, **more: Any) -> dict[str, Any]:
@@ -34,9 +31,6 @@ def ask(to: str, message: str, **more: Any) -> dict[str, Any]:
 
 def tell(to: str, message: str, **more: Any) -> dict[str, Any]:
     return {"tool": {"name": "ask_agent_async", "args": {"to": to, "message": message, **more}}}
-
-
-SAY_RESULT = {"say": "$result"}
 
 
 def principal(house: VirtualDaemon, name: str) -> Principal:
@@ -62,7 +56,7 @@ async def test_an_agent_asks_another_and_gets_the_answer(household: Open) -> Non
 
 async def test_a_silent_request_tells_nobody(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", ask("ben", "ping", silent=True), SAY_RESULT)), agent("ben")
+        agent("ann", rule("go", ask("ben", "ping", silent=True), SAY)), agent("ben")
     )
     await house.ask("ann", "go")
     await house.clock.sleep(10)
@@ -71,7 +65,7 @@ async def test_a_silent_request_tells_nobody(household: Open) -> None:
 
 async def test_a_person_joins_the_session_of_two_agents(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", ask("ben", "remember the milk"), SAY_RESULT)), agent("ben")
+        agent("ann", rule("go", ask("ben", "remember the milk"), SAY)), agent("ben")
     )
     await house.ask("ann", "go")
     (message,) = await mail_of(house, "ben")
@@ -109,7 +103,7 @@ async def test_the_operator_may_send_in_an_agents_name(household: Open) -> None:
 
 
 async def test_an_agent_sends_nothing_to_itself(household: Open) -> None:
-    house = await household(agent("ann", rule("go", ask("ANN", "me"), SAY_RESULT)))
+    house = await household(agent("ann", rule("go", ask("ANN", "me"), SAY)))
     message = await house.ask("ann", "go")
     assert "can't send to itself" in message.error_text + message.result_text
     with pytest.raises(LoopDetected):
@@ -118,9 +112,9 @@ async def test_an_agent_sends_nothing_to_itself(household: Open) -> None:
 
 async def test_a_request_back_along_its_path_is_refused(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", ask("ben", "on"), SAY_RESULT)),
-        agent("ben", rule("on", ask("cat", "back"), SAY_RESULT)),
-        agent("cat", rule("back", ask("ann", "loop"), SAY_RESULT)),
+        agent("ann", rule("go", ask("ben", "on"), SAY)),
+        agent("ben", rule("on", ask("cat", "back"), SAY)),
+        agent("cat", rule("back", ask("ann", "loop"), SAY)),
     )
     message = await house.ask("ann", "go")
     told = message.error_text + message.result_text
@@ -159,9 +153,7 @@ async def test_an_async_answer_comes_into_the_conversation_it_was_asked_from(
 @pytest.mark.parametrize("moment", ["asked", "working"])
 async def test_an_async_answer_outlives_kills(household: Open, moment: str) -> None:
     house = await household(
-        agent(
-            "ann", rule("go", tell("ben", "work"), {"say": "asked"}), rule("(.*ready)", SAY_RESULT)
-        ),
+        agent("ann", rule("go", tell("ben", "work"), {"say": "asked"}), rule("(.*ready)", SAY)),
         agent("ben", rule("work", {"sleep": 60}, {"say": "ready"})),
     )
     await house.ask("ann", "go", conversation="phone")
@@ -178,7 +170,7 @@ async def test_an_async_answer_outlives_kills(household: Open, moment: str) -> N
 async def test_an_asking_turn_that_dies_meets_its_own_request_again(household: Open) -> None:
     """The same tool call finds the same message: it is answered at once, and asked only once."""
     house = await household(
-        agent("ann", rule("go", ask("ben", "work"), SAY_RESULT)),
+        agent("ann", rule("go", ask("ben", "work"), SAY)),
         agent("ben", rule("work", {"effect": "log"}, {"sleep": 20}, {"say": "worked"})),
     )
     message = await house.said("ann", "go")
@@ -204,7 +196,7 @@ async def test_a_wait_that_runs_out_becomes_a_reply(household: Open) -> None:
     house = await household(
         agent(
             "ann",
-            rule("go", ask("ben", "work", timeout=5), SAY_RESULT),
+            rule("go", ask("ben", "work", timeout=5), SAY),
             rule("(.*worked)", {"say": "late: $1"}),
         ),
         agent("ben", rule("work", {"sleep": 60}, {"say": "worked"})),
@@ -255,7 +247,7 @@ async def test_a_failed_engine_is_never_an_answer(household: Open) -> None:
 
 async def test_a_stopped_request_is_told_as_stopped(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", ask("ben", "work"), SAY_RESULT)),
+        agent("ann", rule("go", ask("ben", "work"), SAY)),
         agent("ben", rule("work", {"sleep": 600})),
     )
     message = await house.said("ann", "go")
@@ -286,8 +278,8 @@ async def test_a_waiting_turn_gives_its_slot_to_others(household: Open) -> None:
         entries.append(
             agent(
                 name,
-                rule("start", ask(following, f"then {last}"), SAY_RESULT),
-                rule("then (.*)", ask("$1", "end"), SAY_RESULT),
+                rule("start", ask(following, f"then {last}"), SAY),
+                rule("then (.*)", ask("$1", "end"), SAY),
                 rule("end", {"say": "the end"}),
                 slots={"interactive": 1, "peer": 1, "background": 1},
             )

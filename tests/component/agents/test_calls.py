@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn import handler
-from agentsup.daemon.assembly import tool_pipeline
 from agentsup.engines.guard import guard
 from agentsup.engines.registry.registry import EngineRegistry
-from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -37,7 +34,17 @@ from agentsup.model.hook import (
     Verdict,
 )
 from agentsup.model.principal import OPERATOR
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
+from agentsup.model.tool import Effect, Safety, ToolResult
+from tests.component.agents.shared import (
+    SAY,
+    PlayedEngine,
+    give_append,
+    log_of,
+    open_question,
+    played,
+    rule,
+    use,
+)
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -45,15 +52,6 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
-def use(name: str, **args: Any) -> dict[str, Any]:
-    return {"tool": {"name": name, "args": args}}
-
-
-SAY = {"say": "$result"}
 APPEND = use("append", text="one")
 
 
@@ -63,7 +61,6 @@ class Asking:
 
     edit: dict[str, Any] | None = None
     asked: list[str] = field(default_factory=list)
-    answers: list[tuple[str, str]] = field(default_factory=list)
     waited: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,10 +70,7 @@ class Asking:
         if call.answer is None:
             self.asked.append(call.call_id)
             return Suspend(f"May I {call.name}?", ("yes", "no"), timeout_s=600)
-        self.answers.append((call.call_id, call.answer))
-        if call.answer == "yes":
-            return Allow(self.edit)
-        return Deny(f"a person said {call.answer or 'nothing'}")
+        return Allow()
 
     async def wait(self, call: CallFacts, ask: Suspend) -> Allow | Deny:
         self.asked.append(call.call_id)
@@ -87,51 +81,22 @@ class Asking:
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {}, append))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
-
-
-def log_of(house: VirtualDaemon, name: str = "ann") -> list[str]:
-    path = house.home.workspace(name) / "log"
-    return path.read_text().splitlines() if path.exists() else []
+    give_append(monkeypatch)
 
 
 async def asked(house: VirtualDaemon) -> None:
     await house.until(lambda: any("May I append?" in text for text in house.texts()))
 
 
-async def open_asking(household: Open, asking: Asking, *rules: dict[str, Any]) -> VirtualDaemon:
-    return await household(agent("ann", *rules), approver=asking)
-
-
-async def test_a_call_waits_for_a_person_and_is_made_once(household: Open) -> None:
-    asking = Asking()
-    house = await open_asking(household, asking, rule("go", use("list_agents"), APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    assert await house.state_of(message) == "parked"
-    assert log_of(house) == []
-    await house.command("ann", "/answer yes")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("appended one", ["one"])
-    assert asking.answers == [(asking.asked[0], "yes")]
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> None:
     asking = Asking()
-    house = await open_asking(household, asking, rule("go", APPEND, APPEND, {"say": "done"}))
+    house = await household(
+        agent("ann", rule("go", APPEND, APPEND, {"say": "done"})), approver=asking
+    )
     message = await house.said("ann", "go")
     await asked(house)
+    assert (await house.state_of(message), log_of(house)) == ("parked", [])
     if when == "before":
         await house.restart(kill=True)
     await house.command("ann", "/answer yes")
@@ -148,56 +113,6 @@ async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> 
     rows = await house.sql("SELECT call_id, state FROM tool_calls ORDER BY rowid")
     assert [state for _, state in rows] == ["done", "done"]
     assert [call_id for call_id, _ in rows] == list(dict.fromkeys(asking.asked))
-
-
-async def test_a_denial_reaches_the_model_and_nothing_happens(household: Open) -> None:
-    asking = Asking()
-    house = await open_asking(household, asking, rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.command("ann", "/answer no")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("a person said no", [])
-
-
-async def test_a_question_that_expires_denies(household: Open) -> None:
-    house = await open_asking(household, Asking(), rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.clock.sleep(601)
-    await house.daemon.mailbox.expire()
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("a person said nothing", [])
-
-
-async def test_edited_arguments_are_the_ones_that_are_used(household: Open) -> None:
-    asking = Asking(edit={"text": "two"})
-    house = await open_asking(household, asking, rule("go", APPEND, SAY))
-    message = await house.said("ann", "go")
-    await asked(house)
-    await house.restart(kill=True)
-    await house.command("ann", "/answer yes")
-    done = await house.daemon.mailbox.wait_done(message, 60)
-    assert (done.result_text, log_of(house)) == ("appended two", ["two"])
-
-
-async def test_an_approval_lifts_no_ceiling(household: Open) -> None:
-    asking = Asking()
-    house = await household(agent("ann", rule("go", APPEND, SAY), tools=["fs_*"]), approver=asking)
-    done = await house.ask("ann", "go")
-    assert done.result_text == "append is not among the tools of ann"
-    assert (asking.asked, log_of(house)) == ([], [])
-
-
-async def test_nobody_to_ask_means_no(household: Open) -> None:
-    house = await household(
-        agent("ann", rule("go", APPEND, SAY)),
-        agent("bob", rule("go", APPEND, SAY), permission_mode="bypassPermissions"),
-        approver=ModeApprover(),
-    )
-    assert "permission_mode" in ((await house.ask("ann", "go")).result_text)
-    assert (await house.ask("bob", "go")).result_text == "appended one"
-    assert (log_of(house), log_of(house, "bob")) == ([], ["one"])
 
 
 async def test_a_finished_call_is_not_asked_about_again_after_a_kill(household: Open) -> None:
@@ -301,26 +216,21 @@ async def test_personal_data_is_named_where_that_is_switched_on(household: Open)
 # -- calls that an engine makes itself ---------------------------------------------------------------
 
 
-class OwnEngine:
+class OwnEngine(PlayedEngine):
     """Asks leave for calls of its own, as a coding CLI does."""
 
-    name = "scripted"
     caps = EngineCaps()
 
     def __init__(
         self, *requests: PermissionRequest, told: bool = True, breaks: bool = False
     ) -> None:
+        super().__init__()
         self._requests, self._told, self._breaks = requests, told, breaks
         self.answers: list[Permission] = []
-        self._host: EngineHost
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> OwnEngine:
-        self._host = host
-        return self
 
     async def run(self, segment: Segment) -> Any:
         for request in self._requests:
-            answer = await self._host.permit(request)
+            answer = await self.host.permit(request)
             self.answers.append(answer)
             if answer.allowed and self._told:
                 yield ToolFinished(request.tool, True, "it went well")
@@ -328,16 +238,6 @@ class OwnEngine:
             yield EngineDone("failed", error="gone", code="x", permanent=False)
         else:
             yield EngineDone("ok", text="done")
-
-    async def close(self) -> None:
-        return
-
-
-def play(house: VirtualDaemon, engine: OwnEngine, name: str = "ann") -> OwnEngine:
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = engine
-    return engine
 
 
 READ = PermissionRequest("r1", "Read", {"file_path": "a.txt"})
@@ -348,18 +248,14 @@ BASH = PermissionRequest("r3", "Bash", {"command": "ls"})
 async def test_own_calls_pass_the_same_gates(household: Open) -> None:
     bob = agent("bob", tools=["fs_read", "Bash"])
     house = await household(agent("ann"), bob, approver=ModeApprover())
-    engine = play(house, OwnEngine(READ, EDIT, BASH, BASH))
+    engine = played(house, "ann", OwnEngine(READ, EDIT, BASH, BASH))
     await house.ask("ann", "go")
     assert [answer.allowed for answer in engine.answers] == [True, True, False, False]
-    engine = play(house, OwnEngine(READ, EDIT, BASH), "bob")
+    engine = played(house, "bob", OwnEngine(READ, EDIT, BASH))
     await house.ask("bob", "go")
     assert [answer.allowed for answer in engine.answers] == [True, False, False]
     assert engine.answers[1].reason == "Edit is not among the tools of bob"
     assert "dangerous" in engine.answers[2].reason
-
-
-async def is_asked(house: VirtualDaemon) -> bool:
-    return bool(await house.daemon.mailbox.questions())
 
 
 @pytest.mark.parametrize("kill", ["", "asked", "answered"])
@@ -367,10 +263,9 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
     household: Open, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
-    await house.until(lambda: is_asked(house))
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert (await house.state_of(message), question.tool) == ("leased", "exec")
     if kill == "answered":
         await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
@@ -396,11 +291,10 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
         for n, title in enumerate(("harmless", "other"))
     ]
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(*calls))
+    engine = played(house, "ann", OwnEngine(*calls))
     message = await house.said("ann", "go")
     for title, answer in (("harmless", "once"), ("other", "deny")):
-        await house.until(lambda: is_asked(house))
-        (question,) = await house.daemon.mailbox.questions()
+        question = await open_question(house)
         assert title in question.text
         await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
     await house.daemon.mailbox.wait_done(message, 600)
@@ -409,10 +303,9 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
 
 async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Open) -> None:
     house = await household(agent("ann"))
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
-    await house.until(lambda: is_asked(house))
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
     with pytest.raises(Conflict, match="withdrawn"):
@@ -423,7 +316,7 @@ async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Op
 @pytest.mark.parametrize("told", [True, False])
 async def test_own_calls_are_journaled_as_blind(household: Open, told: bool) -> None:
     house = await household(agent("ann", permission_mode="bypassPermissions"))
-    play(house, OwnEngine(READ, BASH, told=told))
+    played(house, "ann", OwnEngine(READ, BASH, told=told))
     await house.ask("ann", "go")
     rows = await house.sql("SELECT name, effect, state, result FROM tool_calls")
     text = "it went well" if told else "(The turn ended after it; its output was not told.)"
@@ -432,7 +325,7 @@ async def test_own_calls_are_journaled_as_blind(household: Open, told: bool) -> 
 
 async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) -> None:
     house = await household(agent("ann", permission_mode="bypassPermissions"))
-    engine = play(house, OwnEngine(BASH, told=False, breaks=True))
+    engine = played(house, "ann", OwnEngine(BASH, told=False, breaks=True))
     message = await house.said("ann", "go")
     await house.until(lambda: any("interrupted while doing" in text for text in house.texts()))
     engine._breaks = False
@@ -442,28 +335,23 @@ async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) ->
     assert "was done before the turn was interrupted" in engine.answers[1].reason
 
 
-async def test_an_own_call_waits_where_its_engine_cannot_end(household: Open) -> None:
-    asking = Asking(edit={"command": "ls -l"})
+@pytest.mark.parametrize(
+    "edit, reason", [("ls -l", ""), ("sudo ls", "sudo is refused")], ids=["edited", "refused"]
+)
+async def test_an_own_call_waits_in_place_and_its_edit_stands_under_the_policy_too(
+    household: Open, edit: str, reason: str
+) -> None:
+    asking = Asking(edit={"command": edit})
     house = await household(agent("ann"), approver=asking)
-    engine = play(house, OwnEngine(BASH))
+    engine = played(house, "ann", OwnEngine(BASH))
     message = await house.said("ann", "go")
     await house.until(asking.waited.is_set)
     assert await house.state_of(message) == "leased"
     asking.go_on.set()
     await house.daemon.mailbox.wait_done(message, 60)
-    assert engine.answers == [Permission(True, args={"command": "ls -l"})]
-
-
-async def test_an_edit_by_a_person_stands_under_the_policy_too(household: Open) -> None:
-    asking = Asking(edit={"command": "sudo ls"})
-    house = await household(agent("ann"), approver=asking)
-    engine = play(house, OwnEngine(BASH))
-    message = await house.said("ann", "go")
-    await house.until(asking.waited.is_set)
-    asking.go_on.set()
-    await house.daemon.mailbox.wait_done(message, 60)
-    assert not engine.answers[0].allowed
-    assert "sudo is refused" in engine.answers[0].reason
+    (answer,) = engine.answers
+    assert (answer.allowed, reason in answer.reason) == (not reason, True)
+    assert reason or answer.args == {"command": edit}
 
 
 async def test_a_stage_that_fails_denies_and_withholds(household: Open) -> None:

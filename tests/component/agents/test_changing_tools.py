@@ -12,6 +12,7 @@ from agentsup.agents.stack import AgentStack
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import parse_permission_key, permission_key
 from agentsup.model.tool import Tool, ToolContext
+from tests.component.agents.shared import open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -67,11 +68,7 @@ def ann(*steps: dict[str, Any]) -> dict[str, Any]:
 
 
 async def question(house: VirtualDaemon) -> str:
-    async def is_open() -> bool:
-        return bool(await house.daemon.mailbox.questions())
-
-    await house.until(is_open)
-    (asked,) = await house.daemon.mailbox.questions()
+    asked = await open_question(house)
     assert asked.tool == NAME, "people read the name alone"
     return asked.question_id
 

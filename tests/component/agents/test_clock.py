@@ -10,7 +10,7 @@ import pytest
 
 from agentsup.agents.persona.prompt import now
 from agentsup.model.engine import EngineDone, EngineEvent, Segment
-from tests.component.agents.test_turns import replace_engine
+from tests.component.agents.shared import replace_engine
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 

@@ -9,7 +9,7 @@ import pytest
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, TaskState
 from tests.component.agents.handing_on import say
-from tests.component.agents.test_questions_of_runs import hub_of
+from tests.component.agents.shared import hub_of
 from tests.component.agents.test_served import play
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent

@@ -7,50 +7,28 @@ from typing import Any
 import pytest
 
 from agentsup.agents.budget.token_estimate import STEP_TOKENS
-from agentsup.agents.memory.tokens import tokens
+from agentsup.agents.memory.texts import tokens
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
-    EngineHost,
-    EngineSpec,
     Segment,
     TextDelta,
     ToolStarted,
     Usage,
 )
 from agentsup.model.errors import EngineFailed
+from tests.component.agents.shared import PlayedEngine, played
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 
-class Program:
+class Program(PlayedEngine):
     """An engine that is a program, as far as its name goes."""
 
     name = "command"
     caps = EngineCaps(streaming=True, usage=True, may_not_report=True)
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self.asked: list[Segment] = []
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
-        return self
-
-    def run(self, segment: Segment) -> Any:
-        self.asked.append(segment)
-        return self._run(segment)
-
-    async def close(self) -> None:
-        return
-
-
-def with_program(house: VirtualDaemon, run: Any) -> Program:
-    stack = house.unit("ann").stack
-    assert stack is not None
-    stack.engine = program = Program(run)
-    return program
 
 
 def size(segment: Segment) -> int:
@@ -74,9 +52,9 @@ async def test_what_a_program_does_not_tell_is_estimated_and_marked(household: O
         yield TextDelta("x" * 400)
         yield EngineDone("ok")
 
-    program = with_program(house, run)
+    program = played(house, "ann", Program(run))
     assert (await house.ask("ann", "go")).outcome == "ok"
-    read = size(program.asked[0])
+    read = size(program.segments[0])
     price = (read * 2 + 100 * 4) / 1_000_000
     assert await rows(house) == [(read, 100, pytest.approx(price), 1)]
     assert await house.sql("SELECT sum(tokens) FROM budget_spent") == [(read + 100,)]
@@ -92,10 +70,10 @@ async def test_each_call_reads_all_again(household: Open) -> None:
         yield ToolStarted("ls", {})
         yield EngineDone("ok", text="y" * 40)
 
-    program = with_program(house, run)
+    program = played(house, "ann", Program(run))
     await house.ask("ann", "go")
     ((read, written, usd, is_estimated),) = await rows(house)
-    assert abs(read - 2 * size(program.asked[0])) <= 1
+    assert abs(read - 2 * size(program.segments[0])) <= 1
     assert (usd, is_estimated) == (None, 1)
     assert written > 0
 
@@ -106,7 +84,7 @@ async def test_a_budget_of_a_day_holds_for_it(household: Open) -> None:
     async def run(segment: Segment) -> Any:
         yield EngineDone("ok", text="y" * 16_000)
 
-    with_program(house, run)
+    played(house, "ann", Program(run))
     assert (await house.ask("ann", "one")).outcome == "ok"
     refused = await house.ask("ann", "two")
     assert (refused.outcome, refused.error_code) == ("failed", "budget_exceeded")
@@ -123,7 +101,7 @@ async def test_a_program_that_talks_on_is_ended_by_its_budget(household: Open) -
             yield TextDelta("z" * 4_000)
         yield EngineDone("ok")
 
-    with_program(house, run)
+    played(house, "ann", Program(run))
     message = await house.ask("ann", "go")
     assert (message.outcome, message.error_code) == ("failed", "budget_exceeded")
     assert pieces < 200, "it is some pieces ahead of who listens"
@@ -141,7 +119,7 @@ async def test_what_it_tells_at_last_is_what_counts(household: Open, chars: int)
         yield Usage(100_000, 50_000, 0.75)
         yield EngineDone("ok")
 
-    with_program(house, run)
+    played(house, "ann", Program(run))
     await house.ask("ann", "go")
     found = await rows(house)
     assert sum(row[0] for row in found) == 100_000
@@ -161,7 +139,7 @@ async def test_money_told_alone_leaves_the_tokens_estimated(household: Open) -> 
         yield Usage(usd=0.5)
         yield EngineDone("ok")
 
-    with_program(house, run)
+    played(house, "ann", Program(run))
     await house.ask("ann", "go")
     told, guessed = await rows(house)
     assert told == (0, 0, 0.5, 0)
@@ -177,7 +155,7 @@ async def test_what_fails_before_a_word_counts_for_nothing_and_what_is_stopped_c
         raise EngineFailed("it did not start")
         yield
 
-    with_program(house, fails)
+    played(house, "ann", Program(fails))
     assert (await house.ask("ann", "go")).outcome == "failed"
     assert await rows(house) == []
 
@@ -186,7 +164,7 @@ async def test_what_fails_before_a_word_counts_for_nothing_and_what_is_stopped_c
         await house.clock.sleep(100)
         yield EngineDone("ok")
 
-    with_program(house, thinks)
+    played(house, "ann", Program(thinks))
     message = await house.said("ann", "go")
     await house.clock.sleep(2)
     await house.command("ann", "/stop")

@@ -8,7 +8,7 @@ import pytest
 
 from agentsup.model.errors import Conflict
 from agentsup.model.principal import OPERATOR
-from tests.component.agents.handing_on import Rule
+from tests.component.agents.shared import rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -26,10 +26,6 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a task": ("task_create", {"prompt": "paint", "agent": "ben"}),
 }
-
-
-def rule(match: str, *steps: dict[str, Any]) -> Rule:
-    return {"match": match, "steps": list(steps)}
 
 
 def cast(way: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.engines.guard.guard import open_guarded

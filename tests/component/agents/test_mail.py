@@ -17,6 +17,7 @@ from agentsup.model.ids import CallId
 from agentsup.model.message import Message, MessageKind, MessageOutcome
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.tool import ToolContext
+from tests.component.agents.shared import SAY, rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -25,15 +26,8 @@ pytestmark = pytest.mark.virtual
 TOOLS = ["mailbox_*", "ask_agent"]
 
 
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
 def call(name: str, **args: Any) -> dict[str, Any]:
     return {"tool": {"name": name, "args": args}}
-
-
-SAY_RESULT = {"say": "$result"}
 
 
 async def mail_of(house: VirtualDaemon, name: str) -> list[Message]:
@@ -56,7 +50,7 @@ async def test_a_letter_and_its_reply(household: Open) -> None:
     house = await household(
         agent(
             "ann",
-            rule("go", send, SAY_RESULT),
+            rule("go", send, SAY),
             rule("four", {"say": "ben knows it: four"}),
             tools=TOOLS,
         ),
@@ -111,7 +105,7 @@ async def test_a_wrong_argument_is_a_result_that_names_it(
     household: Open, args: dict[str, Any], field: str
 ) -> None:
     house = await household(
-        agent("ann", rule("go", call("mailbox_send", **args), SAY_RESULT), tools=TOOLS),
+        agent("ann", rule("go", call("mailbox_send", **args), SAY), tools=TOOLS),
         agent("ben"),
     )
     ended = await house.ask("ann", "go")
@@ -125,11 +119,9 @@ async def test_what_others_write_to_each_other_is_nothing_to_answer(household: O
     house = await household(
         agent(
             "ann",
-            rule("him (.*)", call("mailbox_send", to_agent_id="ben", **letter), SAY_RESULT),
-            rule("role (.*)", call("mailbox_send", to_role="writer", **letter), SAY_RESULT),
-            rule(
-                "first", call("mailbox_send", to_agent_id="ben", subject="s", body="b"), SAY_RESULT
-            ),
+            rule("him (.*)", call("mailbox_send", to_agent_id="ben", **letter), SAY),
+            rule("role (.*)", call("mailbox_send", to_role="writer", **letter), SAY),
+            rule("first", call("mailbox_send", to_agent_id="ben", subject="s", body="b"), SAY),
             tools=TOOLS,
         ),
         agent("ben", role="writer"),
@@ -153,15 +145,15 @@ async def test_a_broadcast_and_reading_it(household: Open) -> None:
             rule(
                 "go",
                 call("mailbox_broadcast", team_id="desk", subject="News", body="at ten"),
-                SAY_RESULT,
+                SAY,
             ),
             tools=TOOLS,
             team="desk",
         ),
         agent(
             "ben",
-            rule("mail", call("mailbox_read", unread_only=True), SAY_RESULT),
-            rule("all", call("mailbox_read", limit=1, mark=False), SAY_RESULT),
+            rule("mail", call("mailbox_read", unread_only=True), SAY),
+            rule("all", call("mailbox_read", limit=1, mark=False), SAY),
             tools=TOOLS,
             team="desk",
         ),
@@ -186,7 +178,7 @@ async def test_a_broadcast_and_reading_it(household: Open) -> None:
 
 async def test_only_agents_whose_tools_name_them_have_them(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", call("mailbox_read"), SAY_RESULT)),
+        agent("ann", rule("go", call("mailbox_read"), SAY)),
     )
     assert "mailbox_read" in (await house.ask("ann", "go")).result_text
 
@@ -199,7 +191,7 @@ async def test_a_letter_is_sent_once_over_a_kill(household: Open) -> None:
                 "go",
                 call("mailbox_send", to_agent_id="ben", subject="s", body="b"),
                 {"sleep": 60},
-                SAY_RESULT,
+                SAY,
             ),
             tools=TOOLS,
         ),
@@ -222,7 +214,7 @@ async def _any(house: VirtualDaemon) -> bool:
 async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) -> None:
     ben = agent("ben", team="desk", role="writer", nickname="Kai", capabilities=["prose"])
     house = await household(
-        agent("ann", rule("who", call("list_agents"), SAY_RESULT), team="desk", skills=["citing"]),
+        agent("ann", rule("who", call("list_agents"), SAY), team="desk", skills=["citing"]),
         ben,
         roles=["writer"],
     )
@@ -364,7 +356,7 @@ def handler_of(spec: AgentSpec, mailbox: Mailbox) -> Handler | None:
 
 async def test_a_host_works_on_an_agents_messages_itself(household: Open) -> None:
     house = await household(
-        agent("ann", rule("go", call("ask_agent", to="ben", message="tick"), SAY_RESULT)),
+        agent("ann", rule("go", call("ask_agent", to="ben", message="tick"), SAY)),
         agent("ben"),
         handler_of=handler_of,
     )

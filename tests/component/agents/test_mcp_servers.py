@@ -19,7 +19,7 @@ from agentsup.agents.mcp import server as serving
 from agentsup.agents.mcp import servers as having
 from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
-from agentsup.agents.mcp.programs import ServerProcesses
+from agentsup.agents.mcp.services import ServerProcesses
 from agentsup.kit.childenv import child_env
 from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool

@@ -15,12 +15,12 @@ from PIL import Image
 from pypdf import PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
-from agentsup.agents.media import MediaReader, Seen, kinds, service
+from agentsup.agents.media import MediaReader, Seen, service
 from agentsup.config import Home
 from agentsup.model.engine import EngineDone, EngineEvent, Segment
 from agentsup.model.message import Message, MessageKind, Part, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from tests.component.agents.test_turns import replace_engine
+from tests.component.agents.shared import replace_engine
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 
@@ -87,7 +87,7 @@ async def test_a_picture_is_shown_scaled_as_a_jpeg(tmp_path: Path, kind: str) ->
     assert found.problems == ()
     drawn = Image.open(io.BytesIO(shown.data))
     assert (drawn.format, shown.path) == ("JPEG", "inbox/photo.jpg")
-    assert max(drawn.size) <= kinds.LIMITS["most_side"]
+    assert max(drawn.size) <= service.LIMITS["most_side"]
     assert drawn.size[0] == 2 * drawn.size[1]
 
 
@@ -149,7 +149,7 @@ async def test_bombs_and_liars_are_refused_and_told(
     found = await seen(tmp_path, **{name: make()})
     assert found.pictures == ()
     path = f"inbox/{name.replace('_', '.')}"
-    assert found.problems == (kinds.problem_text(message(), Part("file", path=path), reason),)
+    assert found.problems == (service.problem_text(message(), Part("file", path=path), reason),)
     assert found.text == f"[{path} could not be shown to you: {reason}]"
 
 
@@ -197,7 +197,7 @@ async def test_an_album_is_bounded_in_number_and_bytes(tmp_path: Path) -> None:
 
     inbox = tmp_path / "ada" / "workspace" / "inbox"
     inbox.mkdir(parents=True)
-    names = [f"{number}.png" for number in range(kinds.MOST_FILES + 2)]
+    names = [f"{number}.png" for number in range(service.MOST_FILES + 2)]
     for name in names:
         (inbox / name).write_bytes(picture())
     found = await MediaReader(read=reader).of(message(*names), inbox.parent, sees=True)

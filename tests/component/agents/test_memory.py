@@ -3,6 +3,7 @@ and sessions that grow too long."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -11,31 +12,27 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.memory.summariser import INSTRUCTION
-from agentsup.agents.memory.tokens import tokens
+from agentsup.agents.memory.compaction import INSTRUCTION
+from agentsup.agents.memory.texts import tokens
 from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
     EngineEvent,
-    EngineHost,
-    EngineSpec,
     Segment,
     ServedContext,
 )
 from agentsup.model.engine import Usage as Used
 from agentsup.model.errors import AgentsupError, EngineFailed
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from tests.component.agents.handing_on import call
+from tests.component.agents.shared import PlayedEngine, played
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
-
-
-def call(match: str, name: str, **args: Any) -> dict[str, Any]:
-    return {"match": match, "steps": [{"tool": {"name": name, "args": args}}, {"say": "$result"}]}
 
 
 SAVE = call("save ([^=]*)=(.*)", "memory_save", key="$1", content="$2", confidence=0.8)
@@ -45,12 +42,13 @@ FORGET = call("forget (.*)", "memory_forget", key="$1")
 RULES = (SAVE, SHARE, RECALL, FORGET)
 
 
-class Listener:
+class Listener(PlayedEngine):
     """An engine that keeps what it was given and answers in a few words."""
 
     name = "listener"
 
     def __init__(self, *, is_stateful: bool = False) -> None:
+        super().__init__()
         self.caps = EngineCaps(state_is_history=is_stateful, only_thinks=True)
         self.heard: list[Segment] = []
         self.asked: list[Segment] = []
@@ -60,12 +58,6 @@ class Listener:
         self.answer = "an answer"
         self.state: bytes | None = None
 
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Listener:
-        return self
-
-    async def close(self) -> None:
-        return
-
     async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
         if not segment.system.startswith(INSTRUCTION):
             self.heard.append(segment)
@@ -74,8 +66,6 @@ class Listener:
         self.asked.append(segment)
         yield Used(7, 3)
         if self.slow_s:
-            import asyncio
-
             await asyncio.sleep(self.slow_s)
         if isinstance(self.summary, Exception):
             raise self.summary
@@ -88,11 +78,7 @@ class Listener:
 
 def listen(house: VirtualDaemon, name: str, engine: Listener | None = None) -> Listener:
     """Let an agent think with a listener until it is rebuilt."""
-    engine = engine or Listener()
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = engine
-    return engine
+    return played(house, name, engine or Listener())
 
 
 async def tool(house: VirtualDaemon, name: str, text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from agentsup.catalogue import ENGLISH, load
 from agentsup.commands import ChatCommands
 from agentsup.commands.dispatch import COMMON, GROUPS, Command
 from agentsup.mailbox.delivery import outbox
-from agentsup.model.control import CommandButton, CommandContext, CommandReply, Commands
+from agentsup.model.control import CommandContext, CommandReply, Commands
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.store.transaction import Tx
+from tests.component.agents.shared import flat, run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -28,14 +30,7 @@ def commands_of(house: VirtualDaemon) -> Commands:
     return commands
 
 
-async def run(house: VirtualDaemon, name: str, text: str, **more: Any) -> CommandReply:
-    fields: dict[str, Any] = {"principal": OPERATOR, "has_buttons": True, **more}
-    context = CommandContext(house.roster.entry(name).agent_id, name, "console", "local", **fields)
-    return await commands_of(house).run(text, context)
-
-
-def flat(reply: CommandReply) -> list[CommandButton]:
-    return [button for row in reply.buttons for button in row]
+run = partial(run_command, principal=OPERATOR)
 
 
 async def test_a_long_list_comes_in_pages_only_where_there_are_buttons(household: Open) -> None:

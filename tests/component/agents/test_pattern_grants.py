@@ -19,6 +19,7 @@ from agentsup.kit.pool import BoundedPool
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import GrantEnd
 from agentsup.model.tool import Tool, ToolContext
+from tests.component.agents.shared import open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -79,13 +80,7 @@ async def is_asked(house: VirtualDaemon, name: str = "ann", who: Principal = OTT
 
 async def give(house: VirtualDaemon, answer: str, who: Principal = OTTO) -> None:
     message = await house.said("ann", "go", who=who)
-    mailbox = house.daemon.mailbox
-
-    async def is_open() -> bool:
-        return bool(await mailbox.questions())
-
-    await house.until(is_open)
-    (question,) = await mailbox.questions()
+    mailbox, question = house.daemon.mailbox, await open_question(house)
     assert "pattern:make *" in question.options
     await mailbox.answer(question.question_id, answer, OTTO)
     await mailbox.wait_done(message, 900)

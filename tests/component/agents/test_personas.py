@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.sessions.identity import stricter_mode
+from agentsup.agents.sessions.handler import stricter_mode
 from agentsup.model.ids import AgentId
 from agentsup.model.message import IN_STORE, LaneName, Message, MessageKind, NewMessage, text_parts
 from agentsup.model.principal import (

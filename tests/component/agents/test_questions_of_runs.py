@@ -12,8 +12,8 @@ from agentsup.engines.scripted.engine import ScriptedSession
 from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
-from agentsup.tasks.hub import TaskHub
 from tests.component.agents.handing_on import call, say
+from tests.component.agents.shared import hub_of
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -131,12 +131,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ScriptedSession, "run", record)
     return seen
-
-
-def hub_of(house: VirtualDaemon) -> TaskHub:
-    hub = house.daemon.api._deps.tasks
-    assert isinstance(hub, TaskHub)
-    return hub
 
 
 async def a_task(household: Open, **more: Any) -> tuple[VirtualDaemon, str]:

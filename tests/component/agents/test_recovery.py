@@ -9,23 +9,16 @@ import pytest
 
 from agentsup.agents.tools.files.tools import file_tools
 from agentsup.daemon.assembly import tool_pipeline
-from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
+from agentsup.model.engine import EngineCaps, EngineDone, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Safety, Tool, ToolContext
+from tests.component.agents.shared import PlayedEngine, played, rule, trouble
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 EVA = Principal(PrincipalKind.PERSON, "eva", "Eva", PersonRole.USER, language="de")
-
-
-def rule(match: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps), **more}
-
-
-def trouble(code: str, **more: Any) -> dict[str, Any]:
-    return {"trouble": {"code": code, "text": f"it is {code}", **more}}
 
 
 def say(text: str) -> dict[str, Any]:
@@ -55,34 +48,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-class Engine:
-    """Runs a function of the segment; with a state of its own where ``keeps``."""
-
-    name = "scripted"
+class Engine(PlayedEngine):
     caps = EngineCaps(streaming=True, tools=True, usage=True, state_is_history=True)
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self.segments: list[Segment] = []
-        self.host: EngineHost
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Engine:
-        self.host = host
-        return self
-
-    def run(self, segment: Segment) -> Any:
-        self.segments.append(segment)
-        return self._run(segment)
-
-    async def close(self) -> None:
-        return
-
-
-def replace_engine(house: VirtualDaemon, name: str, run: Any) -> Engine:
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = engine = Engine(run)
-    return engine
 
 
 async def acts(house: VirtualDaemon) -> list[tuple[Any, ...]]:
@@ -222,7 +189,7 @@ async def test_a_program_that_broke_is_started_once_more(household: Open) -> Non
         starts.append(segment.message_id)
         yield EngineDone("failed", error="it ended with 3", code="program_ended")
 
-    replace_engine(house, "ann", breaks)
+    played(house, "ann", Engine(breaks))
     message = await house.ask("ann", "go")
     assert (message.outcome, message.error_code, len(starts)) == ("failed", "program_ended", 2)
 
@@ -237,7 +204,7 @@ async def test_a_session_too_long_for_its_model_is_shortened_once(household: Ope
             yield EngineDone("failed", error="too long", code="context_overflow")
         yield EngineDone("ok", text="y" * 400)
 
-    replace_engine(house, "ann", run)
+    played(house, "ann", Engine(run))
     for _ in range(8):
         await house.ask("ann", "x" * 400)
     message = await house.ask("ann", "too long")
@@ -369,7 +336,7 @@ async def test_waiting_counts_as_no_attempt_and_ends_when_the_provider_is_back(
             yield EngineDone("failed", error="down", code="server_error", permanent=False)
         yield EngineDone("ok", text="up again")
 
-    engine = replace_engine(house, "ann", run)
+    engine = played(house, "ann", Engine(run))
     assert (await house.ask("ann", "one")).state == "dead"
     message = await house.said("ann", "two")
     await house.until(lambda: _has(house, "wait"))

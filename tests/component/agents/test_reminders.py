@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.control import CommandButton, CommandContext, CommandReply
+from agentsup.model.control import CommandReply
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import MAX_REMINDERS, NewSchedule, NewTask, TaskAction
 from agentsup.tasks import schedules
-from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.scheduler import settle_tx
+from tests.component.agents.shared import flat, hub_of, run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -38,12 +38,7 @@ RULES = (
 
 
 async def run(house: VirtualDaemon, text: str, **more: Any) -> CommandReply:
-    channel, conversation = more.pop("chat", ("console", "local"))
-    fields: dict[str, Any] = {"principal": EVE, "has_buttons": True, **more}
-    agent_id = house.roster.entry("ann").agent_id
-    context = CommandContext(agent_id, "ann", channel, conversation, **fields)
-    reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
-    return reply
+    return await run_command(house, "ann", text, **{"principal": EVE, **more})
 
 
 async def told(house: VirtualDaemon) -> list[tuple[str, str, str]]:
@@ -63,16 +58,6 @@ async def pass_time(house: VirtualDaemon, hours: float) -> list[tuple[str, str, 
             settle = partial(settle_tx, starter=hub.starter, task_id=task_id, now=now)
             await house.db.write(settle)
     return await told(house)
-
-
-def hub_of(house: VirtualDaemon) -> TaskHub:
-    hub = house.daemon.api._deps.tasks
-    assert hub is not None
-    return hub
-
-
-def pressed(reply: CommandReply) -> list[CommandButton]:
-    return [button for row in reply.buttons for button in row]
 
 
 async def test_it_is_told_once_in_the_topic_where_it_was_asked_for(household: Open) -> None:
@@ -135,7 +120,7 @@ async def test_a_list_has_the_own_reminders_and_cancels_them(household: Open) ->
     for verb in ("cancel {}", "done {}", "later {} 1h"):
         refused = await run(house, f"/remind {verb.format(theirs[0])}")
         assert refused.code == "forbidden", verb
-    for button in pressed(listed):
+    for button in flat(listed):
         assert (await run(house, button.command)).text.startswith("Cancelled: ")
     assert (await run(house, "/remind")).text.startswith("There are no reminders")
     ahead = await house.sql("SELECT 1 FROM schedules WHERE next_at IS NOT NULL")
@@ -223,7 +208,7 @@ async def test_a_reminder_takes_no_turn_by_any_way(household: Open) -> None:
     refused = await run(house, f"/task resume {row[0]} do it")
     assert not refused.ok
     assert "tea" not in (await run(house, "/tasks")).text
-    labels = [each.label for each in pressed(await run(house, f"/task {row[0]}"))]
+    labels = [each.label for each in flat(await run(house, f"/task {row[0]}"))]
     assert "Start" not in labels
     assert await house.sql("SELECT 1 FROM messages") == []
 

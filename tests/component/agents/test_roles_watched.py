@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.roles import watching
-from agentsup.agents.roles.registry import LiveRoleRegistry, RoleRegistry
-from agentsup.agents.roles.watching import watch_roles
+from agentsup.agents.roles import registry
+from agentsup.agents.roles.registry import LiveRoleRegistry, RoleRegistry, watch_roles
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.tasks import TaskOwner
 from tests.support.bound import BOUND_S
@@ -49,7 +48,7 @@ def put(directory: Path, words: str) -> None:
 async def test_a_directory_of_roles_may_come_change_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MISSING_S", 0.05)
+    monkeypatch.setattr(registry, "MISSING_S", 0.05)
     directory = tmp_path / "roles"
     shelf = SeenShelf(directory)
     stop, owner = asyncio.Event(), TaskOwner("test")

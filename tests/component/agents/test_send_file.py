@@ -11,6 +11,7 @@ from agentsup.kit import faults
 from agentsup.mailbox.delivery import sent_files
 from agentsup.mailbox.queue import waits
 from agentsup.model.errors import LeaseLost
+from tests.component.agents.shared import rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.virtual
 
 def send(path: str, **more: Any) -> dict[str, Any]:
     return {"tool": {"name": "send_file", "args": {"path": path, **more}}}
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
 
 
 def put(house: VirtualDaemon, name: str, data: bytes = b"1;2\n", of: str = "ann") -> Path:

@@ -4,26 +4,24 @@ asked."""
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.agents.stack import AgentStack
-from agentsup.agents.tools import Tools, file_tools
-from agentsup.daemon.assembly import tool_pipeline
+from agentsup.agents.tools import Tools
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
-    EngineHost,
-    EngineSpec,
     Permission,
     PermissionRequest,
     Segment,
 )
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
+from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.model.wire_names import wire_name
+from tests.component.agents.shared import PlayedEngine, give_append, log_of, open_question, played
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -31,23 +29,17 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 
-class Program:
+class Program(PlayedEngine):
     """Asks leave as a coding CLI does, then calls with the token it was given."""
 
-    name = "scripted"
     caps = EngineCaps(suspend=True)
 
     def __init__(self, house: VirtualDaemon, *wanted: tuple[str, dict[str, Any]]) -> None:
+        super().__init__()
         self._house, self._wanted = house, wanted
-        self.spec: EngineSpec
         self.leave: list[Permission] = []
         self.results: list[ToolResult] = []
         self.offered: tuple[str, ...] = ()
-        self._host: EngineHost
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
-        self.spec, self._host = spec, host
-        return self
 
     async def run(self, segment: Segment) -> Any:
         header = self.spec.mcp_servers["agentsup"]["headers"]["Authorization"]
@@ -56,12 +48,9 @@ class Program:
         self.offered = tuple(tool.name for tool in turn.tools())
         for number, (name, args) in enumerate(self._wanted):
             request = PermissionRequest(f"r{number}", f"mcp__agentsup__{name}", args)
-            self.leave.append(await self._host.permit(request))
+            self.leave.append(await self.host.permit(request))
             self.results.append(await turn.call(name, args, str(number)))
         yield EngineDone("ok", text="done")
-
-    async def close(self) -> None:
-        return
 
 
 def _served(house: VirtualDaemon) -> Any:
@@ -71,31 +60,12 @@ def _served(house: VirtualDaemon) -> Any:
 
 
 def play(house: VirtualDaemon, *wanted: tuple[str, dict[str, Any]]) -> Program:
-    stack, program = house.unit("ann").stack, Program(house, *wanted)
-    assert stack is not None
-    stack.engine = program
-    return program
+    return played(house, "ann", Program(house, *wanted))
 
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
-
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        return f"appended {args['text']}"
-
-    monkeypatch.setattr(
-        tool_pipeline,
-        "file_tools",
-        lambda files: (*file_tools(files), Tool("append", "", {}, append)),
-    )
-
-
-def log_of(house: VirtualDaemon) -> list[str]:
-    path = house.home.workspace("ann") / "log"
-    return path.read_text().splitlines() if path.exists() else []
+    give_append(monkeypatch)
 
 
 async def test_leave_is_judged_with_the_call(household: Open) -> None:
@@ -201,3 +171,24 @@ async def test_the_guard_ends_a_program_that_goes_in_circles(household: Open) ->
     program = play(house, *[("memory_recall", {"query": "x"})] * 9)
     done = await house.ask("ann", "go")
     assert (done.error_code, len(program.results)) == ("loop_detected", 4)
+
+
+async def test_a_call_that_waits_is_made_once_though_its_turn_was_let_go(household: Open) -> None:
+    house = await household(agent("ann"))
+    play(house, ("append", {"text": "one"}))
+    message = await house.said("ann", "go")
+
+    async def is_in(state: str) -> bool:
+        asked = await house.daemon.mailbox.questions()
+        return bool(asked) and await house.state_of(message) == state
+
+    await house.until(lambda: is_in("leased"))
+    stack = house.unit("ann").stack
+    assert stack is not None
+    (work,) = stack._pump.in_flight
+    assert work.slot.suspend()
+    await house.until(lambda: is_in("parked"))
+    question = await open_question(house)
+    await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+    await house.daemon.mailbox.wait_done(message, 60)
+    assert log_of(house) == ["one"]

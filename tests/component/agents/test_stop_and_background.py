@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.control import CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from tests.component.agents.handing_on import call, say
+from tests.component.agents.shared import run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -36,17 +37,10 @@ def ann(tool: str, *, then_s: float = 0.0) -> dict[str, Any]:
     return agent("ann", starting(tool, then_s=then_s), say("dug it", "ben has dug"), tools=["*"])
 
 
-async def run(house: VirtualDaemon, text: str, *, who: Principal = EVE, name: str = "ann") -> Any:
-    context = CommandContext(
-        house.roster.entry(name).agent_id,
-        name,
-        "console",
-        "local",
-        principal=who,
-        has_buttons=True,
-    )
-    reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
-    return reply
+async def run(
+    house: VirtualDaemon, text: str, *, who: Principal = EVE, name: str = "ann"
+) -> CommandReply:
+    return await run_command(house, name, text, principal=who)
 
 
 async def background(house: VirtualDaemon) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 
 from agentsup.api.documents.agents import StopReportDocument
-from agentsup.model.control import CommandButton, CommandContext, CommandReply
+from agentsup.model.control import CommandButton, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
 from agentsup.store.transaction import Tx
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.scheduler import settle_tx
+from tests.component.agents.shared import flat, run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -42,11 +44,7 @@ def worker(name: str, **more: Any) -> dict[str, Any]:
     return agent(name, *RULES, **more)
 
 
-async def run(house: VirtualDaemon, name: str, text: str, **more: Any) -> CommandReply:
-    fields: dict[str, Any] = {"principal": EVE, "has_buttons": True, **more}
-    context = CommandContext(house.roster.entry(name).agent_id, name, "console", "local", **fields)
-    reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
-    return reply
+run = partial(run_command, principal=EVE)
 
 
 async def began(house: VirtualDaemon, name: str, text: str, **more: Any) -> str:
@@ -64,10 +62,6 @@ async def until_state(house: VirtualDaemon, task_id: str, state: str) -> None:
         return bool(rows and rows[0][0] == state)
 
     await house.until(is_so)
-
-
-def flat(reply: CommandReply) -> list[CommandButton]:
-    return [button for row in reply.buttons for button in row]
 
 
 def named(reply: CommandReply) -> dict[str, CommandButton]:
@@ -282,27 +276,6 @@ async def test_what_is_wrong_is_said(household: Open, text: str, part: str) -> N
     reply = await run(house, "ann", text.format(id=task_id))
     assert not reply.ok
     assert part in reply.text
-
-
-async def test_it_all_reads_in_german_too(household: Open) -> None:
-    house = await household(worker("ann"))
-    task_id = await began(house, "ann", "choose one", language="de")
-    await until_state(house, task_id, "waiting")
-    card = await run(house, "ann", f"/task {task_id}", language="de-AT")
-    assert "wartet auf eine Antwort, seit" in card.text
-    assert "Fragt: Which? [red | blue]" in card.text
-    assert {"Abbrechen", "‹ Aufgaben"} <= set(named(card))
-    done = await run(house, "ann", f"/task answer {task_id} red", language="de")
-    assert done.text.startswith("Beantwortet")
-    await until_state(house, task_id, "done")
-    card = await run(house, "ann", f"/task {task_id}", language="de")
-    assert "Ergebnis:\nchose red" in card.text
-    assert {"Noch einmal", "Löschen"} <= set(named(card))
-    listed = await run(house, "ann", "/tasks", language="de")
-    assert "fertig, vor" in listed.text
-    assert "das Ende einer ID genügt" in listed.text
-    help_line = (await run(house, "ann", "/help tasks", language="de")).text
-    assert help_line == "/tasks - Aufgaben im Hintergrund, und wie weit sie sind"
 
 
 async def test_tasks_that_are_switched_off_say_so(household: Open) -> None:

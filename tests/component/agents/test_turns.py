@@ -9,7 +9,6 @@ import pytest
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
-    EngineHost,
     EngineNotice,
     EngineSpec,
     Segment,
@@ -20,43 +19,11 @@ from agentsup.model.engine import (
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveTurn
+from tests.component.agents.shared import replace_engine, rule
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
-class OddEngine:
-    """An engine whose run is a function, for what the scripted one can't do."""
-
-    name = "scripted"
-    caps = EngineCaps(streaming=True, usage=True)
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self.segments: list[Segment] = []
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> OddEngine:
-        return self
-
-    def run(self, segment: Segment) -> Any:
-        self.segments.append(segment)
-        return self._run(segment)
-
-    async def close(self) -> None:
-        return
-
-
-def replace_engine(house: VirtualDaemon, name: str, run: Any) -> OddEngine:
-    engine = OddEngine(run)
-    stack = house.unit(name).stack
-    assert stack is not None
-    stack.engine = engine
-    return engine
 
 
 async def usage_rows(house: VirtualDaemon) -> list[tuple[Any, ...]]:

@@ -3,7 +3,6 @@ programs and agents, then quiet; all that was accepted ends within the time that
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections import Counter
@@ -12,17 +11,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import NOWHERE, DeliverTo
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import UNCERTAIN_WITHIN_S
 from agentsup.model.task import NewTask
-from agentsup.model.tool import Effect, Tool, ToolContext
-from tests.component.agents.test_questions_of_runs import hub_of
+from tests.component.agents.shared import give_append, hub_of, log_of
 from tests.support.simloop import run_virtual
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -33,16 +28,7 @@ MARGIN_S = 300.0
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{context.call_id}\n")
-        await asyncio.sleep(0.5)  # time to die between effect and result
-        return "appended"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch, is_by_call=True, pause_s=0.5)
 
 
 PEOPLE = ("c0", "c1")
@@ -213,8 +199,7 @@ async def storm(home: Path, seed: int) -> Counter[str]:
             await house.clock.sleep(30.0)
             await house.daemon.mailbox.expire()
         for name in (*BUSY, "dan"):
-            log = house.home.workspace(name) / "log"
-            made = log.read_text().split() if log.exists() else []
+            made = log_of(house, name)
             assert len(made) == len(set(made)), "a call was repeated unasked"
             assert name != "dan" or not made, "a call without an approval"
         return await judge(house, seed)

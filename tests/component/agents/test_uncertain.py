@@ -3,24 +3,18 @@ others wait for the answer."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.tools import file_tools
-from agentsup.daemon.assembly import tool_pipeline
-from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.message import DeliverTo, MessageState
 from agentsup.model.principal import OPERATOR
-from agentsup.model.question import UNCERTAIN_WITHIN_S, Question
+from agentsup.model.question import UNCERTAIN_WITHIN_S
 from agentsup.model.task import NewSchedule, NewTask, Overlap
-from agentsup.model.tool import Effect, Tool, ToolContext
 from agentsup.tasks.scheduler import settle_tx
-from tests.component.agents.test_questions_of_runs import hub_of
+from tests.component.agents.shared import give_append, hub_of, log_of, open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -29,16 +23,7 @@ pytestmark = pytest.mark.virtual
 
 @pytest.fixture(autouse=True)
 def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def append(context: ToolContext, args: dict[str, Any]) -> str:
-        with (Path(context.workspace) / "log").open("a") as log:
-            log.write(f"{args['text']}\n")
-        await asyncio.sleep(5.0)  # time to die between effect and result
-        return "appended"
-
-    def tools(files: BoundedPool) -> tuple[Tool, ...]:
-        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
-
-    monkeypatch.setattr(tool_pipeline, "file_tools", tools)
+    give_append(monkeypatch, pause_s=5.0)
 
 
 def ann() -> dict[str, Any]:
@@ -58,7 +43,7 @@ async def sent(house: VirtualDaemon, text: str) -> str:
 
 async def interrupted(house: VirtualDaemon, message_id: str) -> None:
     """The daemon dies while the message's call runs; afterwards somebody is asked."""
-    await house.until((house.home.workspace("ann") / "log").exists)
+    await house.until(lambda: bool(log_of(house)))
     await house.restart(kill=True)
     await house.clock.sleep(1.0)
     assert await house.state_of(message_id) == MessageState.PARKED
@@ -68,11 +53,6 @@ def the_chat(house: VirtualDaemon) -> DeliverTo:
     """Where people talk to ann."""
     ann_id = house.roster.entry("ann").agent_id
     return DeliverTo("chat", agent_id=ann_id, channel="console", conversation="local")
-
-
-async def open_question(house: VirtualDaemon) -> Question:
-    (question,) = await house.daemon.mailbox.questions()
-    return question
 
 
 async def nobody_answers(house: VirtualDaemon) -> None:
@@ -92,7 +72,7 @@ async def test_a_programs_other_work_goes_on_and_its_own_ends_in_time(household:
     house = await household(ann())
     first = await sent(house, "go")
     await interrupted(house, first)
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert question.deadline_at is not None
     news = BusRequest("ann", "plain")
     accepted = await house.daemon.bus.send_async(news, caller=OPERATOR)
@@ -110,7 +90,7 @@ async def test_a_programs_other_work_goes_on_and_its_own_ends_in_time(household:
     )
     assert (state, outcome, code) == ("done", "failed", "uncertain_call")
     assert "nobody said within 15 minutes" in text
-    assert (house.home.workspace("ann") / "log").read_text() == "x\n", "never made again unasked"
+    assert log_of(house) == ["x"], "never made again unasked"
     assert await house.sql("SELECT count(*) FROM messages WHERE state NOT IN ('done')") == [(0,)]
 
 
@@ -122,14 +102,13 @@ async def test_an_answer_in_time_is_obeyed(household: Open, answer: str, made: i
     running = await sent(house, "go")  # holds the session while the first comes back
     await house.clock.sleep(1.0)
     assert await house.state_of(running) == MessageState.LEASED
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
     await house.clock.sleep(1.0)
     assert await house.state_of(first) == MessageState.QUEUED, "a session runs one turn at a time"
     await house.clock.sleep(20.0)
     assert [await house.state_of(one) for one in (first, running)] == [MessageState.DONE] * 2
-    log = (house.home.workspace("ann") / "log").read_text().splitlines()
-    assert len(log) == made + 1
+    assert len(log_of(house)) == made + 1
 
 
 async def test_in_a_chat_the_question_waits_and_its_order_is_kept(household: Open) -> None:
@@ -137,7 +116,7 @@ async def test_in_a_chat_the_question_waits_and_its_order_is_kept(household: Ope
     first = await house.said("ann", "go")
     await interrupted(house, first)
     later = await house.said("ann", "plain")
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert question.deadline_at is None
     await house.clock.sleep(2 * UNCERTAIN_WITHIN_S)
     await house.daemon.mailbox.expire()
@@ -155,7 +134,7 @@ async def test_a_schedule_that_tells_a_chat_goes_on_though_nobody_answers(househ
     new = NewTask("go", agent="ann", schedule=every, deliver_to=the_chat(house))
     task_id = (await hub_of(house).create(new, caller=OPERATOR)).task_id
     await next_slot(house, task_id)
-    await house.until((house.home.workspace("ann") / "log").exists)
+    await house.until(lambda: bool(log_of(house)))
     await house.restart(kill=True)
     await house.clock.sleep(1.0)
     assert (await open_question(house)).deadline_at is not None
@@ -181,7 +160,7 @@ async def test_what_comes_into_a_chat_by_itself_holds_nobody_up_there(household:
     session = await house.daemon.mailbox.current_session(chat.agent_id, "chat:console:local")
     new = NewTask("go", agent="ben", deliver_to=replace(to, session_id=session or ""))
     await hub_of(house).create(new, caller=OPERATOR)
-    await house.until((house.home.workspace("ann") / "log").exists)
+    await house.until(lambda: bool(log_of(house)))
     await house.restart(kill=True)
     await house.clock.sleep(1.0)
     question = await open_question(house)

@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.persona import delegation_notes
+from agentsup.agents.persona import prompt
 from agentsup.agents.roles.limits import Roles
 from agentsup.agents.roles.registry import LiveRoleRegistry, read_roles
 from agentsup.engines.scripted.engine import ScriptedSession
-from agentsup.model.control import CommandContext
+from agentsup.model.control import CommandReply
 from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool_names import OURS
 from tests.component.agents.handing_on import call, document, said, say
+from tests.component.agents.shared import run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -158,11 +159,8 @@ async def test_a_status_without_an_id_lists_and_a_todo_says_what_it_can_be(house
 # -- roles -------------------------------------------------------------------------------------------
 
 
-async def command(house: VirtualDaemon, text: str) -> Any:
-    context = CommandContext(
-        house.roster.entry("ann").agent_id, "ann", "console", "local", principal=EVE
-    )
-    return await house.daemon.inbox._commands.run(text, context)
+async def command(house: VirtualDaemon, text: str) -> CommandReply:
+    return await run_command(house, "ann", text, principal=EVE, has_buttons=False)
 
 
 async def test_a_role_that_only_thinks_can_be_taken_and_one_without_its_tools_says_why(
@@ -259,8 +257,8 @@ async def test_a_model_is_told_which_roles_there_are(
     assert "navigator" not in told
     assert list(dict(roles.for_others(await roles.in_role(spec, "writer")))) == ["writer"]
     many = tuple((f"role{n}", "x" * 200) for n in range(50))
-    text = delegation_notes.delegation_notes(("delegate_task",), many)
+    text = prompt.delegation_notes(("delegate_task",), many)
     assert "role0 (xxx" in text
     assert "and 38 more" in text
     assert len(text) < 1800
-    assert delegation_notes.delegation_notes(("fs_read",), many) == ""
+    assert prompt.delegation_notes(("fs_read",), many) == ""

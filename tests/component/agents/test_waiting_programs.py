@@ -10,14 +10,13 @@ from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
-    EngineHost,
-    EngineSpec,
     Permission,
     PermissionRequest,
     Segment,
     ToolFinished,
 )
 from agentsup.model.principal import OPERATOR
+from tests.component.agents.shared import PlayedEngine, open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -32,35 +31,27 @@ def bash(number: int) -> PermissionRequest:
     return PermissionRequest(f"r{number}", "Bash", args)
 
 
-class Program:
+class Program(PlayedEngine):
     """Asks for leave in each of its runs, as a coding CLI that begins anew does."""
 
-    name = "scripted"
     caps = EngineCaps()
 
     def __init__(self, *, first: PermissionRequest | None = None) -> None:
+        super().__init__()
         self._first = first
         self.runs = self.effects = 0
         self.answers: list[Permission] = []
-        self._host: EngineHost
-
-    async def open(self, spec: EngineSpec, host: EngineHost) -> Program:
-        self._host = host
-        return self
 
     async def run(self, segment: Segment) -> Any:
         self.runs += 1
         if self._first is not None:
-            await self._host.permit(self._first)
-        answer = await self._host.permit(bash(self.runs))
+            await self.host.permit(self._first)
+        answer = await self.host.permit(bash(self.runs))
         self.answers.append(answer)
         if answer.allowed:
             self.effects += 1
             yield ToolFinished("Bash", True, "made")
         yield EngineDone("ok", text="done")
-
-    async def close(self) -> None:
-        return
 
 
 @pytest.fixture
@@ -74,12 +65,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 async def asked(house: VirtualDaemon, text: str = "go") -> tuple[str, str]:
     """A message that waits for a person, and the question."""
     message = await house.said("ann", text)
-
-    async def is_asked() -> bool:
-        return bool(await house.daemon.mailbox.questions())
-
-    await house.until(is_asked)
-    (question,) = await house.daemon.mailbox.questions()
+    question = await open_question(house)
     assert await house.state_of(message) == "leased"
     return message, question.question_id
 

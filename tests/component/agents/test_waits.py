@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from tests.component.agents.shared import rule, trouble
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
 
 EVA = Principal(PrincipalKind.PERSON, "eva", "Eva", PersonRole.USER, language="de")
-
-
-def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    return {"match": match, "steps": list(steps)}
-
-
-def trouble(code: str, **more: Any) -> dict[str, Any]:
-    return {"trouble": {"code": code, "text": f"it is {code}", **more}}
 
 
 def told(house: VirtualDaemon, conversation: str = "local") -> list[str]:

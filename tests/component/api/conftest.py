@@ -14,7 +14,7 @@ import pytest
 from agentsup.agents.budget import CostReport
 from agentsup.agents.memory import AgentMemory
 from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog
-from agentsup.agents.turn.endpoint import TurnEndpoints
+from agentsup.agents.turn.services import TurnEndpoints
 from agentsup.api.http.dependencies import ApiDependencies, ApiLimits, WebDependencies
 from agentsup.api.server.listener import ApiServer
 from agentsup.approvals import Grants

@@ -22,7 +22,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.message import Part
-from tests.contract.engines.conftest import Ask, ProgramRig, Say, collect, done
+from tests.contract.engines.conftest import Ask, ProgramRig, Say, collect, done, spoken
 from tests.support.engine_host import MemoryHost, segment
 
 
@@ -180,18 +180,10 @@ async def test_without_a_program_the_field_is_named(command: ProgramRig) -> None
         await command.open(MemoryHost())
 
 
-@pytest.mark.parametrize("output", ["text", "events"])
-async def test_thoughts_of_a_model_in_the_program_are_not_its_answer(
-    command: ProgramRig, output: str
-) -> None:
-    pieces = ("<thi", "nk>SECRET</think>", "Four", ".")
-    if output == "text":
-        command.options["output"] = "text"
-        command.play({"do": "raw", "text": "".join(pieces)})
-    else:
-        command.play(*(line(type="text", text=piece) for piece in pieces), line(type="done"))
+async def test_thoughts_of_a_model_in_the_program_are_not_its_answer(command: ProgramRig) -> None:
+    command.options["output"] = "text"
+    command.play({"do": "raw", "text": "<think>SECRET</think>Four."})
     session = await command.open(MemoryHost())
     events = await collect(session, segment())
     await session.close()
-    assert done(events).text == "Four."
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Four."
+    assert done(events).text == spoken(events) == "Four."

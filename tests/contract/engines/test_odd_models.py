@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from agentsup.engines.failures import FAILURES
-from agentsup.engines.llm.tool_schemas import accepted
+from agentsup.engines.llm.toolset import accepted
 from agentsup.engines.thoughts import ThoughtSplitter, answer_of
 from agentsup.model.engine import EngineEvent, EngineNotice, HistoryItem, Usage
 from tests.contract.engines.conftest import LlmRig, collect, done, spoken

@@ -18,15 +18,13 @@ import mcp_types as types
 import pytest
 
 from agentsup.agents.mcp import server as serving
-from agentsup.agents.mcp.exchange import is_block
+from agentsup.agents.mcp.exchange import called, is_block, text_of
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
     NotSignedIn,
     ServerUnavailable,
 )
-from agentsup.agents.mcp.lenient import called
-from agentsup.agents.mcp.results import text_of
 from agentsup.kit.childenv import child_env
 from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.pipeline import ceiling
-from agentsup.agents.pipeline.hooks import Hooks
-from agentsup.agents.pipeline.marking import marked
-from agentsup.agents.pipeline.personal import without_personal_data
-from agentsup.agents.pipeline.shortening import allowance, head_and_tail
+from agentsup.agents.pipeline.marking import allowance, head_and_tail, marked, without_personal_data
+from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.turn.own_calls import classify
 from agentsup.model.errors import Conflict
 from agentsup.model.hook import (
@@ -32,7 +30,6 @@ from agentsup.model.hook import (
 )
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
-from tests.support.mode_approver import ModeApprover
 
 
 def facts(name: str = "fs_read", **more: Any) -> CallFacts:
@@ -87,29 +84,6 @@ def test_optional_and_essential_tools() -> None:
     assert ceiling.is_offered(tool("exec", is_optional=True), ("exec",))
     assert ceiling.is_offered(tool("result_read", is_essential=True), ("fs_*",))
     assert not ceiling.is_offered(tool("result_read", is_essential=True), ())
-
-
-@pytest.mark.parametrize(
-    "mode, safety, is_allowed",
-    [
-        ("", Safety.SAFE, True),
-        ("", Safety.MODERATE, True),
-        ("", Safety.DANGEROUS, False),
-        ("acceptEdits", Safety.DANGEROUS, False),
-        ("dontAsk", Safety.DANGEROUS, False),
-        ("plan", Safety.SAFE, True),
-        ("plan", Safety.MODERATE, False),
-        ("bypassPermissions", Safety.DANGEROUS, True),
-    ],
-)
-async def test_the_mode_decides_while_nobody_can_be_asked(
-    mode: str, safety: Safety, is_allowed: bool
-) -> None:
-    verdict = await ModeApprover().decide(facts(safety=safety, permission_mode=mode))
-    assert isinstance(verdict, Allow) is is_allowed
-    if safety is Safety.DANGEROUS and not is_allowed:
-        assert isinstance(verdict, Deny)
-        assert '"permission_mode": "bypassPermissions"' in verdict.reason
 
 
 @given(st.text(min_size=20, max_size=30), st.integers(1_000, 20_000))
@@ -213,20 +187,9 @@ def test_own_calls_are_sorted(
     assert found.refused is None
 
 
-@pytest.mark.parametrize(
-    "name, args",
-    [
-        ("Bash", {"command": "sudo ls && true"}),
-        ("shell", {"command": ["bash", "-lc", "sudo ls"]}),
-        ("execute", {"cmd": "sudo ls"}),
-        ("execute", {"command": "ls", "script": "sudo ls"}),
-        ("WebFetch", {"url": "http://169.254.169.254/latest"}),
-    ],
-)
-def test_own_calls_stand_under_the_same_policy(
-    tmp_path: Path, name: str, args: dict[str, Any]
-) -> None:
-    assert classify(name, args, str(tmp_path)).refused is not None
+def test_an_own_call_to_an_inner_address_is_refused(tmp_path: Path) -> None:
+    found = classify("WebFetch", {"url": "http://169.254.169.254/latest"}, str(tmp_path))
+    assert found.refused is not None
 
 
 # -- stages ------------------------------------------------------------------------------------------

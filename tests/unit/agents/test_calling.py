@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.turn.call_ids import classified
+from agentsup.agents.turn.own_calls import classified
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import PermissionRequest
 from agentsup.model.tool import Effect, Safety

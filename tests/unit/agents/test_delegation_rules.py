@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from agentsup.agents.delegation import rules, texts
+from agentsup.agents.delegation import service, texts
 from agentsup.agents.delegation.fan_out import wait_all
-from agentsup.agents.persona import delegation_notes
+from agentsup.agents.persona import prompt
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import LeaseLost
 from agentsup.model.ids import AgentId
@@ -55,7 +55,7 @@ def test_an_agents_place(
     listed: tuple[str, ...] | None, own: str, theirs: str, *, allowed: bool
 ) -> None:
     caller = AgentSpec("ann", can_delegate_to=listed)
-    why = rules.why_not_agent(caller, own, AgentSpec("ben", role=theirs or None))
+    why = service.why_not_agent(caller, own, AgentSpec("ben", role=theirs or None))
     assert (not why) is allowed
     if why:
         names = ", ".join(f'"{each}"' for each in (*(listed or ()), "ben"))
@@ -75,7 +75,7 @@ def test_an_agents_place(
 )
 def test_a_role(listed: tuple[str, ...] | None, own: str, wanted: str, *, allowed: bool) -> None:
     caller = AgentSpec("ann", can_delegate_to=listed)
-    assert (not rules.why_not_role(caller, own, wanted)) is allowed
+    assert (not service.why_not_role(caller, own, wanted)) is allowed
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_answers_of_several_share_the_room() -> None:
 
 
 def test_only_what_is_offered_is_told() -> None:
-    assert delegation_notes.delegation_notes(("fs_list",)) == ""
-    told = delegation_notes.delegation_notes(("delegate_task", "task_create"))
+    assert prompt.delegation_notes(("fs_list",)) == ""
+    told = prompt.delegation_notes(("delegate_task", "task_create"))
     assert "- delegate_task has a task done for you" in told
     assert "agent_spawn" not in told
 

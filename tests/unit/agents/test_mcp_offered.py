@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.mcp.listed import Hints, ListedTool, ToolListing
 from agentsup.agents.mcp.offered import (
     MAX_ANSWER_CHARS,
     MAX_DESCRIPTION_CHARS,
     MAX_TOOLS,
+    Hints,
+    ListedTool,
+    ToolListing,
     classed,
     joined,
     take,

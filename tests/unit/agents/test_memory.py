@@ -23,8 +23,16 @@ from agentsup.agents.memory.entry import (
     ShownEntry,
     draft,
 )
-from agentsup.agents.memory.eviction_plan import PersonShare, entries_to_drop
-from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, ranked, weight, words
+from agentsup.agents.memory.ranking import (
+    HALF_LIFE_MS,
+    PersonShare,
+    audience,
+    entries_to_drop,
+    queries,
+    ranked,
+    weight,
+    words,
+)
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy

@@ -20,9 +20,15 @@ from agentsup.agents.memory.compaction import (
     turns_of,
 )
 from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryScope
-from agentsup.agents.memory.notes_file import NotesFiles
-from agentsup.agents.memory.texts import HEAD, notes, one_line, remembered
-from agentsup.agents.memory.tokens import clipped, tokens
+from agentsup.agents.memory.texts import (
+    HEAD,
+    NotesFiles,
+    clipped,
+    notes,
+    one_line,
+    remembered,
+    tokens,
+)
 from agentsup.agents.memory.transcript import HISTORY_LIMIT, SessionSize, TranscriptEntry
 
 texts = st.text(max_size=300)

@@ -9,23 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.recovery import breaker
-from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy, BreakerState, provider_of
-from agentsup.agents.recovery.breakers import Breakers
+from agentsup.agents.recovery.breakers import (
+    Breaker,
+    BreakerPolicy,
+    Breakers,
+    BreakerState,
+    provider_of,
+)
 from agentsup.agents.recovery.decisions import (
+    BY_CODE,
     FALLBACK,
     MOST_WAIT_MS,
+    OUT,
     PRIMARY,
     RETRIES,
     Attempt,
     Failure,
+    FailureKind,
     RecoveryAction,
     RecoveryContext,
     decide,
+    failure_kind_of,
     has_waited_enough,
     tier_of,
 )
-from agentsup.agents.recovery.failure_kinds import BY_CODE, OUT, FailureKind, failure_kind_of
 from agentsup.agents.recovery.tiers import fallback_spec, has_fallback
 from agentsup.engines import failures
 from agentsup.model.agent import AgentSpec
@@ -232,16 +239,15 @@ POLICY = BreakerPolicy()
 def failing(times: int, now: float = 0.0) -> Breaker:
     state = Breaker()
     for _ in range(times):
-        state = breaker.failed(state, now, POLICY, was_probe=False)
+        state = state.failed(now, POLICY, was_probe=False)
     return state
 
 
 def test_it_opens_after_failures_in_a_row_only() -> None:
     assert failing(4).state(0) is BreakerState.CLOSED
-    assert breaker.failed(breaker.succeeded(failing(4)), 0, POLICY, was_probe=False).failures == 1
     opened = failing(5)
     assert opened.state(0) is BreakerState.OPEN
-    assert breaker.wait_s(opened, 10, POLICY) == 20
+    assert opened.wait_s(10, POLICY) == 20
     assert opened.state(30) is BreakerState.HALF_OPEN
 
 
@@ -252,26 +258,25 @@ def test_one_message_alone_opens_none() -> None:
 
 def test_one_attempt_finds_out_and_the_others_wait() -> None:
     state = failing(5)
-    assert breaker.wait_s(state, 30, POLICY) == 0
-    state = breaker.entered(state, 30)
-    assert breaker.wait_s(state, 31, POLICY) > 0
-    assert breaker.wait_s(state, 30 + POLICY.probe_s, POLICY) == 0, "it may have been lost"
-    assert breaker.left(state, was_probe=True).probed_at is None
-    assert breaker.succeeded(state) == Breaker()
+    assert state.wait_s(30, POLICY) == 0
+    state = state.entered(30)
+    assert state.wait_s(31, POLICY) > 0
+    assert state.wait_s(30 + POLICY.probe_s, POLICY) == 0, "it may have been lost"
+    assert state.left(was_probe=True).probed_at is None
 
 
 def test_each_failed_probe_doubles_the_pause_up_to_a_cap() -> None:
     state, now, pauses = failing(5), 0.0, []
     for _ in range(6):
-        now += breaker.wait_s(state, now, POLICY)
-        state = breaker.failed(breaker.entered(state, now), now, POLICY, was_probe=True)
+        now += state.wait_s(now, POLICY)
+        state = state.entered(now).failed(now, POLICY, was_probe=True)
         pauses.append(state.open_s)
     assert pauses == [60, 120, 240, 300, 300, 300]
 
 
 def test_a_late_failure_of_before_changes_nothing() -> None:
     state = failing(5)
-    assert breaker.failed(state, 29, POLICY, was_probe=False) == state
+    assert state.failed(29, POLICY, was_probe=False) == state
 
 
 class Ticks:

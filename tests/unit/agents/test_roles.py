@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.roles.parse import parse_role
-from agentsup.agents.roles.partition import partition
 from agentsup.agents.roles.registry import read_roles, shipped
 from agentsup.agents.roles.role import ESSENTIAL, Role, RoleStatus
-from agentsup.agents.roles.routing import route
+from agentsup.agents.roles.routing import partition, route
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool, ToolContext

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.tools.exec import policy
+from agentsup.agents.tools.exec import command_lines
 from agentsup.agents.tools.exec.tool import exec_tool, words_of
 from agentsup.agents.turn.own_calls import classify
 from agentsup.approvals.patterns import offered
@@ -28,7 +28,7 @@ from agentsup.model.tool import Safety
     ],
 )
 def test_a_program_of_the_list_is_refused(argv: list[str]) -> None:
-    assert policy.problem(argv) is not None
+    assert command_lines.problem(argv) is not None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_program_of_the_list_is_refused(argv: list[str]) -> None:
 )
 def test_whatever_else_a_command_says_a_person_is_asked(argv: list[str]) -> None:
     tool = exec_tool(dict)
-    assert policy.problem(argv) is None
+    assert command_lines.problem(argv) is None
     assert tool.safety is Safety.DANGEROUS
     assert tool.commands is not None
     granted = offered(tool.commands({"argv": argv}), "/ws")
@@ -57,6 +57,7 @@ def test_whatever_else_a_command_says_a_person_is_asked(argv: list[str]) -> None
         ({"command": "sudo ls && true"}, True),
         ({"command": ["bash", "-lc", "sudo ls"]}, True),
         ({"cmd": ["sudo", "ls"]}, True),
+        ({"cmd": "sudo ls"}, True),
         ({"command": "ls", "script": "sudo ls"}, True),
         ({"command": "true && sudo ls"}, False),
         ({"command": ""}, False),

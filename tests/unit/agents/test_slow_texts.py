@@ -8,7 +8,7 @@ from agentsup.agents.memory.entry import clean_key, clean_tags, draft
 from agentsup.agents.memory.ranking import words
 from agentsup.agents.tools import exec_tool
 from agentsup.agents.tools.exec import command_lines
-from agentsup.agents.tools.exec.policy import problem
+from agentsup.agents.tools.exec.command_lines import problem
 from agentsup.model.errors import BadRequest
 
 SLOW = "a" + "\u0301\u0316" * 500_000

@@ -10,13 +10,12 @@ from unittest.mock import MagicMock
 import pytest
 from pydantic import Field
 
-from agentsup.agents.delegation.tools.delegate import delegation_tools
-from agentsup.agents.delegation.tools.spawn import spawning_tools
+from agentsup.agents.delegation.tools.delegate import delegation_tools, spawning_tools
 from agentsup.agents.delegation.tools.tasks import task_tools
-from agentsup.agents.delegation.tools.team_arguments import Dispatch
-from agentsup.agents.delegation.tools.teams import team_tools
+from agentsup.agents.delegation.tools.teams import Dispatch, team_tools
 from agentsup.agents.tools import exec_tool, peer_tools
-from agentsup.agents.tools.arguments import (
+from agentsup.agents.tools.daemon_tools import result_tool
+from agentsup.agents.tools.declaring import (
     Arguments,
     Flag,
     Needed,
@@ -32,8 +31,7 @@ from agentsup.agents.tools.arguments import (
 )
 from agentsup.agents.tools.files.tools import file_tools
 from agentsup.agents.tools.memory import memory_tools
-from agentsup.agents.tools.peers.mail import mailbox_tools
-from agentsup.agents.tools.result_read import result_tool
+from agentsup.agents.tools.peers import mailbox_tools
 from agentsup.agents.tools.web.fetch import web_tool
 from agentsup.model.errors import BadRequest
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.tools.files.tree import WorkspaceTree
+from agentsup.agents.tools.files.tools import WorkspaceTree
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound
 
 

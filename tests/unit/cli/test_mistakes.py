@@ -127,7 +127,7 @@ def test_an_option_of_another_engine_is_an_error(home: Home) -> None:
 
 
 def test_the_options_are_those_that_the_engines_read() -> None:
-    from agentsup.engines.acp.options import AcpOptions
+    from agentsup.engines.acp.choices import AcpOptions
     from agentsup.engines.claude.arguments import ClaudeOptions
     from agentsup.engines.command.engine import CommandOptions
     from agentsup.engines.llm.settings import LlmOptions

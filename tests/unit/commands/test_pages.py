@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.catalogue import words
-from agentsup.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.commands.dispatch import columns, page_of, turning, wanted_page
 from agentsup.model.control import CommandButton
 
 

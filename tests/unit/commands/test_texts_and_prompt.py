@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.persona import profile, prompt
-from agentsup.agents.turn.call_ids import call_key
-from agentsup.agents.turn.suspended import SuspendedTurn
+from agentsup.agents.persona import prompt
+from agentsup.agents.turn.own_calls import call_key
+from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.catalogue import Note, words
 from agentsup.commands import texts
 from agentsup.kit.pool import IDLE
@@ -113,29 +113,29 @@ def test_a_profile_joins_the_instructions(tmp_path: Path) -> None:
         skills=("citing", "flying", "Say where it stands."),
     )
     (tmp_path / "citing.md").write_text("Name the page.\n", encoding="utf-8")
-    skills = profile.skill_texts(tmp_path, spec.skills)
+    skills = prompt.skill_texts(tmp_path, spec.skills)
     assert skills == ("Name the page.", "flying", "Say where it stands.")
     mates = [
         entry("ann", "desk"),
         replace(entry("ben", "Desk"), nickname="Kai", role="engineer", capabilities=("go", "c")),
         entry("cat", "other"),
     ]
-    team = profile.team_block(spec, mates)
+    team = prompt.team_block(spec, mates)
     assert team == "With you in team desk:\n- Kai (agent ben), engineer; go, c"
     text = prompt.system_prompt(spec, shared="", peers=(), team=team, skills=skills)
     assert text.startswith("You are Aria (agent ann), an agent run by agentsup.")
     assert "You, Aria (ann), are researcher of desk. Keep {other} and {} and {name." in text
     assert "Name the page.\n\nflying\n\nSay where it stands." in text
     assert text.endswith(team)
-    assert profile.team_block(AgentSpec("cat"), mates) == ""
-    assert profile.team_block(AgentSpec("cat", team="other"), mates) == ""
+    assert prompt.team_block(AgentSpec("cat"), mates) == ""
+    assert prompt.team_block(AgentSpec("cat", team="other"), mates) == ""
 
 
 def test_a_skill_that_is_edited_is_read_anew(tmp_path: Path) -> None:
     for text in ("one", "three"):
         (tmp_path / "citing.md").write_text(text, encoding="utf-8")
-        assert profile.skill_texts(tmp_path, ("citing",)) == (text,)
-    assert profile.skill_texts(tmp_path, ("../citing",)) == ("../citing",)
+        assert prompt.skill_texts(tmp_path, ("citing",)) == (text,)
+    assert prompt.skill_texts(tmp_path, ("../citing",)) == ("../citing",)
 
 
 def busy_threads() -> int:
@@ -153,14 +153,12 @@ def test_a_skill_that_does_not_answer_costs_one_thread(
         over.wait()
         return ""
 
-    real = profile._text
-    monkeypatch.setattr(
-        profile, "_text", lambda path: (hang if "lost" in path.name else real)(path)
-    )
+    real = prompt._text
+    monkeypatch.setattr(prompt, "_text", lambda path: (hang if "lost" in path.name else real)(path))
     before = busy_threads()
     try:
         for _ in range(5):
-            texts = profile.skill_texts(tmp_path, ("lost", "citing"))
+            texts = prompt.skill_texts(tmp_path, ("lost", "citing"))
             assert texts == ("lost", "Name the page.")
         assert asked == [tmp_path / "lost.md"]
         assert busy_threads() <= before + 1

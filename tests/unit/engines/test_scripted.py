@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -310,7 +309,3 @@ async def test_a_spawn_whose_record_fails_never_works(tmp_path: Path) -> None:
     session = await open_session(tmp_path, [{"match": ".*", "steps": [{"spawn": 60}]}], host=host)
     assert done(await collect(session)).outcome == "failed"
     assert members(host.reaped_groups[0]) == []
-
-
-def test_the_shell_of_spawn_exists() -> None:
-    assert os.access("/bin/sh", os.X_OK)

@@ -7,6 +7,7 @@ or in the role that was named. Runs are keyed by the call, so a turn that is res
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -19,23 +20,37 @@ from agentsup.agents.delegation.service import (
     DelegationService,
     RequestedRun,
 )
-from agentsup.agents.tools.arguments import (
+from agentsup.agents.pipeline.ceiling import matches
+from agentsup.agents.roles.limits import bounds_of
+from agentsup.agents.tools.declaring import (
     Arguments,
     Check,
     Flag,
     Needed,
     Text,
+    Texts,
     between,
     choice,
     line,
+    tool,
+    tools_of,
+    whole,
 )
-from agentsup.agents.tools.declaring import tool, tools_of
+from agentsup.kit.clock import Clock
 from agentsup.mailbox.mail import check_up
-from agentsup.model.errors import BadRequest, EngineFailed, NotFound, Refused
+from agentsup.model.errors import (
+    BadRequest,
+    Conflict,
+    EngineFailed,
+    Forbidden,
+    Gone,
+    NotFound,
+    Refused,
+)
 from agentsup.model.message import LaneName
 from agentsup.model.task import RunKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
-from agentsup.tasks import NewRun
+from agentsup.tasks import NewRun, lineage, one_line
 
 WAIT_S = 600.0
 BACKGROUND_USD = 1.0
@@ -50,6 +65,11 @@ Seconds = Annotated[float, between(0, MAX_WAIT_S, f"must be 0 to {MAX_WAIT_S:.0f
 Label = Annotated[str, line(MAX_LABEL_CHARS)]
 _WAITS = f"Seconds to wait at most; default {WAIT_S:.0f}."
 _USD = between(0, MAX_USD, f"must be over 0 and at most {MAX_USD:,.0f}", has_low=False)
+RUN_WAIT_S = 300.0
+MAX_INHERITED = 50
+MAX_QUEUED_S = 366 * 86_400.0
+
+_QUEUED = between(0, MAX_QUEUED_S, "must be over 0 seconds and at most a year", has_low=False)
 
 
 class Delegate(Arguments):
@@ -105,11 +125,11 @@ def delegation_tools(ctx: DelegationService) -> tuple[Tool, ...]:
     return tools_of(_Delegation(ctx))
 
 
+@dataclass(frozen=True, slots=True)
 class _Delegation:
     """The functions of the tools, on behalf of the turn that calls them."""
 
-    def __init__(self, ctx: DelegationService) -> None:
-        self._service = ctx
+    service: DelegationService
 
     @tool("delegate_task", Effect.KEYED, Safety.MODERATE, is_wait=True)
     async def delegate(self, context: ToolContext, args: Delegate) -> str:
@@ -124,7 +144,7 @@ class _Delegation:
         max_usd = args.max_cost_usd
         if background and "max_cost_usd" not in args.model_fields_set:
             max_usd = BACKGROUND_USD
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         target, name = await self._target(caller, args)
         new = caller.new_run(
             RunKind.DELEGATE,
@@ -135,7 +155,7 @@ class _Delegation:
             max_usd=max_usd,
             summary=label,
         )
-        run = await self._service.start(caller, new, is_waited=not background)
+        run = await self.service.start(caller, new, is_waited=not background)
         if background:
             return texts.as_json(
                 {
@@ -145,7 +165,7 @@ class _Delegation:
                     "status": "queued",
                 }
             )
-        report = await self._service.wait(caller, run.run_id, args.timeout)
+        report = await self.service.wait(caller, run.run_id, args.timeout)
         if not report.is_ended:
             return texts.labelled(label, f"It is {texts.running_note(report)}.")
         if report.status != "done":
@@ -162,8 +182,8 @@ class _Delegation:
         if sum(map(bool, (agent, role, either))) > 1:
             raise BadRequest("name one of agent, role and personality", field="agent")
         if either:
-            return await self._service.target_named(caller, either), either
-        target = await self._service.target(caller, agent=agent, role=role)
+            return await self.service.target_named(caller, either), either
+        target = await self.service.target(caller, agent=agent, role=role)
         return target, agent or role or "the run"
 
     # -- several answers to one question -----------------------------------------------------------
@@ -181,8 +201,8 @@ class _Delegation:
         them."""
         minds = args.agents or args.prompts
         synthesis, timeout_s = args.synthesis_prompt, args.timeout
-        self._service.check_fan_out(len(minds), MAX_MINDS)
-        caller = await self._service.caller(context)
+        self.service.check_fan_out(len(minds), MAX_MINDS)
+        caller = await self.service.caller(context)
         wanted = []
         for number, mind in enumerate(minds, 1):
             name = mind.label or mind.personality or f"mind {number}"
@@ -191,7 +211,7 @@ class _Delegation:
                 wanted.append(RequestedRun(name, new))
             except Refused as error:
                 wanted.append(RequestedRun(name, error))
-        found = await run_all(self._service, caller, wanted, timeout_s)
+        found = await run_all(self.service, caller, wanted, timeout_s)
         good = [(each.name, each.text, each.run_id) for each in found if each.ok]
         if not good:
             why = "; ".join(f"{each.name}: {each.text}" for each in found)
@@ -208,14 +228,14 @@ class _Delegation:
 
     async def _mind(self, caller: DelegatingTurn, prompt: str, who: str, number: int) -> NewRun:
         """The run for one answer: by another agent itself, or by the caller, perhaps in a role."""
-        services, own = self._service.s, caller.message.agent_id
+        services, own = self.service.s, caller.message.agent_id
         agent_id, lane, target = own, LaneName.BACKGROUND, ""
         try:
             entry = services.directory.lookup(who) if who else None
         except NotFound:
-            entry, target = None, await self._service.target_named(caller, who)
+            entry, target = None, await self.service.target_named(caller, who)
         if entry is not None and entry.agent_id != own:
-            self._service.allow_ask(caller, entry)
+            self.service.allow_ask(caller, entry)
             check_up(entry, caller.principal)
             agent_id, lane = entry.agent_id, LaneName.PEER
         return caller.new_run(
@@ -243,5 +263,129 @@ class _Delegation:
             key=caller.key("synthesis"),
         )
         requested = [RequestedRun("synthesis", new)]
-        [found] = await run_all(self._service, caller, requested, timeout_s)
+        [found] = await run_all(self.service, caller, requested, timeout_s)
         return found.text if found.ok else ""
+
+
+class Spawn(Arguments):
+    """The arguments of ``agent_spawn``."""
+
+    instruction: Needed = Field(description="The whole task.")
+    agent: Label = Field("", description="An agent or a role; else it is only a label.")
+    allowed_tools: Texts | None = Field(
+        None, description="The only tools it may use; names or patterns such as fs_*."
+    )
+    spawn_reason: Text = ""
+    timeout: Annotated[float, _QUEUED] | None = Field(
+        None, description="Seconds it may wait for its turn."
+    )
+    inherit_last: Annotated[int, whole(0, MAX_INHERITED)] = Field(
+        0, description=f"How many of the last entries here it begins with, 0 to {MAX_INHERITED}."
+    )
+
+
+class OneRun(Arguments):
+    """The arguments of ``agent_stop``."""
+
+    agent_id: Needed = Field(description="What agent_spawn gave back.")
+
+
+class WaitForRun(OneRun):
+    """The arguments of ``agent_wait``."""
+
+    timeout: Seconds = Field(RUN_WAIT_S, description="Seconds; default 300, 0 to look only.")
+
+
+class Steer(OneRun):
+    """The arguments of ``agent_steer``."""
+
+    text: Needed
+
+
+def spawning_tools(ctx: DelegationService, clock: Clock) -> tuple[Tool, ...]:
+    """The tools, all of them only for agents whose ``tools`` name them."""
+    return tools_of(_Spawning(ctx, clock))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spawning:
+    service: DelegationService
+    clock: Clock
+
+    @tool("agent_spawn", Effect.KEYED, Safety.MODERATE, is_optional=True)
+    async def spawn(self, context: ToolContext, args: Spawn) -> str:
+        """Start a run of its own and go on at once; look after it with agent_wait."""
+        named, allowed, timeout_s = args.agent, args.allowed_tools, args.timeout
+        caller = await self.service.caller(context)
+        try:
+            target = await self.service.target_named(caller, named)
+        except (NotFound, Gone):
+            target = ""  # then the name is only a label of the run
+        await self._check_tools(caller, target, named, allowed or ())
+        now = self.clock.now_ms()
+        new = caller.new_run(
+            RunKind.SPAWN,
+            args.instruction,
+            target=target,
+            label=named,
+            summary=named or one_line(args.spawn_reason, MAX_LABEL_CHARS),
+            key=caller.call_id,
+            expires_at=None if timeout_s is None else now + round(1000 * timeout_s),
+        )
+        run = await self.service.start(
+            caller, new, is_waited=False, tools=allowed, inherit_last=args.inherit_last
+        )
+        return texts.as_json(
+            {
+                "agent_id": run.run_id,
+                "status": "spawned",
+                "requested_agent": named,
+                "spawn_reason": args.spawn_reason,
+            }
+        )
+
+    async def _check_tools(
+        self, caller: DelegatingTurn, target: str, named: str, allowed: tuple[str, ...]
+    ) -> None:
+        """Raise ``Forbidden`` for a tool that the run's agent or role may not use anyway."""
+        agent_id, role = lineage.subject_of(target)
+        if not allowed or not target:
+            return
+        spec = self.service.s.others.spec(agent_id) if agent_id else caller.spec
+        if spec is None:
+            return
+        bounds = bounds_of(spec, role or spec.role or "", await self.service.s.roles().registry())
+        for ceiling in (bounds.ceiling, bounds.tools):
+            for each in allowed:
+                if ceiling is not None and not matches(each, ceiling):
+                    raise Forbidden(f"{each} is beyond what {named} may use", tool=each)
+
+    @tool("agent_wait", Effect.READ, Safety.SAFE, is_optional=True, is_poll=True)
+    async def wait(self, context: ToolContext, args: WaitForRun) -> str:
+        """Wait for a run. At the deadline it goes on, and the result says why it has not ended."""
+        caller = await self.service.caller(context)
+        await self.service.known(caller, args.agent_id)
+        runs = self.service.s.runs
+        report = await runs.wait(args.agent_id, args.timeout, asker=caller.asker)
+        return texts.as_json(texts.wait_result(report))
+
+    @tool("agent_stop", Effect.IDEMPOTENT, Safety.SAFE, is_optional=True)
+    async def stop(self, context: ToolContext, args: OneRun) -> str:
+        """End a run."""
+        run_id = args.agent_id
+        caller = await self.service.caller(context)
+        report = await self.service.known(caller, run_id)
+        if report.is_ended:
+            status = texts.status_of(report)
+            raise Conflict(f"run {run_id} is already {status}", run_id=run_id, status=status)
+        stopped = await self.service.s.runs.stop(run_id, caller.principal, asker=caller.asker)
+        return texts.as_json({"agent_id": run_id, "status": texts.status_of(stopped)})
+
+    @tool("agent_steer", Effect.BLIND, Safety.SAFE, is_optional=True)
+    async def steer(self, context: ToolContext, args: Steer) -> str:
+        """Tell a run something more while it works."""
+        run_id = args.agent_id
+        caller = await self.service.caller(context)
+        await self.service.known(caller, run_id)
+        await self.service.s.runs.steer(run_id, self.service.s.redact(args.text), caller.principal)
+        return texts.as_json({"agent_id": run_id, "told": True})

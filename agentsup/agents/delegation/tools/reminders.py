@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from agentsup.agents.delegation import texts
 from agentsup.agents.delegation.service import DelegationService
-from agentsup.agents.tools.arguments import Arguments, Needed
-from agentsup.agents.tools.declaring import tool, tools_of
+from agentsup.agents.tools.declaring import Arguments, Needed, tool, tools_of
 from agentsup.kit.clock import Clock
 from agentsup.model.errors import BadRequest, NotReady
 from agentsup.model.task import NewTask, TaskAction
@@ -34,25 +33,23 @@ def reminder_tools(
     return tools_of(_Reminders(ctx, hub, clock))
 
 
+@dataclass(frozen=True, slots=True)
 class _Reminders:
-    def __init__(
-        self, ctx: DelegationService, hub: Callable[[], TaskHub | None], clock: Clock
-    ) -> None:
-        self._service = ctx
-        self._find_hub = hub
-        self._clock = clock
+    service: DelegationService
+    find_hub: Callable[[], TaskHub | None]
+    clock: Clock
 
     @tool("remind", Effect.KEYED, Safety.MODERATE)
     async def remind(self, context: ToolContext, args: Remind) -> str:
         """Have the person reminded in this chat at a time, or again and again, without a model.
         task_list, task_update and task_cancel list, move and end reminders."""
-        hub = self._find_hub()
+        hub = self.find_hub()
         if hub is None:
             raise NotReady("tasks are turned off here ([tasks] enabled in config.toml)")
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         language = caller.message.principal.language
         zone = hub.zone_for(caller.message.agent_id, caller.principal)
-        spoken = spoken_time(args.when, now_ms=self._clock.now_ms(), zone=zone, language=language)
+        spoken = spoken_time(args.when, now_ms=self.clock.now_ms(), zone=zone, language=language)
         if spoken is None or spoken.text:
             raise BadRequest(
                 f"the time {args.when[:80]!r} is not understood: write 'tomorrow 8', 'in 2h', "
@@ -60,10 +57,10 @@ class _Reminders:
                 field="when",
             )
         if spoken.is_past:
-            now = local_time(self._clock.now_ms(), zone)
+            now = local_time(self.clock.now_ms(), zone)
             raise BadRequest(f"{args.when!r} is past: it is {now} now", field="when")
         new = NewTask(
-            self._service.s.redact(args.text),
+            self.service.s.redact(args.text),
             schedule=spoken.schedule,
             idempotency_key=caller.call_id,
             does=TaskAction.TELL,

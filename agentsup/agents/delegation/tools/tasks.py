@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from agentsup.agents.delegation import texts
 from agentsup.agents.delegation.service import DelegatingTurn, DelegationService
-from agentsup.agents.tools.arguments import (
+from agentsup.agents.tools.declaring import (
     Arguments,
     Flag,
     Needed,
@@ -21,9 +21,10 @@ from agentsup.agents.tools.arguments import (
     choice,
     missing,
     offered,
+    tool,
+    tools_of,
     whole,
 )
-from agentsup.agents.tools.declaring import tool, tools_of
 from agentsup.model.errors import BadRequest, NotReady
 from agentsup.model.event import Event
 from agentsup.model.message import Priority
@@ -145,14 +146,14 @@ def task_tools(ctx: DelegationService, hub: Callable[[], TaskHub | None]) -> tup
     return tools_of(_Tasks(ctx, hub))
 
 
+@dataclass(frozen=True, slots=True)
 class _Tasks:
-    def __init__(self, ctx: DelegationService, hub: Callable[[], TaskHub | None]) -> None:
-        self._service = ctx
-        self._find_hub = hub
+    service: DelegationService
+    find_hub: Callable[[], TaskHub | None]
 
     @property
     def _hub(self) -> TaskHub:
-        hub = self._find_hub()
+        hub = self.find_hub()
         if hub is None:
             raise NotReady("tasks are turned off here ([tasks] enabled in config.toml)")
         return hub
@@ -163,14 +164,14 @@ class _Tasks:
         message."""
         if not args.prompt.strip():
             raise missing("prompt")
-        prompt, wanted = self._service.s.redact(args.prompt), args.priority
+        prompt, wanted = self.service.s.redact(args.prompt), args.priority
         if wanted.upper() not in Priority.__members__:
             raise BadRequest(f"there is no priority {wanted!r}", field="priority")
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         agent = args.agent
-        if agent and self._service.is_itself(caller, agent):
+        if agent and self.service.is_itself(caller, agent):
             agent = ""
-        target = await self._service.target(caller, agent=agent, role=args.role)
+        target = await self.service.target(caller, agent=agent, role=args.role)
         _, role = lineage.subject_of(target)
         new = NewTask(
             prompt,
@@ -185,10 +186,10 @@ class _Tasks:
             parent_task_id=args.parent_id,
             idempotency_key=caller.call_id,
         )
-        facts = await self._service.admit(caller, prompt, target)
+        facts = await self.service.admit(caller, prompt, target)
         task = await self._hub.create(new, caller=caller.principal, asker=caller.asker)
         if task.current_run:
-            self._service.ends.attend(replace(facts, run_id=task.current_run))
+            self.service.ends.attend(replace(facts, run_id=task.current_run))
         return texts.as_json({"task_id": task.task_id, "status": task.state.value})
 
     @tool("task_status", Effect.READ, Safety.SAFE, is_poll=True)
@@ -198,7 +199,7 @@ class _Tasks:
             return await self.listed(context, ListTasks())
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
-            report = await self._service.known(caller, wanted)
+            report = await self.service.known(caller, wanted)
             found = {"task_id": wanted, "status": report.status, "kind": report.run.kind.value}
             if report.condition:
                 found |= {"runtime_condition": report.condition, "question": report.question}
@@ -217,8 +218,8 @@ class _Tasks:
         """Return the result of a task or run."""
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
-            await self._service.known(caller, wanted)
-            report = await self._service.s.runs.wait(wanted, 0.0, asker=caller.asker)
+            await self.service.known(caller, wanted)
+            report = await self.service.s.runs.wait(wanted, 0.0, asker=caller.asker)
             if not report.is_ended:
                 return f"It is {texts.running_note(report)}."
             if report.status == "done":
@@ -236,8 +237,8 @@ class _Tasks:
         """End a task or run, and its schedule."""
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
-            await self._service.known(caller, wanted)
-            stopped = await self._service.s.runs.stop(wanted, caller.principal, asker=caller.asker)
+            await self.service.known(caller, wanted)
+            stopped = await self.service.s.runs.stop(wanted, caller.principal, asker=caller.asker)
             return texts.as_json({"task_id": wanted, "status": stopped.status})
         task = await self._hub.cancel(wanted, caller=caller.principal)
         return texts.as_json({"task_id": task.task_id, "status": task.state.value})
@@ -247,8 +248,8 @@ class _Tasks:
         """List the latest events of a task or run."""
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
-            await self._service.known(caller, wanted)
-            events: Sequence[Event] = await self._service.s.database.read(
+            await self.service.known(caller, wanted)
+            events: Sequence[Event] = await self.service.s.database.read(
                 lambda reader: of_message(reader, wanted, limit=args.tail), name="tasks.log"
             )
         else:
@@ -258,7 +259,7 @@ class _Tasks:
     @tool("task_list", Effect.READ, Safety.SAFE)
     async def listed(self, context: ToolContext, args: ListTasks) -> str:
         """Your tasks and schedules, the newest first."""
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         state, parent = _state(args.status), args.parent_id.strip()
         if parent:
             parent = (await self._hub.get(parent, caller=caller.principal)).task_id
@@ -307,9 +308,9 @@ class _Tasks:
     )
     async def ask_parent(self, context: ToolContext, args: AskParent) -> str:
         """Ask whoever gave you this work. End your turn after it; you go on with the answer."""
-        text = self._service.s.redact(args.question)
-        await self._service.caller(context)
-        asked = await self._service.s.runs.ask_parent(context.message_id, text, args.options)
+        text = self.service.s.redact(args.question)
+        await self.service.caller(context)
+        asked = await self.service.s.runs.ask_parent(context.message_id, text, args.options)
         return PUT if asked.state is QuestionState.OPEN else asked.answer or NO_ANSWER
 
     @tool("task_answer", Effect.KEYED, Safety.MODERATE, is_optional=True)
@@ -327,7 +328,7 @@ class _Tasks:
     async def _of(
         self, context: ToolContext, args: OneTask | StatusOf
     ) -> tuple[DelegatingTurn, str]:
-        return await self._service.caller(context), args.task_id.strip()
+        return await self.service.caller(context), args.task_id.strip()
 
 
 def _state(wanted: str) -> TaskState | None:

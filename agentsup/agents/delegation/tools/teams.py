@@ -7,28 +7,36 @@ works when the wait ends is not replaced by another.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
 
 from agentsup.agents.delegation import texts
 from agentsup.agents.delegation.fan_out import RunOutcome, outcome_text, refusal, run_all, wait_all
 from agentsup.agents.delegation.ranking import Match, Ranking
 from agentsup.agents.delegation.routes import Router
 from agentsup.agents.delegation.service import (
+    MAX_WAIT_S,
     DelegatingTurn,
     DelegationService,
     RequestedRun,
 )
-from agentsup.agents.delegation.tools.team_arguments import (
-    MAX_TASKS,
-    Broadcast,
-    Dispatch,
-    ListTeam,
-    Route,
-    TeamTask,
+from agentsup.agents.tools.declaring import (
+    Arguments,
+    Check,
+    Flag,
+    Needed,
+    Text,
+    between,
+    choice,
+    missing,
+    strings,
+    tool,
+    tools_of,
+    whole,
 )
-from agentsup.agents.tools.arguments import missing
-from agentsup.agents.tools.declaring import tool, tools_of
 from agentsup.mailbox.mail import (
     DirectoryEntry,
     Dispatcher,
@@ -45,8 +53,83 @@ from agentsup.model.task import RunKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks import NewRun
 
+MAX_TASKS = 12
+MAX_RETRIES, RETRIES = 5, 2
+WAIT_S = 3600.0
+
+_wait: Callable[[Any], float] = between(0, MAX_WAIT_S, f"must be 0 to {MAX_WAIT_S:.0f} seconds").run
+_Seconds = Annotated[float, Check(lambda value: max(1.0, _wait(value)), {"type": "number"})]
+_WAITS = "Seconds to wait at most; default 3600."
+MAX_FAN_OUT = 200
+"""These tools set no limit of their own; the one in the settings counts."""
 WHY_CHARS = 1_000
 """Characters of a reason that are shown for each agent that has not answered."""
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    listed = (value,) if isinstance(value, str) else strings(value)
+    return tuple(word.strip() for text in listed for word in text.split(",") if word.strip())
+
+
+class TeamTask(Arguments):
+    """One of the tasks of ``dispatch_team``."""
+
+    capability: Annotated[tuple[str, ...], Check(_words, {"type": "string"})] = Field(
+        (),
+        description="What it takes, as list_team shows it; several with commas between them. "
+        "Without it, whoever has least to do.",
+    )
+    required_capabilities: Annotated[
+        tuple[str, ...], Check(_words, {"type": ["array", "string"], "items": {"type": "string"}})
+    ] = Field((), description="Another name of capability; a list.")
+    prompt: Needed
+    timeout_s: _Seconds = Field(WAIT_S, description=_WAITS)
+    retries: Annotated[int, whole(0, MAX_RETRIES)] = Field(
+        RETRIES, description="How many others are asked after a failure; 0 to 5."
+    )
+
+
+class Route(TeamTask):
+    """The arguments of ``route_to_agent``."""
+
+    match: Annotated[str, choice("any", "all")] = Field("any", description="Of several.")
+    fresh: Flag = Field(False, description="In a new session with that agent.")
+    background: Flag = Field(False, description="Don't wait for the answer.")
+
+
+class Dispatch(Arguments):
+    """The arguments of ``dispatch_team``. The prompt and the time also hold for its tasks."""
+
+    team: Text = Field("", description="Everyone of this team gets the prompt.")
+    prompt: Text = ""
+    tasks: list[TeamTask] = Field([], description=f"Or 1 to {MAX_TASKS} tasks.")
+    timeout_s: _Seconds = Field(WAIT_S, description=_WAITS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shared(cls, value: Any) -> Any:
+        tasks = value.get("tasks") if isinstance(value, dict) else None
+        if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
+            return value
+        shared = {name: value[name] for name in ("prompt", "timeout_s") if name in value}
+        return {**value, "tasks": [{**shared, **each} for each in tasks]}
+
+
+class Broadcast(Arguments):
+    """The arguments of ``broadcast_to_agents``."""
+
+    prompt: Needed
+    mode: Annotated[str, choice("notify", "ask")] = Field(
+        "notify", description="notify tells them and goes on; ask waits for their answers."
+    )
+    team: Text = Field("", description="Only this team; else everyone.")
+    timeout_s: _Seconds = Field(WAIT_S, description=_WAITS)
+
+
+class ListTeam(Arguments):
+    """The arguments of ``list_team``."""
+
+    include_self: Flag = False
 
 
 def team_tools(ctx: DelegationService, router: Router, dispatcher: Dispatcher) -> tuple[Tool, ...]:
@@ -69,18 +152,18 @@ class _Order:
         return replace(self.new, agent_id=AgentId(agent_id), key=f"{self.call}:{agent_id}")
 
 
+@dataclass(frozen=True, slots=True)
 class _Teams:
-    def __init__(self, ctx: DelegationService, router: Router, dispatcher: Dispatcher) -> None:
-        self._service = ctx
-        self._router = router
-        self._dispatcher = dispatcher
+    service: DelegationService
+    router: Router
+    dispatcher: Dispatcher
 
     # -- work for one agent ------------------------------------------------------------------------
 
     @tool("route_to_agent", Effect.KEYED, Safety.MODERATE, is_optional=True, is_wait=True)
     async def route(self, context: ToolContext, args: Route) -> str:
         """Give work to the agent that fits it best, in that agent's own session."""
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         session_key = peer_key(caller.owner.name, context.person)
         order = _order(
             caller,
@@ -91,12 +174,12 @@ class _Teams:
             new_session=args.fresh,
         )
         try:
-            ranking = await self._router.choose(caller, order.call, order.needs, Match(args.match))
+            ranking = await self.router.choose(caller, order.call, order.needs, Match(args.match))
             if args.background:
                 return await self._in_background(caller, order, ranking)
             found = await self._attempts(caller, order, ranking)
         finally:
-            self._router.placed(order.call)
+            self.router.placed(order.call)
         last = found[-1]
         if last.ok:
             return f"[{last.name}]\n\n{last.text}"
@@ -113,16 +196,16 @@ class _Teams:
         found: list[RunOutcome] = []
         for candidate in ranking.ranked[: order.retries + 1]:
             new = order.run_of(candidate.agent_id)
-            with self._router.breakers.visit(self._router.breaker(candidate.agent_id)) as visit:
+            with self.router.breakers.visit(self.router.breaker(candidate.agent_id)) as visit:
                 try:
                     self._check_up(caller, candidate.agent_id)
-                    run = await self._service.start(caller, new, is_waited=True)
+                    run = await self.service.start(caller, new, is_waited=True)
                 except Refused as error:
                     found.append(refusal(candidate.agent, error))
                     continue
                 finally:
-                    self._router.placed(order.call)
-                report = await self._service.wait(caller, run.run_id, order.timeout_s)
+                    self.router.placed(order.call)
+                report = await self.service.wait(caller, run.run_id, order.timeout_s)
                 if report.is_ended and report.status != "cancelled":
                     visit.well = report.status == "done"
             found.append(outcome_text(candidate.agent, report))
@@ -133,7 +216,7 @@ class _Teams:
     async def _in_background(self, caller: DelegatingTurn, order: _Order, ranking: Ranking) -> str:
         first = ranking.ranked[0]
         self._check_up(caller, first.agent_id)
-        run = await self._service.start(caller, order.run_of(first.agent_id), is_waited=False)
+        run = await self.service.start(caller, order.run_of(first.agent_id), is_waited=False)
         return texts.as_json(
             {
                 "run_id": run.run_id,
@@ -145,7 +228,7 @@ class _Teams:
         )
 
     def _check_up(self, caller: DelegatingTurn, agent_id: str) -> None:
-        entry = self._service.s.directory.by_id(agent_id)
+        entry = self.service.s.directory.by_id(agent_id)
         if entry is None:
             raise NotFound("the agent was removed meanwhile", agent=agent_id)
         check_up(entry, caller.principal)
@@ -158,9 +241,9 @@ class _Teams:
         tasks, team = args.tasks, args.team
         if bool(tasks) == bool(team):
             raise BadRequest("give either a team with a prompt, or tasks", field="tasks")
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         if tasks:
-            self._service.check_fan_out(len(tasks), MAX_TASKS)
+            self.service.check_fan_out(len(tasks), MAX_TASKS)
             return await self._tasks(caller, tasks)
         if not args.prompt.strip():
             raise missing("prompt")
@@ -183,7 +266,7 @@ class _Teams:
         try:
             for order in orders:
                 try:
-                    found = await self._router.choose(caller, order.call, order.needs, Match.ANY)
+                    found = await self.router.choose(caller, order.call, order.needs, Match.ANY)
                     rankings.append(found)
                 except NotFound as error:
                     rankings.append(error)
@@ -193,7 +276,7 @@ class _Teams:
             )
         finally:
             for order in orders:
-                self._router.placed(order.call)
+                self.router.placed(order.call)
         return texts.as_json(records)
 
     async def _one_task(
@@ -222,11 +305,11 @@ class _Teams:
     async def broadcast(self, context: ToolContext, args: Broadcast) -> str:
         """Tell all other agents something, or ask all of them."""
         prompt, timeout_s = args.prompt, args.timeout_s
-        caller = await self._service.caller(context)
+        caller = await self.service.caller(context)
         members = self._members(caller, args.team)
         if args.mode == "notify":
             mail = new_mail(prompt, idempotency_key=caller.call_id)
-            sent = await self._dispatcher.broadcast(
+            sent = await self.dispatcher.broadcast(
                 mail,
                 names=[each.name for each in members],
                 caller=caller.principal,
@@ -261,36 +344,37 @@ class _Teams:
                 wanted.append(RequestedRun(entry.name, order.run_of(entry.agent_id)))
             except Refused as error:
                 wanted.append(RequestedRun(entry.name, error))
-        return await run_all(self._service, caller, wanted, timeout_s)
+        return await run_all(self.service, caller, wanted, timeout_s)
 
     def _members(self, caller: DelegatingTurn, team: str) -> list[DirectoryEntry]:
         """The other agents of the team or, without one, all that are up and the caller may ask."""
-        everyone = entries_of(self._service.s.directory)
+        everyone = entries_of(self.service.s.directory)
         own = caller.message.agent_id
         if team:
             found = [each for each in members_of(everyone, team) if each.agent_id != own]
             for each in found:
-                self._service.allow_ask(caller, each)
+                self.service.allow_ask(caller, each)
         else:
-            may = [all(spec.may_delegate_to(e.name) for spec in caller.specs) for e in everyone]
             found = [
                 each
-                for each, is_allowed in zip(everyone, may, strict=True)
-                if is_allowed and each.is_up and each.agent_id != own
+                for each in everyone
+                if each.is_up
+                and each.agent_id != own
+                and all(spec.may_delegate_to(each.name) for spec in caller.specs)
             ]
         if not found:
             raise NobodyThere("there is nobody else to turn to", team=team)
-        self._service.check_fan_out(len(found), MAX_FAN_OUT)
+        self.service.check_fan_out(len(found), MAX_FAN_OUT)
         return found
 
     @tool("list_team", Effect.READ, Safety.SAFE, is_optional=True, is_poll=True)
     async def listed(self, context: ToolContext, args: ListTeam) -> str:
         """List the agents with what they can do and how much they have to do."""
-        own = self._service.s.directory.by_id(context.agent_id)
-        loads = self._service.s.loads.open
+        own = self.service.s.directory.by_id(context.agent_id)
+        loads = self.service.s.loads.open
         rows = []
-        for entry in entries_of(self._service.s.directory):
-            spec = self._service.s.others.spec(entry.agent_id)
+        for entry in entries_of(self.service.s.directory):
+            spec = self.service.s.others.spec(entry.agent_id)
             is_other_team = own is not None and own.team and entry.team != own.team
             if spec is None or is_other_team:
                 continue
@@ -310,10 +394,6 @@ class _Teams:
                 }
             )
         return texts.cut(texts.as_json(rows), texts.TEAM_CHARS)
-
-
-MAX_FAN_OUT = 200
-"""These tools set no limit of their own; the one in the settings counts."""
 
 
 def _why(found: RunOutcome) -> str:

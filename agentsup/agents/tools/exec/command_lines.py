@@ -1,6 +1,8 @@
-"""The command lines that a call runs, word by word, for grants by pattern. Pure.
+"""Commands word by word: programs refused by name, and command lines for grants by pattern. Pure.
 
-The result is empty for a call that may run more than its words say: a script, a command line that a
+A call that runs a program needs an approval of a person who sees all of it, and the program fence
+of the kernel (``kit.fence``) holds what it starts. So only a command's first word can refuse it. The
+lines of a call are empty if it may run more than its words say: a script, a command line that a
 shell would change before it runs it, a wrapper that starts another program. Such a call is asked
 about each time.
 """
@@ -12,8 +14,20 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsup.agents.tools.exec.policy import program_name
-
+_REFUSED = {
+    "another user's rights": "sudo su doas pkexec runuser setpriv newgrp gosu chroot sudoedit run0",
+    "other namespaces": "nsenter unshare",
+    "the machine's power": "shutdown reboot halt poweroff kexec init",
+    "disks and mounts": "mount umount losetup swapon swapoff fdisk parted wipefs cryptsetup mkfs",
+    "the kernel": "insmod rmmod modprobe sysctl",
+    "other processes": "killall pkill kill xkill gdb strace",
+    "accounts": "passwd chpasswd useradd usermod userdel visudo",
+    "the firewall": "iptables nft ufw",
+    "work of a program outside the fence": "systemctl systemd-run machinectl busctl dbus-send gdbus"
+    " at batch crontab launchctl flatpak-spawn toolbox distrobox-host-exec host-spawn tmux screen"
+    " emacsclient xdotool",
+}
+_WHY = {program: what for what, names in _REFUSED.items() for program in names.split()}
 Lines = tuple[tuple[str, ...], ...]
 
 _SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"])
@@ -49,6 +63,23 @@ _CHANGED = re.compile(r"[$`\\*?\[\]{}~]")
 _OPERATORS = frozenset("();<>|&\n")
 _MAX_LINE_CHARS = 20_000
 """A longer line is not split: ``shlex`` takes a minute for a million characters."""
+
+
+def problem(argv: Sequence[str]) -> str | None:
+    """Why a command of these words is refused, or None: a person is asked."""
+    if not argv or not argv[0]:
+        return "there is no command"
+    if any("\0" in word for word in argv):
+        return "a word of a command can't hold a NUL character"
+    program = program_name(argv[0])
+    why = _WHY.get(program)
+    return None if why is None else f"{program} is refused: it is about {why}"
+
+
+def program_name(word: str) -> str:
+    """The name of a program without its directory, in lower case."""
+    name = word.rstrip("/").rsplit("/", 1)[-1].casefold()
+    return "mkfs" if name.startswith("mkfs.") else name
 
 
 def split_at_operators(line: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentsup.agents.tools.arguments import (
+from agentsup.agents.tools.declaring import (
     Arguments,
     Check,
     Number,
@@ -20,9 +20,10 @@ from agentsup.agents.tools.arguments import (
     checked,
     missing,
     read,
+    tool,
+    tool_of,
 )
-from agentsup.agents.tools.declaring import tool, tool_of
-from agentsup.agents.tools.exec import command_lines, policy
+from agentsup.agents.tools.exec import command_lines
 from agentsup.engines.process import Fencing, exec_home
 from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.pool import BoundedPool
@@ -97,7 +98,7 @@ def exec_tool(
         Safety.DANGEROUS,
         is_optional=True,
         is_outside=True,
-        check=checked(Execute, lambda args: policy.problem(args.words)),
+        check=checked(Execute, lambda args: command_lines.problem(args.words)),
         commands=_commands,
     )
     async def execute(context: ToolContext, args: Execute) -> str:

@@ -12,8 +12,7 @@ from pathlib import PurePosixPath
 
 from pydantic import Field
 
-from agentsup.agents.tools.arguments import Arguments, Text
-from agentsup.agents.tools.declaring import tool, tool_of
+from agentsup.agents.tools.declaring import Arguments, Text, tool, tool_of
 from agentsup.kit.clock import Clock
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.safe_files import GuardedFolder, PathEscapes, names_of

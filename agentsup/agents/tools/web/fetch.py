@@ -21,8 +21,7 @@ from aiohttp.client_exceptions import ClientError
 from pydantic import Field
 from yarl import URL
 
-from agentsup.agents.tools.arguments import Arguments, Text, checked
-from agentsup.agents.tools.declaring import tool, tool_of
+from agentsup.agents.tools.declaring import Arguments, Text, checked, tool, tool_of
 from agentsup.agents.tools.web import addresses
 from agentsup.kit.descriptors import is_shortage
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded

@@ -1,7 +1,0 @@
-"""The tools that ask other agents and read and send mail."""
-
-from __future__ import annotations
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

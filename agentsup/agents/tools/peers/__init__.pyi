@@ -1,1 +1,0 @@
-from .mail import mailbox_tools as mailbox_tools
