@@ -5,3 +5,9 @@ Entry: ``telegram/life`` and ``matrix/life`` run a bot; ``core`` has all that pl
 Owns: what was received, chats, buttons, presses, placeholders, pairings, offered bots.
 Never: knows agents, or what a command does.
 """
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

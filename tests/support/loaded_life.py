@@ -23,7 +23,7 @@ from agentsup.kit.loading import loading
 OWN_FILES: Final = (3, 4, 5)
 """Where the standard files of its only life stand, if they were given to it from outside."""
 
-_LIBRARY: Final = "agentsup.channels.telegram.library"
+_LIBRARY: Final = "agentsup.channels.telegram.client"
 
 
 def serve() -> None:

@@ -31,7 +31,7 @@ DAEMON: Final[tuple[str, ...]] = (
 )
 """What every ``agentsup run`` imports before it opens its store."""
 _TELEGRAM: Final = (
-    "agentsup.channels.telegram.library",
+    "agentsup.channels.telegram.client",
     "agentsup.channels.telegram.life",
 )
 _MODEL: Final = (

@@ -74,7 +74,7 @@ class Piece:
 def render(text: str, *, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
     """Return an engine's Markdown as messages of at most ``limit`` bytes; none if nothing is seen.
 
-    For a long one use ``channels.text.rendering``.
+    For a long one use ``channels.text.long``.
     """
     return render_answer(parse(text), limit=limit)
 

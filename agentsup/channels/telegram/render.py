@@ -87,7 +87,7 @@ class Piece:
 def render(text: str, *, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
     """Render an engine's Markdown as messages of at most ``limit`` UTF-16 units; none if blank.
 
-    Takes 2 to 10 µs per character, so long texts go through ``channels.text.rendering``.
+    Takes 2 to 10 µs per character, so long texts go through ``channels.text.long``.
     """
     return render_answer(parse(text), limit=limit)
 

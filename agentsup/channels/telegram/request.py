@@ -1,4 +1,4 @@
-"""python-telegram-bot over our own HTTP session. Imported only by ``library.load``.
+"""python-telegram-bot over our own HTTP session. Imported only by ``client.library``.
 
 Answers become our typed errors here, where status and body are known. They pass through the library
 wrapped in one of its own errors.

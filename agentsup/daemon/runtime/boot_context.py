@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from agentsup.api.http import WebDependencies
 from agentsup.approvals import DecisionRecorder
-from agentsup.channels.local import LocalChannel
+from agentsup.channels import LocalChannel
 from agentsup.config import NAMED_S, ConfigFiles, ConfigSnapshot, Home, resolve
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.file_modes import StartModes

@@ -138,10 +138,10 @@ class Transport(ABC):
             if self._life is None:
                 if importlib.util.find_spec(self.platform.library) is None:
                     raise ConfigError(self.platform.missing_library)
-                library = await asyncio.to_thread(
-                    importlib.import_module, f"agentsup.channels.{self.name}.library"
+                client = await asyncio.to_thread(
+                    importlib.import_module, f"agentsup.channels.{self.name}.client"
                 )
-                await library.load()
+                await client.library()
                 life = await asyncio.to_thread(
                     importlib.import_module, f"agentsup.channels.{self.name}.life"
                 )

@@ -11,7 +11,7 @@ import pytest
 
 from agentsup.api.http.dependencies import ApiLimits
 from agentsup.api.server.listener import API, ApiServer
-from agentsup.channels.local import LocalChannel
+from agentsup.channels import LocalChannel
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.mailbox.messages.values import Completion
 from agentsup.model.message import MessageOutcome, Part

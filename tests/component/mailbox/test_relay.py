@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.local import LocalChannel
+from agentsup.channels import LocalChannel
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.attempt import RelayLimits

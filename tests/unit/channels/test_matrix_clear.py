@@ -19,14 +19,10 @@ from agentsup.channels.matrix.errors import Encrypted
 from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
 from agentsup.channels.matrix.sender import Sender
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
-from agentsup.store import Database, Tx
-from tests.support.empty_store import lay_store
-from tests.support.inline_runner import InlineRunner
+from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import Rooms
+from tests.support.outbox_bench import OutboxBench, virtual_store
 
 pytestmark = pytest.mark.virtual
 
@@ -35,18 +31,19 @@ OWNER = row_owner(AGENT, "@bot:localhost")
 MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
 
 
-class Bench:
+class Bench(OutboxBench):
     """One bot with its relay, over rooms in memory."""
 
+    agent_id = AGENT
+    within_s = 600.0
+
     def __init__(self, folder: Path, database: Database, clock: LoopClock) -> None:
+        super().__init__(clock)
         self.database = database
-        self.clock = clock
         self.rooms = Rooms(clock)
         self.told: list[str] = []
-        self.owner = TaskOwner("test")
-        self.channel = MatrixChannel(clock)
+        self.channel: MatrixChannel = MatrixChannel(clock)
         self.settings = DeliverySettings(folder)
-        self.draining = asyncio.Event()
         self.begin()
 
     def begin(self) -> None:
@@ -66,46 +63,11 @@ class Bench:
     async def _tell(self, text: str) -> None:
         self.told.append(text)
 
-    async def start(self) -> None:
-        relay = Relay(
-            self.database,
-            self.clock,
-            SeededEntropy(self.clock, 7),
-            {"matrix": self.channel},
-            boot_id="boot",
-        )
-        ready = asyncio.Event()
-        self.owner.spawn(relay.run(ready.set, self.draining), name="relay:test")
-        await ready.wait()
-
     async def answer(self, text: str, room: str = ROOM) -> tuple[str, str]:
         """Say it through the outbox; its state and detail at the end."""
 
-        def add(tx: Tx) -> int:
-            return outbox.add_tx(
-                tx,
-                agent_id=AGENT,
-                channel="matrix",
-                conversation=room,
-                kind="answer",
-                body={"text": text},
-                at=self.clock.now_ms(),
-                message_id="m1",
-                session_id="s1",
-            )
-
-        number = await self.database.write(add)
-        async with asyncio.timeout(600):
-            while True:
-                row = await self.database.read(
-                    lambda r: r.one(
-                        "SELECT state, detail FROM outbox WHERE outbox_id = ?", (number,)
-                    )
-                )
-                assert row is not None
-                if row["state"] != "pending":
-                    return row["state"], row["detail"]
-                await self.clock.sleep(0.1)
+        row = await self.settled(await self.add(room, text))
+        return row["state"], row["detail"]
 
     async def synced(self, *, encrypted: bool, left: bool = False) -> None:
         """What a sync puts on record about the room."""
@@ -119,16 +81,10 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    clock = LoopClock()
-    path = tmp_path / "state.db"
-    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(lay_store(path), clock=clock, runner=runner)
-    made = Bench(tmp_path, database, clock)
-    await made.start()
-    yield made
-    made.draining.set()
-    await made.owner.close(1.0)
-    await database.close()
+    async with virtual_store(tmp_path) as (database, clock):
+        made = Bench(tmp_path, database, clock)
+        async with made.relaying():
+            yield made
 
 
 async def test_a_room_that_was_encrypted_after_we_joined_gets_no_answer(context: Bench) -> None:

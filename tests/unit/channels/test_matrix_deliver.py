@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +30,11 @@ from agentsup.channels.matrix.deliver import (
 from agentsup.channels.matrix.errors import EventTooLarge
 from agentsup.channels.matrix.outgoing import txn_of
 from agentsup.channels.matrix.sender import Sender
-from agentsup.fakes.entropy import SeededEntropy
-from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.channel import OutboxPart
-from agentsup.store import Database, Reader, Tx
-from tests.support.empty_store import lay_store
-from tests.support.inline_runner import InlineRunner
+from agentsup.store import Database, Reader
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import ANN, Rooms
+from tests.support.outbox_bench import OutboxBench, virtual_store
 from tests.support.recording_channel import NoMark
 
 pytestmark = pytest.mark.virtual
@@ -51,48 +45,27 @@ LONG = "\n\n".join(f"Paragraph {n}: " + "lorem <ipsum> " * 300 for n in range(40
 """Several pieces."""
 
 
-class Bench:
+class Bench(OutboxBench):
     """One bot and one relay over rooms in memory."""
 
+    agent_id = AGENT
+    within_s = 3600.0
+
     def __init__(self, folder: Path, database: Database, clock: LoopClock) -> None:
+        super().__init__(clock)
         self.database = database
-        self.clock = clock
         self.rooms = Rooms(clock)
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.settings = DeliverySettings(self.workspace)
-        self.owner = TaskOwner("test")
-        self.boots = 0
         self.begin()
 
     def begin(self, **more: Any) -> None:
         """What a process has in memory."""
-        self.channel = MatrixChannel(self.clock)
+        self.channel: MatrixChannel = MatrixChannel(self.clock)
         self.sender = Sender(self.rooms, self.clock)  # type: ignore[arg-type]  # a twin of what is used
         handle = BotHandle(self.rooms, self.sender, lambda: self.settings, **more)  # type: ignore[arg-type]  # a twin of what is used
         self.channel.attach(AGENT, handle)
-
-    @asynccontextmanager
-    async def relaying(self) -> AsyncIterator[None]:
-        """One life of the relay, drained at its end."""
-        task, draining = await self.start()
-        yield
-        draining.set()
-        await task
-
-    async def start(self) -> tuple[asyncio.Task[None], asyncio.Event]:
-        self.boots += 1
-        relay = Relay(
-            self.database,
-            self.clock,
-            SeededEntropy(self.clock, 7),
-            {"matrix": self.channel},
-            boot_id=f"boot{self.boots}",
-        )
-        ready, draining = asyncio.Event(), asyncio.Event()
-        task = self.owner.spawn(relay.run(ready.set, draining), name="relay:test")
-        await ready.wait()
-        return task, draining
 
     async def kill(self, task: asyncio.Task[None], **more: Any) -> None:
         """The process ends without a word; the next one begins."""
@@ -100,42 +73,8 @@ class Bench:
         await asyncio.wait({task})
         self.begin(**more)
 
-    async def add(self, text: str = "", kind: str = "answer", room: str = ROOM, **body: Any) -> int:
-        def add(tx: Tx) -> int:
-            return outbox.add_tx(
-                tx,
-                agent_id=AGENT,
-                channel="matrix",
-                conversation=room,
-                kind=kind,
-                body={"text": text, **body},
-                at=self.clock.now_ms(),
-                message_id="m1",
-                session_id="s1",
-            )
-
-        return await self.database.write(add)
-
-    async def row(self, outbox_id: int) -> dict[str, Any]:
-        def look(reader: Reader) -> dict[str, Any]:
-            row = reader.one("SELECT * FROM outbox WHERE outbox_id = ?", (outbox_id,))
-            assert row is not None
-            return dict(row)
-
-        return await self.database.read(look)
-
-    async def until(
-        self, outbox_id: int, fits: Callable[[dict[str, Any]], bool], within_s: float = 3600.0
-    ) -> dict[str, Any]:
-        async with asyncio.timeout(within_s):
-            while True:
-                row = await self.row(outbox_id)
-                if fits(row):
-                    return row
-                await self.clock.sleep(0.1)
-
-    async def settled(self, outbox_id: int, within_s: float = 3600.0) -> dict[str, Any]:
-        return await self.until(outbox_id, lambda row: row["state"] != "pending", within_s)
+    async def put(self, text: str = "", kind: str = "answer", room: str = ROOM, **body: Any) -> int:
+        return await self.add(room, text, kind, **body)
 
     async def parts(self) -> list[tuple[str, str]]:
         def look(reader: Reader) -> list[tuple[str, str]]:
@@ -147,19 +86,13 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    clock = LoopClock()
-    path = tmp_path / "state.db"
-    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(lay_store(path), clock=clock, runner=runner)
-    bench = Bench(tmp_path, database, clock)
-    yield bench
-    await bench.owner.close(1.0)
-    await database.close()
+    async with virtual_store(tmp_path) as (database, clock):
+        yield Bench(tmp_path, database, clock)
 
 
 async def test_in_a_thread_clients_without_threads_see_a_reply(context: Bench) -> None:
     async with context.relaying():
-        await context.settled(await context.add("hello", room=f"{ROOM}/$root"))
+        await context.settled(await context.put("hello", room=f"{ROOM}/$root"))
     (event,) = context.rooms.messages(ROOM)
     assert event.relation == {
         "rel_type": "m.thread",
@@ -171,7 +104,7 @@ async def test_in_a_thread_clients_without_threads_see_a_reply(context: Bench) -
 
 async def test_notices_ring_nobody_and_are_shown_as_written(context: Bench) -> None:
     async with context.relaying():
-        await context.settled(await context.add("a *b* <c>", "notice"))
+        await context.settled(await context.put("a *b* <c>", "notice"))
     (event,) = context.rooms.messages()
     assert event.content["msgtype"] == "m.notice"
     assert event.content["body"] == "a *b* <c>"
@@ -182,17 +115,17 @@ async def test_notices_ring_nobody_and_are_shown_as_written(context: Bench) -> N
 
 
 async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Bench) -> None:
-    part = await context.add(LONG)
+    part = await context.put(LONG)
     pieces = 0
     for _ in range(40):
         never = asyncio.Event()
         context.rooms.after["send"] = [never.wait]
-        task, _ = await context.start()
+        _, task, _ = await context.start_relay()
         context.rooms.changed.clear()
         await context.rooms.changed.wait()
         await context.kill(task)
         context.rooms.after.clear()
-        task, _ = await context.start()
+        _, task, _ = await context.start_relay()
         row = await context.until(
             part,
             lambda row, n=pieces: row["progress"] > n or row["state"] == "delivered",  # type: ignore[misc]  # bound now
@@ -210,8 +143,8 @@ async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Bench
 async def test_parts_of_another_store_have_other_keys(context: Bench) -> None:
     """A store restored from a backup gives out numbers again within the server's memory."""
     async with context.relaying():
-        await context.settled(await context.add("hello"))
-        await context.settled(await context.add("hello"))
+        await context.settled(await context.put("hello"))
+        await context.settled(await context.put("hello"))
     txns = [event.txn_id for event in context.rooms.messages()]
     assert txns[0] != txns[1]
 
@@ -235,10 +168,10 @@ def test_a_key_outlives_what_is_taken_out_of_a_part_meanwhile() -> None:
 
 
 async def test_what_the_server_may_have_forgotten_is_not_sent_again(context: Bench) -> None:
-    part = await context.add("hello")
+    part = await context.put("hello")
     never = asyncio.Event()
     context.rooms.after["send"] = [never.wait]
-    task, _ = await context.start()
+    _, task, _ = await context.start_relay()
     await context.rooms.changed.wait()
     await context.kill(task)
     await context.clock.sleep(KEY_STORED_MS / 1000 + 60)
@@ -259,8 +192,8 @@ async def test_what_waited_for_days_without_being_begun_is_sent(
 ) -> None:
     monkeypatch.setattr(deliver, "KEY_STORED_MS", 600_000)
     context.rooms.before["send"] = [NotSent("no way there")] * 100_000
-    part = await context.add("hello")
-    task, _ = await context.start()
+    part = await context.put("hello")
+    _, task, _ = await context.start_relay()
     await context.clock.sleep(3_600.0)
     await context.until(part, lambda row: row["begun_at"] == 0)  # surely nothing was sent
     context.rooms.before.clear()
@@ -271,10 +204,10 @@ async def test_what_waited_for_days_without_being_begun_is_sent(
 
 
 async def test_a_piece_begun_as_another_device_is_not_sent_again(context: Bench) -> None:
-    part = await context.add("hello")
+    part = await context.put("hello")
     never = asyncio.Event()
     context.rooms.after["send"] = [never.wait]
-    task, _ = await context.start()
+    _, task, _ = await context.start_relay()
     await context.rooms.changed.wait()
     await context.clock.sleep(1.0)
     await context.kill(task, keys_since_ms=context.clock.now_ms())
@@ -290,12 +223,12 @@ async def test_a_piece_begun_as_another_device_is_not_sent_again(context: Bench)
 async def test_a_pause_asked_for_in_one_room_delays_no_other(context: Bench) -> None:
     context.rooms.before["send"] = [RateLimited(30.0)]
     async with context.relaying():
-        first = await context.add("for Ann")
+        first = await context.put("for Ann")
         await context.until(first, lambda row: "pause" in row["detail"])
         began = context.clock.monotonic()
-        other = await context.settled(await context.add("for Bob", room=OTHER))
+        other = await context.settled(await context.put("for Bob", room=OTHER))
         assert context.clock.monotonic() - began < 1.0
-        behind = await context.add("more for Ann")
+        behind = await context.put("more for Ann")
         row = await context.settled(first)
         assert 29.0 < context.clock.monotonic() - began < 32.0
         await context.settled(behind)
@@ -307,8 +240,8 @@ async def test_a_pause_asked_for_in_one_room_delays_no_other(context: Bench) -> 
 async def test_an_outage_of_hours_loses_and_doubts_nothing(context: Bench) -> None:
     context.rooms.before["send"] = [OutcomeUnknown("HTTP 502")] * 10_000
     context.rooms.before["state"] = [OutcomeUnknown("HTTP 502")] * 10_000
-    part = await context.add("hello")
-    behind = await context.add("more")
+    part = await context.put("hello")
+    behind = await context.put("more")
     async with context.relaying():
         await context.clock.sleep(3 * 3600.0)
         assert (await context.row(part))["state"] == "pending"
@@ -333,7 +266,7 @@ async def test_a_text_that_is_too_large_on_its_way_goes_in_small_parts(
 
     context.rooms.max_bytes = 16_000
     context.begin(takeover=takeover)
-    part = await context.add(LONG)
+    part = await context.put(LONG)
     context.rooms.after["send"] = [CUT, CUT, CUT]
     async with context.relaying():
         row = await context.settled(part)
@@ -346,7 +279,7 @@ async def test_a_text_that_is_too_large_on_its_way_goes_in_small_parts(
 
 async def test_what_is_too_large_however_small_is_given_up_with_the_reason(context: Bench) -> None:
     context.rooms.max_bytes = 10
-    part, behind = await context.add("hello"), await context.add("more")
+    part, behind = await context.put("hello"), await context.put("more")
     async with context.relaying():
         rows = [await context.settled(each) for each in (part, behind)]
     assert {row["state"] for row in rows} == {"dropped"}
@@ -364,7 +297,7 @@ async def test_a_thread_that_can_not_be_written_to_costs_no_answer(context: Benc
     context.rooms.before["send"] = [refusal, fine, refusal]
     context.rooms.after["send"] = [CUT]
     async with context.relaying():
-        row = await context.settled(await context.add("hello", room=f"{ROOM}/$root"))
+        row = await context.settled(await context.put("hello", room=f"{ROOM}/$root"))
     assert row["state"] == "delivered"
     (event,) = context.rooms.messages()
     assert event.content["body"] == "hello"
@@ -385,8 +318,8 @@ async def test_a_name_of_no_thread_is_refused_and_costs_nobody_else(
 
 async def test_an_event_that_alone_makes_the_server_fail_gives_way(context: Bench) -> None:
     context.rooms.before["send"] = [OutcomeUnknown("HTTP 500")] * 9
-    part = await context.add("poison")
-    behind = await context.add("more")
+    part = await context.put("poison")
+    behind = await context.put("more")
     async with context.relaying():
         row = await context.settled(part, 1200.0)
         await context.settled(behind)
@@ -398,14 +331,14 @@ async def test_a_room_that_was_replaced_names_the_other(context: Bench) -> None:
     context.rooms.before["send"] = [NotAllowed(403, "too little power", "M_FORBIDDEN")]
     context.rooms.room_states[ROOM, "m.room.tombstone"] = {"replacement_room": OTHER}
     async with context.relaying():
-        row = await context.settled(await context.add("hello"))
+        row = await context.settled(await context.put("hello"))
     assert row["state"] == "dropped"
     assert f"replaced by {OTHER}" in row["detail"]
 
 
 async def test_a_name_of_another_kind_is_refused(context: Bench) -> None:
     async with context.relaying():
-        row = await context.settled(await context.add("hello", room="12345"))
+        row = await context.settled(await context.put("hello", room="12345"))
     assert row["state"] == "dropped"
 
 
@@ -423,7 +356,7 @@ async def test_what_a_person_removed_is_not_edited(context: Bench) -> None:
 
     context.begin(takeover=takeover)
     async with context.relaying():
-        await context.settled(await context.add("the answer"))
+        await context.settled(await context.put("the answer"))
     assert context.rooms.texts() == ["the answer"]
     assert context.rooms.times("edit") == []
 
@@ -436,7 +369,7 @@ async def test_a_file_whose_send_was_cut_is_shown_once(context: Bench) -> None:
     context.rooms.after["upload"] = [CUT]
     context.rooms.after["send"] = [CUT]
     async with context.relaying():
-        await context.settled(await context.add("", "file", path="a.pdf"))
+        await context.settled(await context.put("", "file", path="a.pdf"))
     assert len(context.rooms.messages()) == 1
     assert len(context.rooms.times("upload")) == 2
 
@@ -458,7 +391,7 @@ async def test_a_file_that_may_not_be_sent_becomes_a_text(
     (context.workspace / "link").symlink_to(context.workspace.parent / "secret")
     (context.workspace / "empty").touch()
     async with context.relaying():
-        row = await context.settled(await context.add("", "file", path=path))
+        row = await context.settled(await context.put("", "file", path=path))
     assert row["state"] == "delivered"
     assert why in context.rooms.texts()[0]
     assert context.rooms.files == {}
@@ -472,7 +405,7 @@ async def test_a_file_that_is_refused_becomes_a_text(context: Bench, error: Requ
     (context.workspace / "a.pdf").write_bytes(b"12345")
     context.rooms.before["upload"] = [error]
     async with context.relaying():
-        row = await context.settled(await context.add("", "file", path="a.pdf"))
+        row = await context.settled(await context.put("", "file", path="a.pdf"))
     assert row["state"] == "delivered"
     assert error.description in context.rooms.texts()[0]
 
@@ -480,7 +413,7 @@ async def test_a_file_that_is_refused_becomes_a_text(context: Bench, error: Requ
 async def test_a_long_answer_can_go_as_a_file_with_its_beginning(context: Bench) -> None:
     context.settings = DeliverySettings(context.workspace, long_as_file_pieces=2)
     async with context.relaying():
-        await context.settled(await context.add(LONG))
+        await context.settled(await context.put(LONG))
     text, file = context.rooms.messages()
     assert text.content["body"].endswith("…")
     assert file.content["filename"] == "answer.md"
@@ -503,7 +436,7 @@ async def test_what_can_be_pressed_is_on_record_before_it_counts_as_delivered(
     context.begin(offered=offered)
     rows = [[{"label": "A", "data": "b:1"}, {"label": "B", "data": "b:2"}]]
     async with context.relaying():
-        await context.settled(await context.add("pick", "notice", buttons=rows, plain=True))
+        await context.settled(await context.put("pick", "notice", buttons=rows, plain=True))
     assert context.rooms.texts() == [
         "pick\n\n1. A\n2. B\n\nAnswer with the number, or press its reaction below."
     ]
@@ -524,7 +457,7 @@ async def alarmed(context: Bench) -> tuple[str, list[str]]:
 
     context.begin(tell=tell)
     async with context.relaying():
-        row = await context.settled(await context.add("it is ill", "notice", only_with=ANN))
+        row = await context.settled(await context.put("it is ill", "notice", only_with=ANN))
     return row["state"], told
 
 
@@ -563,14 +496,14 @@ async def test_words_do_not_come_back_to_a_room_that_does_not_take_them(context:
     async def tell(text: str) -> None:
         if await context.channel.alone_with(AGENT, ROOM) == ANN:
             said_at.append("the room")
-            await context.add(text, "notice", only_with=ANN)
+            await context.put(text, "notice", only_with=ANN)
         else:
             said_at.append("elsewhere")
 
     context.begin(tell=tell)
     context.rooms.before["send"] = [NotAllowed(403, "too little power", "M_FORBIDDEN")] * 50
     async with context.relaying():
-        await context.settled(await context.add("it is ill", "notice", only_with=ANN))
+        await context.settled(await context.put("it is ill", "notice", only_with=ANN))
         await asyncio.sleep(60)
     assert said_at == ["elsewhere"]
     await asyncio.sleep(600)

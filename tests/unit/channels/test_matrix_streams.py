@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,118 +14,33 @@ import pytest_asyncio
 from agentsup.channels.core.errors import ChatGone, NotSent, OutcomeUnknown, RateLimited
 from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.sender import Sender
-from agentsup.fakes.entropy import SeededEntropy
-from agentsup.kit.tasks import TaskOwner
-from agentsup.model.agent import AgentSpec, Streaming
-from agentsup.model.principal import OPERATOR
-from agentsup.observe.live import LiveHub
-from agentsup.store import Database, Tx
-from tests.support.empty_store import lay_store
-from tests.support.inline_runner import InlineRunner
+from agentsup.model.agent import Streaming
+from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import Rooms
+from tests.support.outbox_bench import virtual_store
+from tests.support.stream_bench import StreamBench
 
 pytestmark = pytest.mark.virtual
 
-AGENT, ROOM, THREAD = "a_1", "!r:localhost", "!r:localhost/$root"
+ROOM, THREAD = "!r:localhost", "!r:localhost/$root"
 LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
 CUT = OutcomeUnknown("the line was cut")
 
 
-@dataclass
-class Bench:
-    """A bot's life around its streams."""
+class Bench(StreamBench):
+    """Its rooms are in memory."""
 
-    database: Database
-    clock: LoopClock
-    live: LiveHub = field(default_factory=LiveHub)
-    agent_id: str = AGENT
-    streaming: Streaming = LIVE
-    owner: TaskOwner = field(default_factory=lambda: TaskOwner("test"))
+    channel, place = "matrix", ROOM
 
-    def __post_init__(self) -> None:
-        self.rooms = Rooms(self.clock)
+    def __init__(self, database: Database, clock: LoopClock) -> None:
+        super().__init__(database, clock, LIVE)
+        self.rooms = Rooms(clock)
         self.start()
 
-    @property
-    def spec(self) -> Callable[[], AgentSpec]:
-        return lambda: AgentSpec("bob", streaming=self.streaming)
-
-    def start(self) -> None:
-        self.draining = asyncio.Event()
-        self.sender = Sender(self.rooms, self.clock)  # type: ignore[arg-type]  # a twin of what is used
-        self.streams = Streams(self, self.sender)  # type: ignore[arg-type]  # a twin of what is used
-        self.life = self.owner.spawn(self.streams.run(self.draining), name="streams:test")
-
-    async def drain(self) -> None:
-        self.draining.set()
-        await self.life
-
-    async def crash(self) -> None:
-        """The process dies in the midst of whatever it does."""
-        for task in {self.life, *self.streams._owner.tasks}:
-            task.cancel()
-        await asyncio.wait({self.life})
-        self.live = LiveHub()
-        self.start()
-
-    async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
-        def run(tx: Tx) -> list[tuple[Any, ...]]:
-            rows = [tuple(row) for row in tx.all(text, params)]
-            tx.touch(f"agent:{AGENT}")
-            tx.touch("events")
-            tx.touch("done:m1")
-            return rows
-
-        return await self.database.write(run)
-
-    async def accept(self, conversation: str = ROOM) -> None:
-        await self.sql(
-            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
-            " VALUES ('s', 'a_1', 'k', 1, 1)"
-        )
-        to = {
-            "kind": "chat",
-            "agent_id": AGENT,
-            "channel": "matrix",
-            "conversation": conversation,
-        }
-        await self.sql(
-            "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
-            " parts, principal, deliver_to, root_id, accepted_at)"
-            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', ?, ?, 'm1', 1)",
-            json.dumps(OPERATOR.to_json()),
-            json.dumps(to),
-        )
-
-    async def turn(self, conversation: str = ROOM) -> None:
-        """A turn of the accepted message begins."""
-        await self.clock.sleep(0)
-        self.live.begin(AGENT, f"matrix:{conversation}", "m1")
-
-    async def say(self, text: str, *, then_s: float = 0.0) -> None:
-        self.live.delta("m1", text)
-        await self.clock.sleep(then_s)
-
-    async def become(self, state: str, outcome: str | None = None) -> None:
-        await self.sql(
-            "UPDATE messages SET state = ?, outcome = ? WHERE message_id = 'm1'", state, outcome
-        )
-
-    async def answer(self, text: str, state: str = "pending", *ids: str) -> None:
-        await self.sql(
-            "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
-            " state, created_at, platform_ids) VALUES ('m1', 'a_1', 'matrix', ?, 0, 'answer', ?,"
-            " ?, 1, ?)",
-            ROOM,
-            json.dumps({"text": text}),
-            state,
-            json.dumps(ids),
-        )
-        await self.become("done", "ok")
-
-    async def settle(self, state: str, *ids: str) -> None:
-        await self.sql("UPDATE outbox SET state = ?, platform_ids = ?", state, json.dumps(ids))
+    def _streams(self) -> Streams:
+        sender = Sender(self.rooms, self.clock)  # type: ignore[arg-type]  # a twin of what is used
+        return Streams(self, sender)  # type: ignore[arg-type]  # a twin of what is used
 
     async def on_record(self) -> list[str]:
         return [row[0] for row in await self.sql("SELECT platform_id FROM placeholders")]
@@ -143,15 +56,10 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    clock = LoopClock()
-    path = tmp_path / "state.db"
-    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(lay_store(path), clock=clock, runner=runner)
-    bench = Bench(database, clock)
-    yield bench
-    await bench.drain()
-    await bench.owner.close(1.0)
-    await database.close()
+    async with virtual_store(tmp_path) as (database, clock):
+        bench = Bench(database, clock)
+        yield bench
+        await bench.close()
 
 
 async def test_one_event_grows_and_the_answer_takes_its_place(context: Bench) -> None:

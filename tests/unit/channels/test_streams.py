@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +25,17 @@ from agentsup.channels.telegram.errors import MarkupRefused, NotModified
 from agentsup.channels.telegram.flood import CallKind
 from agentsup.channels.telegram.live_answer import Streams
 from agentsup.channels.telegram.sender import SendPriority
-from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import Clock
-from agentsup.kit.tasks import TaskOwner
-from agentsup.model.agent import AgentSpec, Streaming
-from agentsup.model.principal import OPERATOR
-from agentsup.observe.live import LiveHub
-from agentsup.store import Database, Tx
-from tests.support.empty_store import lay_store
-from tests.support.inline_runner import InlineRunner
+from agentsup.model.agent import Streaming
+from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
+from tests.support.outbox_bench import virtual_store
+from tests.support.stream_bench import StreamBench
 
 pytestmark = pytest.mark.virtual
 
 
-AGENT, ANN, GROUP = "a_1", "77", "-100"
+ANN, GROUP = "77", "-100"
 LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500, drafts=True)
 Trouble = Exception | Callable[[], Awaitable[None]]
 
@@ -131,103 +125,18 @@ class Platform:
         )
 
 
-@dataclass
-class Bench:
-    """A bot's life around its streams."""
+class Bench(StreamBench):
+    """Its chats are a dictionary."""
 
-    database: Database
-    clock: LoopClock
-    live: LiveHub = field(default_factory=LiveHub)
-    agent_id: str = AGENT
-    streaming: Streaming = LIVE
-    owner: TaskOwner = field(default_factory=lambda: TaskOwner("test"))
+    channel, place = "telegram", GROUP
 
-    def __post_init__(self) -> None:
-        self.platform = Platform(self.clock)
+    def __init__(self, database: Database, clock: LoopClock) -> None:
+        super().__init__(database, clock, LIVE)
+        self.platform = Platform(clock)
         self.start()
 
-    @property
-    def spec(self) -> Callable[[], AgentSpec]:
-        return lambda: AgentSpec("bob", streaming=self.streaming)
-
-    def start(self) -> None:
-        self.draining = asyncio.Event()
-        self.streams = Streams(self, self.platform)  # type: ignore[arg-type]  # a twin of what is used
-        self.life = self.owner.spawn(self.streams.run(self.draining), name="streams:test")
-
-    async def drain(self) -> None:
-        self.draining.set()
-        await self.life
-
-    async def crash(self) -> None:
-        """The process dies in the midst of whatever it does."""
-        for task in {self.life, *self.streams._owner.tasks}:
-            task.cancel()
-        await asyncio.wait({self.life})
-        self.live = LiveHub()
-        self.start()
-
-    async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
-        def run(tx: Tx) -> list[tuple[Any, ...]]:
-            rows = [tuple(row) for row in tx.all(text, params)]
-            tx.touch(f"agent:{AGENT}")
-            tx.touch("events")
-            tx.touch("done:m1")
-            return rows
-
-        return await self.database.write(run)
-
-    async def accept(self, conversation: str = GROUP, *, deliver_agent: str = AGENT) -> None:
-        await self.sql(
-            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
-            " VALUES ('s', 'a_1', 'k', 1, 1)"
-        )
-        to = {
-            "kind": "chat",
-            "agent_id": deliver_agent,
-            "channel": "telegram",
-            "conversation": conversation,
-        }
-        await self.sql(
-            "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
-            " parts, principal, deliver_to, root_id, accepted_at)"
-            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', ?, ?, 'm1', 1)",
-            json.dumps(OPERATOR.to_json()),
-            json.dumps(to),
-        )
-
-    async def turn(self, conversation: str = GROUP) -> None:
-        """A turn of the accepted message begins."""
-        await self.clock.sleep(0)
-        self.live.begin(AGENT, f"telegram:{conversation}", "m1")
-
-    async def say(self, text: str, *, then_s: float = 0.0) -> None:
-        self.live.delta("m1", text)
-        await self.clock.sleep(then_s)
-
-    async def become(self, state: str, outcome: str | None = None) -> None:
-        await self.sql(
-            "UPDATE messages SET state = ?, outcome = ? WHERE message_id = 'm1'", state, outcome
-        )
-
-    async def answer(self, text: str, state: str = "pending", *ids: int) -> None:
-        await self.become("done", "ok")
-        await self.sql(
-            "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
-            " state, created_at, platform_ids) VALUES ('m1', 'a_1', 'telegram', ?, 0, 'answer', ?,"
-            " ?, 1, ?)",
-            GROUP,
-            json.dumps({"text": text}),
-            state,
-            json.dumps([str(each) for each in ids]),
-        )
-
-    async def settle(self, state: str, *ids: int) -> None:
-        await self.sql(
-            "UPDATE outbox SET state = ?, platform_ids = ?",
-            state,
-            json.dumps([str(each) for each in ids]),
-        )
+    def _streams(self) -> Streams:
+        return Streams(self, self.platform)  # type: ignore[arg-type]  # a twin of what is used
 
     async def on_record(self) -> list[int]:
         """The ids that are stored; those that may still change negative."""
@@ -242,15 +151,10 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    clock = LoopClock()
-    path = tmp_path / "state.db"
-    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(lay_store(path), clock=clock, runner=runner)
-    bench = Bench(database, clock)
-    yield bench
-    await bench.drain()
-    await bench.owner.close(1.0)
-    await database.close()
+    async with virtual_store(tmp_path) as (database, clock):
+        bench = Bench(database, clock)
+        yield bench
+        await bench.close()
 
 
 # -- drafts ----------------------------------------------------------------------------------------
@@ -315,7 +219,7 @@ async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
     context.live.end("m1")
-    await context.answer("something", "delivered", 9_999)
+    await context.answer("something", "delivered", "9999")
     await context.clock.sleep(15.0)
     assert context.platform.messages == {}
     assert await context.on_record() == []
@@ -333,7 +237,7 @@ async def test_an_edit_under_way_never_lands_on_the_answer(context: Bench) -> No
     began = context.clock.monotonic()
     assert await context.streams.takeover("m1") is None, "it is not known when the edit lands"
     assert context.clock.monotonic() - began <= 1.1
-    await context.settle("delivered", 9_999)
+    await context.settle("delivered", "9999")
     slow.set()
     await context.clock.sleep(15.0)
     assert context.platform.messages == {}
@@ -456,7 +360,7 @@ async def test_right_after_a_crash_the_answer_goes_as_a_new_message(context: Ben
     await context.answer("the whole answer")
     await context.crash()
     assert await context.streams.takeover("m1") is None
-    await context.settle("delivered", 9_999)
+    await context.settle("delivered", "9999")
     await context.clock.sleep(15.0)
     assert context.platform.messages == {}
 
@@ -569,7 +473,7 @@ async def test_an_answer_does_not_wait_where_edits_alone_have_to(
     assert await context.streams.takeover("m1") == (str(message_id) if also_messages else None)
     if not also_messages:
         assert await context.on_record() == [-message_id], "not even a restart edits it again"
-        await context.settle("delivered", 9_999)
+        await context.settle("delivered", "9999")
         await context.clock.sleep(15.0)
         assert context.platform.messages == {}
 
@@ -689,7 +593,7 @@ async def test_an_answer_that_comes_while_the_turn_still_runs_ends_the_stream(
     await context.say(", and then some", then_s=30.0)
     assert context.shown() == "The first words of many …"
     context.live.end("m1")
-    await context.answer("the whole answer", "delivered", 500)
+    await context.answer("the whole answer", "delivered", "500")
     await context.clock.sleep(15.0)
     assert await context.on_record() == []
 
@@ -699,8 +603,7 @@ async def test_a_store_that_is_gone_stops_no_answer(context: Bench) -> None:
     await context.database.close()
     await context.turn()
     await context.say("The first words of many", then_s=5.0)
-    fresh = Streams(context, context.platform)  # type: ignore[arg-type]  # a twin of what is used
-    assert await fresh.takeover("m1") is None
+    assert await context._streams().takeover("m1") is None
     assert context.platform.messages == {}
 
 
@@ -803,7 +706,7 @@ async def test_whatever_happens_the_answer_stands_there_once_and_nothing_else(
         if dice.random() < 0.2:
             await weather.crash()
         delivered = await weather.deliver("the whole answer")
-        await context.settle("delivered", delivered)
+        await context.settle("delivered", str(delivered))
     await context.clock.sleep(dice.choice([0.0, 1.0, 400.0]))
     weather.is_calm = True
     await weather.crash()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -13,16 +12,14 @@ from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
 from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.sender import Sender
-from agentsup.fakes.entropy import SeededEntropy
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.attempt import RelayLimits
-from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.secret import Secret
-from agentsup.store import Database, Reader, StoreOptions, Tx
+from agentsup.store import Database, StoreOptions
 from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
+from tests.support.outbox_bench import OutboxBench
 
 TOKEN = "100:secret"
 AGENT = "ag_1"
@@ -49,8 +46,11 @@ class ForwardClock(SystemClock):
         return super().monotonic() + self.ahead_s
 
 
-class StreamFixture:
+class StreamFixture(OutboxBench):
     """One bot, one relay; people are played by ``people``."""
+
+    agent_id = AGENT
+    within_s = BOUND_S
 
     def __init__(
         self,
@@ -65,20 +65,18 @@ class StreamFixture:
         self.url = url
         self.people = people
         self.bot_id = bot_id
-        self.clock = clock or ForwardClock()
-        self.entropy = SeededEntropy(self.clock, 7)
+        self.clock: ForwardClock
+        super().__init__(clock or ForwardClock())
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.settings = DeliverySettings(self.workspace)
         self.rates = rates
-        self.boots = 0
         self._begin()
-        self.database: Database
 
     def _begin(self) -> None:
         """What a process has in memory."""
         self.http = SharedHttp(rates=self.rates)
-        self.channel = TelegramChannel()
+        self.channel: TelegramChannel = TelegramChannel()
         self.client = TelegramClient(Secret(TOKEN), self.url, http=self.http)
         self.sender = Sender(self.client, self.clock)
 
@@ -113,86 +111,6 @@ class StreamFixture:
     async def close(self) -> None:
         await self._end()
         await self.database.close()
-
-    @asynccontextmanager
-    async def relaying(self, **limits: Any) -> AsyncIterator[Relay]:
-        """One life of the relay, drained at its end."""
-        relay, task, draining = await self.start_relay(**limits)
-        try:
-            yield relay
-        finally:
-            draining.set()
-            await task
-
-    async def start_relay(self, **limits: Any) -> tuple[Relay, asyncio.Task[None], asyncio.Event]:
-        self.boots += 1
-        relay = Relay(
-            self.database,
-            self.clock,
-            self.entropy,
-            {self.channel.name: self.channel},
-            boot_id=f"boot{self.boots}",
-            limits=RelayLimits(**limits),
-        )
-        ready, draining = asyncio.Event(), asyncio.Event()
-        task = asyncio.create_task(relay.run(ready.set, draining))
-        await ready.wait()
-        return relay, task, draining
-
-    async def add(
-        self, conversation: str | int, text: str = "", kind: str = "answer", **body: Any
-    ) -> int:
-        """Put a part into the outbox."""
-
-        def add(tx: Tx) -> int:
-            return outbox.add_tx(
-                tx,
-                agent_id=AGENT,
-                channel="telegram",
-                conversation=str(conversation),
-                kind=kind,
-                body={"text": text, **body},
-                at=self.clock.now_ms(),
-                message_id="m1",
-                session_id="s1",
-            )
-
-        return await self.database.write(add)
-
-    async def row(self, outbox_id: int) -> dict[str, Any]:
-        def look(reader: Reader) -> dict[str, Any]:
-            row = reader.one("SELECT * FROM outbox WHERE outbox_id = ?", (outbox_id,))
-            assert row is not None
-            return dict(row)
-
-        return await self.database.read(look)
-
-    async def until(
-        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = BOUND_S
-    ) -> dict[str, Any]:
-        """The row once it is so; each commit that touches the outbox is looked at."""
-        changed = asyncio.Event()
-        unlisten = [
-            self.database.listen(topic, changed.set)
-            for topic in ("events", outbox.topic_of("telegram"))
-        ]
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not is_so(row := await self.row(outbox_id)):
-                    changed.clear()
-                    try:
-                        async with asyncio.timeout(0.05):
-                            await changed.wait()
-                    except TimeoutError:
-                        continue
-                return row
-        finally:
-            for stop in unlisten:
-                stop()
-
-    async def settled(self, outbox_id: int, timeout_s: float = BOUND_S) -> dict[str, Any]:
-        """The row once it is no longer pending."""
-        return await self.until(outbox_id, lambda row: row["state"] != "pending", timeout_s)
 
     async def person(self, name: str = "Ann") -> tuple[int, str]:
         """A person who has talked to the bot: chat id and key."""

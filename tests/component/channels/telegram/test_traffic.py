@@ -155,7 +155,7 @@ async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
         }
         async with bench.relaying(retry_cap_s=0.2):
             states = {
-                part: (await bench.settled(part, timeout_s=max(BOUND_S, EACH / 2)))["state"]
+                part: (await bench.settled(part, within_s=max(BOUND_S, EACH / 2)))["state"]
                 for found in parts.values()
                 for part, _ in found
             }
