@@ -44,8 +44,7 @@ async def pruned(rig: MailboxFixture) -> dict[str, int]:
     return await prune(rig.db, rules, clock=rig.clock, on_pruned=_keep_sums, pause_s=0)
 
 
-async def test_what_was_spent_is_folded_up_and_every_sum_stays(tmp_path: Path) -> None:
-    rig = await MailboxFixture.open(tmp_path)
+async def test_what_was_spent_is_folded_up_and_every_sum_stays(rig: MailboxFixture) -> None:
     for number in range(300):
         await spend(rig, "ab"[number % 2], number, 0.001 * number)
         rig.later(DAY_S / 2)
@@ -64,15 +63,13 @@ async def test_what_was_spent_is_folded_up_and_every_sum_stays(tmp_path: Path) -
     await pruned(rig)
     assert await rig.sql(SUMS[0]) == await rig.sql(SUMS[1])
     assert len(await rig.sql("SELECT * FROM budget_spent")) == 2
-    await rig.close()
 
 
 def _note(tx: Tx, scope: BudgetScope, at: int) -> None:
     ledger.note_tx(tx, [BudgetNotice(scope, "warned", "tokens", 80, 100)], at=at)
 
 
-async def test_what_was_told_goes_when_it_could_not_be_told_again(tmp_path: Path) -> None:
-    rig = await MailboxFixture.open(tmp_path)
+async def test_what_was_told_goes_when_it_could_not_be_told_again(rig: MailboxFixture) -> None:
     root = (await rig.put("a request that is kept")).message_id
     at = rig.clock.now_ms()
     day_ms = DAY_S * 1000
@@ -102,4 +99,3 @@ async def test_what_was_told_goes_when_it_could_not_be_told_again(tmp_path: Path
         await rig.db.write(partial(_note, scope=scopes[name], at=at))
     untold = await rig.db.read(ledger.pending_notices)
     assert [one.scope.subject for one in untold] == ["untold"]
-    await rig.close()

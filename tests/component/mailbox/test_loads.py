@@ -25,8 +25,7 @@ from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 from tests.support.mailbox_fixture import MailboxFixture
 
 
-async def test_what_is_rolled_back_is_no_load(tmp_path: Path) -> None:
-    rig = await MailboxFixture.open(tmp_path)
+async def test_what_is_rolled_back_is_no_load(rig: MailboxFixture) -> None:
     await rig.put("stands")
     before = dict(rig.mailbox.context.loads.last_at)
     rig.later(1)
@@ -46,14 +45,11 @@ async def test_what_is_rolled_back_is_no_load(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"):
         await rig.db.write(refused)
     assert dict(rig.mailbox.context.loads.last_at) == before
-    await rig.check()
-    await rig.close()
 
 
 async def test_an_end_with_nothing_left_looks_for_no_next_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = await MailboxFixture.open(tmp_path)
     looks: list[str] = []
     claim_tx = claim.claim_tx
 
@@ -82,12 +78,9 @@ async def test_an_end_with_nothing_left_looks_for_no_next_message(
     assert [lease.message.state for lease in claimed.leases] == ["leased"]
     assert await rig.db.write(partial(end, claimed.leases[0])) == Claimed(())
     assert looks == ["looked"], "for the third message alone"
-    await rig.check()
-    await rig.close()
 
 
-async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(tmp_path: Path) -> None:
-    rig = await MailboxFixture.open(tmp_path)
+async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(rig: MailboxFixture) -> None:
     await rig.reboot()
     await rig.put("now")
     await rig.one()
@@ -97,7 +90,6 @@ async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(tmp_path
     await rig.put("now, too", conversation="c3")
     await rig.one()
     assert rig.due_at == later - rig.mailbox.context.steady.step_ms()
-    await rig.close()
 
 
 async def test_a_failed_message_counts_again_once_it_is_queued_again(tmp_path: Path) -> None:

@@ -73,9 +73,8 @@ async def every_move(rig: MailboxFixture) -> None:
 
 
 async def test_no_statement_scans_the_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = await MailboxFixture.open(tmp_path)
     seen: dict[str, Any] = {}
     for kind in (Reader, Tx):
         plain = kind.execute
@@ -97,17 +96,15 @@ async def test_no_statement_scans_the_history(
             )
             if is_walk and not step.startswith(BOUNDED):
                 walks.append((step, " ".join(sql.split())))
-    await rig.close()
     assert len(seen) > 40
     assert walks == []
 
 
 async def test_a_claim_reads_open_rows_from_their_index_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which sessions are held is found without a row of any message; what is set aside by its
     number."""
-    rig = await MailboxFixture.open(tmp_path)
     seen: dict[str, Any] = {}
     plain = Tx.execute
 
@@ -121,6 +118,5 @@ async def test_a_claim_reads_open_rows_from_their_index_alone(
     monkeypatch.undo()
     ((sql, params),) = [each for each in seen.items() if "set_aside" in each[0]]
     steps = [step for *_, step in await rig.db.read(partial(plan_of, sql, params))]
-    await rig.close()
     assert "SEARCH messages USING COVERING INDEX messages_open (agent_id=?)" in steps
     assert "USING ROWID SEARCH ON TABLE set_aside FOR IN-OPERATOR" in steps

@@ -11,8 +11,7 @@ from tests.support.mailbox_fixture import BOB, MailboxFixture
 DAY_S = 86_400
 
 
-async def test_ended_messages_go_and_everything_still_adds_up(tmp_path: Path) -> None:
-    rig = await MailboxFixture.open(tmp_path)
+async def test_ended_messages_go_and_everything_still_adds_up(rig: MailboxFixture) -> None:
     for i in range(5):
         await rig.put(idempotency_key=f"k{i}")
         await rig.finish(await rig.one())
@@ -41,5 +40,3 @@ async def test_ended_messages_go_and_everything_still_adds_up(tmp_path: Path) ->
     deleted = await prune(rig.db, retention_rules(keep_days=90), clock=rig.clock, pause_s=0)
     assert deleted["ledger"] == 5
     assert not (await rig.put(idempotency_key="k0")).duplicate
-    await rig.check()
-    await rig.close()
