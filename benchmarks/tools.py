@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentsup.agents.turn.engine_host import HostServices, TurnHost
+from agentsup.agents.turn.engine_host import TurnHost
+from agentsup.agents.turn.services import HostServices
 from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
