@@ -128,6 +128,26 @@ def flat(reply: CommandReply) -> list[CommandButton]:
     return [button for row in reply.buttons for button in row]
 
 
+async def until_state(house: VirtualDaemon, message_id: str, state: str) -> None:
+    async def is_so() -> bool:
+        return await house.state_of(message_id) == state
+
+    await house.until(is_so)
+
+
+def is_let_go(house: VirtualDaemon) -> bool:
+    """Whether ann's only turn, which waits in place, could be let go."""
+    stack = house.unit("ann").stack
+    assert stack is not None
+    (work,) = stack._pump.in_flight
+    return work.slot.suspend()
+
+
+async def let_go(house: VirtualDaemon, message_id: str) -> None:
+    assert is_let_go(house)
+    await until_state(house, message_id, "parked")
+
+
 async def open_question(house: VirtualDaemon) -> Question:
     """The only open question, once there is one."""
 

@@ -12,7 +12,7 @@ from agentsup.approvals.gate import ApprovalGate
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from tests.component.agents.shared import SAY, give_append, log_of, open_question, rule
+from tests.component.agents.shared import SAY, give_append, log_of, open_question, rule, until_state
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -210,16 +210,12 @@ async def test_nothing_is_asked_after_a_stop(household: Open) -> None:
     message = await house.said("ann", "go", who=OTTO)
     question = await the_question(house)
     await house.command("ann", "/stop", who=OTTO)
-    await house.until(lambda: _state_is(house, message, "cancelled"))
+    await until_state(house, message, "cancelled")
     with pytest.raises(Conflict, match="withdrawn"):
         await house.daemon.mailbox.answer(question, "once", OTTO)
     await house.restart()
     assert (log_of(house), await asked_of(house)) == ([], 1)
     assert not await house.daemon.mailbox.questions()
-
-
-async def _state_is(house: VirtualDaemon, message: str, state: str) -> bool:
-    return await house.state_of(message) == state
 
 
 @pytest.mark.parametrize("killed", ["asked", "answered", "both"])

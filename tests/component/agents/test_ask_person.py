@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentsup.model.principal import OPERATOR
-from tests.component.agents.shared import open_question
+from tests.component.agents.shared import let_go, open_question
 from tests.component.agents.test_served import Program, play
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
@@ -45,15 +45,7 @@ async def test_an_answer_that_comes_after_the_turn_was_let_go_is_met(household: 
     program = play(house, ASK)
     message = await house.said("ann", "go")
     asked = await open_question(house)
-    stack = house.unit("ann").stack
-    assert stack is not None
-    (work,) = stack._pump.in_flight
-    assert work.slot.suspend()
-
-    async def is_parked() -> bool:
-        return await house.state_of(message) == "parked"
-
-    await house.until(is_parked)
+    await let_go(house, message)
     await house.daemon.mailbox.answer(asked.question_id, "red", OPERATOR)
     await house.daemon.mailbox.wait_done(message, 60)
     assert program.results[-1].text == "red"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from agentsup.model.control import CommandContext
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from tests.component.agents.shared import until_state
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 
@@ -193,7 +192,7 @@ async def test_answers_by_number_text_or_id(household: Open) -> None:
     asked = ""
     for said in ("2", "BLUE", "ID 2", "ID blue"):
         message = await house.said("ann", "q")
-        await house.until(lambda message=message: _is_parked(house, message))  # type: ignore[misc]  # bound now
+        await until_state(house, message, "parked")
         (question,) = await house.daemon.mailbox.questions()
         asked = question.question_id
         assert question.question_id in (await house.command("ann", "/status")).text
@@ -204,10 +203,6 @@ async def test_answers_by_number_text_or_id(household: Open) -> None:
         assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "blue"
     late = await house.command("ann", f"/answer {asked} red")
     assert not late.ok
-
-
-async def _is_parked(house: Any, message_id: str) -> bool:
-    return bool(await house.state_of(message_id) == "parked")
 
 
 async def test_a_command_passes_a_full_queue(household: Open) -> None:

@@ -21,7 +21,14 @@ from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.model.wire_names import wire_name
-from tests.component.agents.shared import PlayedEngine, give_append, log_of, open_question, played
+from tests.component.agents.shared import (
+    PlayedEngine,
+    give_append,
+    let_go,
+    log_of,
+    open_question,
+    played,
+)
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -177,17 +184,9 @@ async def test_a_call_that_waits_is_made_once_though_its_turn_was_let_go(househo
     house = await household(agent("ann"))
     play(house, ("append", {"text": "one"}))
     message = await house.said("ann", "go")
-
-    async def is_in(state: str) -> bool:
-        asked = await house.daemon.mailbox.questions()
-        return bool(asked) and await house.state_of(message) == state
-
-    await house.until(lambda: is_in("leased"))
-    stack = house.unit("ann").stack
-    assert stack is not None
-    (work,) = stack._pump.in_flight
-    assert work.slot.suspend()
-    await house.until(lambda: is_in("parked"))
+    await open_question(house)
+    assert await house.state_of(message) == "leased"
+    await let_go(house, message)
     question = await open_question(house)
     await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
     await house.daemon.mailbox.wait_done(message, 60)

@@ -19,7 +19,7 @@ from agentsup.model.engine import (
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.observe.live import LiveTurn
-from tests.component.agents.shared import replace_engine, rule
+from tests.component.agents.shared import replace_engine, rule, until_state
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -414,11 +414,7 @@ async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household
 
     replace_engine(house, "ann", run).caps = EngineCaps(suspend=True)
     message = await house.said("ann", "go")
-
-    async def is_parked() -> bool:
-        return await house.state_of(message) == "parked"
-
-    await house.until(is_parked)
+    await until_state(house, message, "parked")
     (question,) = await house.daemon.mailbox.questions()
     assert secret not in question.text + "".join(question.options)
     await house.daemon.mailbox.answer(question.question_id, "yes", OPERATOR)

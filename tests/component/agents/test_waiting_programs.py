@@ -16,7 +16,7 @@ from agentsup.model.engine import (
     ToolFinished,
 )
 from agentsup.model.principal import OPERATOR
-from tests.component.agents.shared import PlayedEngine, open_question
+from tests.component.agents.shared import PlayedEngine, is_let_go, let_go, open_question
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
@@ -75,13 +75,6 @@ async def answered(house: VirtualDaemon, message: str, question: str) -> str:
     return (await house.daemon.mailbox.wait_done(message, 600)).result_text
 
 
-def let_go(house: VirtualDaemon) -> bool:
-    stack = house.unit("ann").stack
-    assert stack is not None
-    (work,) = stack._pump.in_flight
-    return work.slot.suspend()
-
-
 async def test_a_kill_while_waiting_runs_nothing_again_until_there_is_an_answer(
     household: Open, program: Program
 ) -> None:
@@ -119,8 +112,7 @@ async def test_a_turn_let_go_gives_its_place_and_waits_on(
 ) -> None:
     house = await household(agent("ann", slots=1), config=LONG)
     message, question = await asked(house)
-    assert let_go(house)
-    await house.until(lambda: _is(house, message, "parked"))
+    await let_go(house, message)
     assert await answered(house, message, question) == "done"
     assert (program.runs, program.effects) == (2, 1)
 
@@ -128,8 +120,7 @@ async def test_a_turn_let_go_gives_its_place_and_waits_on(
 async def test_a_stop_ends_what_waits_on(household: Open, program: Program) -> None:
     house = await household(agent("ann"), config=LONG)
     message, _ = await asked(house)
-    assert let_go(house)
-    await house.until(lambda: _is(house, message, "parked"))
+    await let_go(house, message)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
     assert await house.daemon.mailbox.questions() == []
@@ -141,8 +132,7 @@ async def test_an_answer_that_comes_too_late_is_told_to_the_turn(
 ) -> None:
     house = await household(agent("ann"))
     message, _ = await asked(house)
-    assert let_go(house)
-    await house.until(lambda: _is(house, message, "parked"))
+    await let_go(house, message)
     await house.clock.sleep(601)
     await house.daemon.mailbox.expire()
     await house.daemon.mailbox.wait_done(message, 600)
@@ -167,10 +157,6 @@ async def test_a_turn_with_work_under_way_is_not_let_go(household: Open, program
     program._first = PermissionRequest("w", "Write", {"file_path": "a.txt"})
     house = await household(agent("ann"), config=LONG)
     message, question = await asked(house)
-    assert not let_go(house), "it writes, and nobody could tell what has become of it"
+    assert not is_let_go(house), "it writes, and nobody could tell what has become of it"
     assert await answered(house, message, question) == "done"
     assert (program.runs, program.effects) == (1, 1)
-
-
-async def _is(house: VirtualDaemon, message: str, state: str) -> bool:
-    return await house.state_of(message) == state
