@@ -22,8 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentsup.agents.mcp.lenient import begun, called
 from agentsup.agents.mcp.listed import MAX_LISTED, ListedTool, readable
-from agentsup.kit.cooperative_yield import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
+from agentsup.kit.tasks import CooperativeYield
 
 _LIST = "tools/list"
 _BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)

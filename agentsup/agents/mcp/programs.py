@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import GroupRecord
 
 MOST = 64
 

@@ -27,8 +27,8 @@ from agentsup.agents.turn.own_calls import classify, essence, is_own_kind, our_t
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.suspended import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.mailbox.work import Journal, Replay, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
@@ -54,8 +54,8 @@ from agentsup.model.tool import (
     ToolRegistry,
     ToolResult,
 )
+from agentsup.model.tool_names import wire_name
 from agentsup.model.trace import by_turn_of
-from agentsup.model.wire_names import wire_name
 from agentsup.observe.traces import OtelTracer
 
 _OF_TOOLS = (

@@ -23,7 +23,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
-from agentsup.model.wire_names import wire_name
+from agentsup.model.tool_names import wire_name
 from tests.component.conftest import Open
 from tests.support.mode_approver import ModeApprover
 from tests.support.virtual_daemon import VirtualDaemon, agent
