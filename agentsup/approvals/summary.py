@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentsup.kit.invisible import visible
+from agentsup.kit.text import visible
 from agentsup.model.question import AskedCall
 
 CARD_CHARS = 3_000

@@ -33,7 +33,7 @@ from agentsup.config.findings import (
     raise_errors,
     refuse_file,
 )
-from agentsup.config.foreign_files import OTHERS_WORDS, foreign_form, is_list_of_servers
+from agentsup.config.foreign import OTHERS_WORDS, foreign_form, is_list_of_servers
 from agentsup.config.mcp import MISPLACED, server_problems
 from agentsup.config.positions import JsonPositions, LineIndex
 from agentsup.config.sygen import Translated, translate

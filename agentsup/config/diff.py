@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.config.explain import flat
 from agentsup.config.merge import leaves
 from agentsup.config.settings import Settings, setting_class
 from agentsup.config.snapshot import ClearedOverride, ConfigSnapshot
@@ -105,7 +106,7 @@ def diff_specs(old: AgentSpec, new: AgentSpec) -> dict[str, FieldChange]:
 def diff_settings(old: Settings, new: Settings) -> dict[str, FieldChange]:
     """The daemon's settings that differ. ``[main]`` and ``[agent_defaults]`` are in the specs."""
     before, after = (
-        _flat(each.model_dump(exclude={"main", "agent_defaults"})) for each in (old, new)
+        flat(each.model_dump(exclude={"main", "agent_defaults"})) for each in (old, new)
     )
     return _changes(before, after, setting_class)
 
@@ -118,14 +119,4 @@ def _changes(
         old, new = before.get(path), after.get(path)
         if old != new or type(old) is not type(new):
             found[path] = FieldChange(old, new, class_of(path))
-    return found
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(_flat(value, f"{prefix}{key}."))
-        else:
-            found[f"{prefix}{key}"] = value
     return found

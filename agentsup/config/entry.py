@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
-from agentsup.config.fields import timezone_name
 from agentsup.config.findings import KeyPath, kind_of
 from agentsup.config.mcp import name_problem as server_name_problem
+from agentsup.config.settings_file import timezone_name
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
-from agentsup.model.agent import BLOCKS, AgentSpec
+from agentsup.model.agent import BLOCKS, AgentSpec, EventSubscription
 from agentsup.model.agent_fields import Range
 from agentsup.model.name import BUILTIN_ROLES, name_problem
-from agentsup.model.watch import EventSubscription
 
 MAX_OPTION_DEPTH = 16
 """The deepest nesting of engine options."""

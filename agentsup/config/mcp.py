@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from agentsup.config import secrets
 from agentsup.config.findings import KeyPath, Report, is_secret_name
-from agentsup.config.foreign_servers import (
+from agentsup.config.foreign import (
     as_words,
     is_bare,
     placeholder_in,

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from agentsup.config.environment import ENV_PREFIX
 from agentsup.config.findings import ConfigFinding, Severity
+from agentsup.config.settings import ENV_PREFIX
 from agentsup.config.settings_file import SettingsFile
 from agentsup.model.errors import ConfigErrors
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.config.entry import AgentEntry
-from agentsup.config.foreign_servers import OTHERS_KEYS
+from agentsup.config.foreign import OTHERS_KEYS
 from agentsup.config.settings_file import WITHOUT_EFFECT, SettingsFile
 from agentsup.config.sygen import ENTRY_KEYS, NOT_SUPPORTED, RENAMED
 from agentsup.kit.files import write_atomic

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from agentsup.config.fencing import FenceSettings
-from agentsup.config.fields import Section, Texts, as_tuple, setting, timezone_name
-from agentsup.config.observing import OtelSettings
-from agentsup.config.voice import VoiceSettings
+from agentsup.config.fence_paths import expanded
+from agentsup.config.findings import did_you_mean
 from agentsup.model.principal import PersonRole
+
+
+class Section(BaseModel):
+    """A table of config.toml: unknown keys are findings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def setting(default: object, meaning: str) -> Any:
+    """Declare a setting with its default and what it means to the person who writes the file."""
+    return Field(default, description=meaning)
+
+
+def as_tuple(value: object) -> object:
+    """Convert a list of the file to a tuple, since settings are immutable, even if types are
+    strict."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+
+
+def timezone_name(text: str) -> str:
+    """The name of a time zone, or an empty text. Raises ``ValueError`` for an unknown one."""
+    try:
+        if text:
+            zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+        if known:  # a machine without any time zone data can't tell right from wrong
+            hint = did_you_mean(text, known) or "it looks like Europe/Zurich"
+            raise ValueError(f"this time zone is not known; {hint}") from None
+    return text
+
 
 Seconds = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -134,6 +168,130 @@ class LogSettings(Section):
         10_000_000, "Size at which a new log file is begun."
     )
     keep: Annotated[int, Field(ge=0, le=1000)] = setting(5, "How many earlier log files are kept.")
+
+
+def _absolute_path(path: str) -> str:
+    if not path.startswith(("/", "~/")):
+        raise ValueError("a place is named by its whole path, or from ~/ on")
+    return path
+
+
+Paths = Annotated[
+    tuple[Annotated[str, AfterValidator(_absolute_path)], ...], BeforeValidator(as_tuple)
+]
+
+
+class FenceSettings(Section):
+    """``[fence]``: the program fence around agents' programs.
+
+    They can't reach the home, except the agent's own part of it, nor the paths in ``closed``. They
+    write there, in temporary files and in ``writable`` only; everything else they can read.
+    ``auto``: the fence is used if the system supports it; ``required``: without it no program is
+    run; ``off``. ``sockets``: paths of sockets that programs may connect to; others are closed if
+    the kernel can do that.
+    """
+
+    mode: Literal["auto", "required", "off"] = setting(
+        "auto", "auto: if the system supports it; required: no program without it; off."
+    )
+    writable: Paths = setting((), "Further paths that programs may write, such as ~/projects.")
+    closed: Paths = setting((), "Further paths that programs can't open, such as ~/Documents.")
+    sockets: Paths = setting((), "Sockets that programs may connect to, by path.")
+
+    def paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The additional closed paths; ``~`` is the home of the daemon's user."""
+        return tuple(expanded(path, environ) for path in self.closed)
+
+    def writable_paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Temporary files and ``writable``; ``~`` is the home of the daemon's user."""
+        usual = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where programs look
+        return (usual, *(expanded(path, environ) for path in self.writable))
+
+    def socket_paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Sockets that programs may connect to; ``~`` is the home of the daemon's user."""
+        return tuple(expanded(path, environ) for path in self.sockets)
+
+
+def _address(text: str) -> str:
+    if text:
+        try:
+            parts = urlsplit(text)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise ValueError("this is no address of an OTLP receiver, as http://localhost:4318 is")
+    return text
+
+
+class OtelSettings(Section):
+    """``[otel]``: where spans are sent by OTLP over HTTP; without an endpoint nowhere."""
+
+    endpoint: Annotated[str, AfterValidator(_address)] = setting(
+        "", "http://host:4318; /v1/traces is added if there is no path."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="Values may be env:NAME or file:PATH."
+    )
+    service_name: Annotated[str, Field(min_length=1, max_length=200)] = setting(
+        "agentsup", "Name under which spans are sent."
+    )
+    content: bool = setting(False, "Whether arguments of calls and texts of errors are sent too.")
+
+    @property
+    def url(self) -> str:
+        """The address to which spans are posted; empty without an endpoint."""
+        if not self.endpoint:
+            return ""
+        bare = self.endpoint.rstrip("/")
+        return self.endpoint if urlsplit(bare).path else f"{bare}/v1/traces"
+
+
+FILE = "{file}"
+"""Stands for the recording among the arguments of ``hear_command``."""
+
+
+def _server_address(text: str) -> str:
+    if text:
+        parts = urlsplit(text)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+            raise ValueError("this is no address of a server, as https://api.openai.com/v1 is")
+    return text.rstrip("/")
+
+
+class VoiceSettings(Section):
+    """``[voice]``: how voice messages become texts; without a server or a program they do not."""
+
+    hear_url: Annotated[str, AfterValidator(_server_address)] = setting(
+        "", "Server with /audio/transcriptions, such as https://api.openai.com/v1."
+    )
+    hear_key: str = Field("", repr=False, description="The server's key, as env:NAME or file:PATH.")
+    hear_model: Annotated[str, Field(min_length=1, max_length=200)] = setting(
+        "whisper-1", "Model that the server is asked for."
+    )
+    hear_command: Texts = setting(
+        (), "Instead of a server, a program: {file} is the recording, its output the text."
+    )
+    language: str = setting("", "Language that is spoken, such as de; empty: it is recognised.")
+    max_minutes: Annotated[int, Field(ge=1, le=240)] = setting(
+        20, "Longer recordings are not listened to."
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = setting(
+        120.0, "Seconds that one recording may take."
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> VoiceSettings:
+        if self.hear_command and self.hear_url:
+            raise ValueError("hear_url and hear_command exclude each other: name one of them")
+        if self.hear_command and FILE not in " ".join(self.hear_command):
+            raise ValueError(f"hear_command must have {FILE} where the recording is named")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether voice messages are listened to."""
+        return bool(self.hear_url or self.hear_command)
 
 
 class Person(Section):

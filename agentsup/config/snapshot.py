@@ -20,7 +20,14 @@ from agentsup.config.agents_file import (
     DeclaredAgent,
     parse_agents,
 )
-from agentsup.config.crosscheck import LocateField, Where, cross_check, secret_values_of
+from agentsup.config.crosscheck import (
+    LocateField,
+    Where,
+    as_warnings,
+    cross_check,
+    secret_values_of,
+    unknown_names,
+)
 from agentsup.config.findings import (
     ConfigFinding,
     KeyPath,
@@ -43,7 +50,6 @@ from agentsup.config.merge import (
 )
 from agentsup.config.overriding import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
-from agentsup.config.unknown_names import as_warnings, unknown_names
 from agentsup.kit.safe_files import read_plain
 from agentsup.model.agent import MAIN, AgentSpec
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound

@@ -1,8 +1,9 @@
-"""The delay before the next attempt: one pure function for all retries."""
+"""The delay before the next attempt, and the number of attempts of late. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 
 
 def delay_s(
@@ -35,3 +36,29 @@ def delay_s(
         except OverflowError:  # the factor alone, of a very small base
             plain_s = min(cap_s, math.exp(math.log(base_s) + attempt * math.log(factor)))
     return plain_s * (1 - jitter + 2 * jitter * unit)
+
+
+class SlidingWindow:
+    """The number of events within the last ``span_s`` seconds.
+
+    The caller gives the time, in seconds of any clock that never goes back. At most ``max_entries``
+    events are stored, so the count saturates there and memory is bounded.
+    """
+
+    def __init__(self, span_s: float, *, max_entries: int = 10_000) -> None:
+        """Count over ``span_s`` seconds. Raises ``ValueError`` for a span that is not positive."""
+        if span_s <= 0:
+            raise ValueError(f"span_s must be positive, got {span_s}")
+        self.span_s = span_s
+        self._times: deque[float] = deque(maxlen=max_entries)
+
+    def add(self, at: float) -> None:
+        """Record one event at ``at`` (seconds)."""
+        self._times.append(at)
+
+    def count(self, now: float) -> int:
+        """Events in the half-open span (now - span_s, now]."""
+        horizon = now - self.span_s
+        while self._times and self._times[0] <= horizon:
+            self._times.popleft()
+        return len(self._times)

@@ -29,12 +29,10 @@ from typing import IO, Self
 
 from agentsup.kit import proctable
 from agentsup.kit.entropy import new_token
-from agentsup.kit.exits import collect, peek_exit
-from agentsup.kit.orphan_sweep import MARK, GroupRecord
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
 from agentsup.kit.prctl import before_exec
-from agentsup.kit.process_tracker import DetachedProcesses, ProcessTracker
-from agentsup.kit.proctable import members
+from agentsup.kit.process_tracker import MARK, DetachedProcesses, GroupRecord, ProcessTracker
+from agentsup.kit.proctable import collect, members, peek_exit
 from agentsup.kit.starter import ProgramStarter
 from agentsup.kit.tasks import time_limit
 

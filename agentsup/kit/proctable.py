@@ -1,4 +1,5 @@
-"""Reading the kernel's table of processes (Linux ``/proc``).
+"""Reading the kernel's table of processes (Linux ``/proc``), exit codes of our children, and the
+boot of the machine.
 
 Everything is a snapshot: a process may be gone, or a zombie, a moment later. Start times (in clock
 ticks since boot) distinguish a process from a later one with the same number. On systems without
@@ -16,6 +17,8 @@ from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PF_EXITING = 0x4  # include/linux/sched.h
+_LOST_EXIT_CODE = 255
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +208,37 @@ def _environ(folder: str) -> bytes:
         return _read(f"{folder}/environ")
     except OSError:
         return b""
+
+
+# -- exit codes of our children ---------------------------------------------------------------------
+
+
+def peek_exit(pid: int) -> int | None:
+    """The exit code of a child that has ended; it stays a zombie if the system supports that."""
+    if not hasattr(os, "waitid"):
+        return collect(pid)
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return _LOST_EXIT_CODE
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def collect(pid: int) -> int | None:
+    """Collect one dead child (``-pgid``: of that group); its exit code, None if there is none."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        # Not our child, or someone else collected it and its code is lost.
+        return _LOST_EXIT_CODE if pid > 0 else None
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def boot_id() -> str:
+    """An id that differs with each boot of the machine; empty if the system has none."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -18,8 +18,7 @@ from operator import length_hint
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
-from agentsup.kit.orphan_sweep import GroupRecord
-from agentsup.kit.process_tracker import MANY
+from agentsup.kit.process_tracker import MANY, GroupRecord
 from agentsup.kit.procgroup import live_groups, reap_orphans
 from agentsup.kit.proctable import ProcessRow
 from agentsup.kit.tasks import time_limit

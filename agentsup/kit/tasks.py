@@ -136,3 +136,21 @@ async def call_after(event: asyncio.Event, callback: Callable[[], object]) -> No
     """Call ``callback`` once ``event`` is set."""
     await event.wait()
     callback()
+
+
+class CooperativeYield:
+    """Pauses for a loop over data that is already there, which would not let other tasks run.
+
+    ``await turns.rest()`` between two pieces lets others run once 5 ms have passed.
+    """
+
+    def __init__(self, turn_s: float = 0.005) -> None:
+        self._turn_s = turn_s
+        self._rested_at = asyncio.get_running_loop().time()
+
+    async def rest(self, seconds: float = 0.0) -> None:
+        """Let others run if ``turn_s`` is over; ``seconds`` are always waited for."""
+        loop = asyncio.get_running_loop()
+        if seconds > 0 or loop.time() - self._rested_at > self._turn_s:
+            await asyncio.sleep(seconds)
+            self._rested_at = loop.time()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from agentsup.kit.invisible import INVISIBLE, code
+from agentsup.kit.text import INVISIBLE, code
 
 _UNSAFE = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from agentsup.model.agent_fields import (
     FieldClass,
@@ -27,6 +27,7 @@ from agentsup.model.agent_fields import (
     rebuild,
     rows_of,
 )
+from agentsup.model.name import name_problem
 from agentsup.model.platforms import PLATFORMS
 from agentsup.model.secret import Secret
 
@@ -36,6 +37,10 @@ OFFLINE = "scripted"
 MAIN = "main"
 """The name of the main agent; it can't be disabled or removed."""
 
+ANYONE = "*"
+STARTED, FINISHED, FAILED = "started", "finished", "failed"
+WHAT = (STARTED, FINISHED, FAILED)
+"""The events of a message of the watched agent."""
 _INT64 = 2**63
 
 Engine = Literal[
@@ -348,3 +353,25 @@ def field_info(path: str) -> FieldInfo:
     path outside the table.
     """
     return nearest_row(FIELDS, path)
+
+
+@dataclass(frozen=True, slots=True)
+class EventSubscription:
+    """One subscription: an agent's name or ``*``, and one event or all of them."""
+
+    name: str
+    what: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``name``, ``*``, ``name:failed`` and the like. Raises ``ValueError``."""
+        name, colon, what = text.partition(":")
+        if name != ANYONE and (problem := name_problem(name)):
+            raise ValueError(f"{text!r} begins with no agent's name and not with '*': {problem}")
+        if colon and what not in WHAT:
+            raise ValueError(f"{text!r} ends with none of {', '.join(WHAT)}")
+        return cls(name, frozenset((what,) if colon else WHAT))
+
+    def is_of(self, name: str) -> bool:
+        """Whether the subscription covers the agent called ``name``."""
+        return self.name in (ANYONE, name) or self.name.casefold() == name.casefold()

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agentsup.kit.backoff import SlidingWindow
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.window import SlidingWindow
 from agentsup.model.errors import AgentsupError
 from agentsup.model.health import AgentState
 from agentsup.supervision.child import SupervisedChild

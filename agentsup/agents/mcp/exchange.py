@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from agentsup.agents.mcp.offered import MAX_LISTED, Hints, ListedTool, clean, joined, readable
 from agentsup.kit.cooperative_yield import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
+from agentsup.kit.tasks import CooperativeYield
 
 
 def begun(result: Mapping[str, Any]) -> dict[str, Any]:

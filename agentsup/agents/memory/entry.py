@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from agentsup.kit.normal_form import normal_form
+from agentsup.kit.text import normal_form
 from agentsup.model.errors import BadRequest
 
 E = TypeVar("E", bound=StrEnum)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryOwner, MemoryScope
-from agentsup.kit.normal_form import normal_form
+from agentsup.kit.text import normal_form
 
 HALF_LIFE_MS = 90 * 24 * 3600 * 1000
 MAX_WORDS = 32

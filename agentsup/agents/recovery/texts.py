@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentsup.agents.recovery.decisions import OUT, FailureKind, failure_kind_of
 from agentsup.catalogue import words
-from agentsup.kit.sentences import as_sentence
+from agentsup.kit.text import as_sentence
 from agentsup.model.engine import EngineDone
 from agentsup.model.message import Message
 

@@ -58,6 +58,7 @@ from agentsup.model.tool import (
     ToolRegistry,
     ToolResult,
 )
+from agentsup.model.tool_names import wire_name
 from agentsup.model.trace import by_turn_of
 from agentsup.model.wire_names import wire_name
 

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from agentsup.kit import orphan_sweep, proctable
+from agentsup.kit import process_tracker, proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, Reader, Tx
@@ -108,7 +108,7 @@ class ProcessTable:
     async def kill(self, groups: list[GroupRecord]) -> None:
         """SIGKILL what is left of ``groups``, and orphaned processes."""
         if groups:
-            await orphan_sweep.sweep(groups, clock=self._clock)
+            await process_tracker.sweep(groups, clock=self._clock)
         await self._end_orphans()
 
     async def sweep_earlier_boots(self) -> list[GroupRecord]:
@@ -126,7 +126,7 @@ class ProcessTable:
         records, detached = await self._database.read(recorded)
         if not records and not detached:
             return []
-        ended = await orphan_sweep.sweep(records, detached, clock=self._clock)
+        ended = await process_tracker.sweep(records, detached, clock=self._clock)
 
         def delete(tx: Tx) -> None:
             for table in ("processes", "strays"):

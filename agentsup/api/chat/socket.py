@@ -24,8 +24,8 @@ from agentsup.api.http.route import Call, get
 from agentsup.api.web.chats import begun_in, current_session, greeting
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
-from agentsup.kit.sentences import as_sentence
 from agentsup.kit.tasks import TaskOwner, time_limit
+from agentsup.kit.text import as_sentence
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import (
     AgentsupError,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agentsup.api.documents.messages import waited_for
 from agentsup.api.http import privacy
-from agentsup.api.http.pending_texts import PendingText, PendingTexts
+from agentsup.api.http.connections import PendingText, PendingTexts
 from agentsup.api.http.route import Call
 from agentsup.api.web.files import attached
 from agentsup.channels.core.receiving import InboxReply, scope_of

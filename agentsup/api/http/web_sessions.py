@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from agentsup.kit.backoff import SlidingWindow
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.window import SlidingWindow
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,

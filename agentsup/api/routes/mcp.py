@@ -21,7 +21,7 @@ from agentsup.api.http.access import Access, shown_token
 from agentsup.api.http.route import Call, post, reply
 from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Unauthorised
 from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety, Tool
-from agentsup.model.wire_names import by_wire_name, wire_name
+from agentsup.model.tool_names import by_wire_name, wire_name
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
 """Supported versions of the protocol, newest first."""

@@ -304,9 +304,9 @@ async def mail_listing(call: Call, query: MailQuery) -> MailList:
     Listing it marks nothing as read.
     """
     directory, agent_mail = call.deps.directory, call.deps.mail
-    if not query.agent:
+    agent_id = call.agent_id(query.agent)
+    if agent_id is None:
         raise BadRequest("query parameter 'agent': say whose mail", field="agent")
-    agent_id = (directory.by_id(query.agent) or directory.lookup(query.agent)).agent_id
     found = await agent_mail.history(
         agent_id, limit=query.limit + 1, before=query.cursor, unread_only=query.unread
     )
@@ -319,8 +319,8 @@ async def mail_listing(call: Call, query: MailQuery) -> MailList:
 @post("/mail/read", access=Access.STEER, refusals=(404, 410))
 async def read(call: Call, body: ReadBody) -> Marked:
     """Mark mail of an agent as read."""
-    directory, agent_mail = call.deps.directory, call.deps.mail
-    agent_id = (directory.by_id(body.agent) or directory.lookup(body.agent)).agent_id
+    agent_mail = call.deps.mail
+    agent_id = call.agent_id(body.agent) or ""
     if body.message_ids is None:
         marked = await agent_mail.mark_all_read(agent_id)
     else:

@@ -11,10 +11,9 @@ from agentsup.api.documents import tasks
 from agentsup.api.documents.document import page_of
 from agentsup.api.documents.messages import EventDocument, ResultDocument
 from agentsup.api.http.access import Access
-from agentsup.api.http.callers import caller_of, check_name, named_chat, turn_of
 from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.route import Call, get, post
-from agentsup.api.routes.interagent import outcome
+from agentsup.api.routes.interagent import caller_of, check_name, named_chat, outcome, turn_of
 from agentsup.mailbox.mail import to_asker
 from agentsup.mailbox.messages import keys
 from agentsup.model.agent import MAIN

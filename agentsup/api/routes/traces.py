@@ -14,15 +14,7 @@ from agentsup.mailbox.mail import name_in
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import PrincipalKind
 from agentsup.model.trace import SpanKind, SpanState
-from agentsup.observe.traces import (
-    SpanNode,
-    StatisticsRow,
-    TraceRow,
-    TraceTree,
-    excerpts,
-    tree,
-    views,
-)
+from agentsup.observe.traces import SpanNode, StatisticsRow, TraceRow, TraceTree, tree, views
 from agentsup.observe.traces import statistics as counting
 from agentsup.store import Reader
 
@@ -148,7 +140,7 @@ async def listing(call: Call, query: TracesQuery) -> TraceList:
             limit=query.limit + 1,
         )
         first = [one.message_id for one in found]
-        return found, views.owners(reader, first), excerpts.texts(reader, first)
+        return found, views.owners(reader, first), views.texts(reader, first)
 
     found, owners, texts = await call.deps.database.read(read, name="traces.list")
     page, cursor = page_of(found, query.limit, lambda last: last.cursor)

@@ -27,7 +27,7 @@ from agentsup.config import Home, environment_of, listed, with_fields
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.providers import PROVIDERS, Provider
 from agentsup.kit.searching import not_found
-from agentsup.kit.sentences import as_sentence
+from agentsup.kit.text import as_sentence
 
 NOTHING: Final = "none"
 _TRIES: Final = 3

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.config import HOME_VARIABLE, Home
-from agentsup.kit import machine
+from agentsup.kit import proctable
 from agentsup.kit.proctable import read_row
 
 URL_VARIABLE = "AGENTSUP_URL"
@@ -93,7 +93,7 @@ class DaemonLocation:
         inode, boot = found.get("home_inode"), found.get("machine_boot")
         if not isinstance(inode, list):
             return False  # of a version that did not write it
-        now = machine.boot_id()
+        now = proctable.boot_id()
         if boot and now and boot != now:
             return True
         try:

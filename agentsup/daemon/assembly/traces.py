@@ -13,7 +13,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, ConfigError
 from agentsup.model.secret import Secret
-from agentsup.observe.traces import OtelTarget, OtelTracer, excerpts
+from agentsup.observe.traces import OtelTarget, OtelTracer, views
 from agentsup.supervision import ChildContext, ChildSpec
 
 _log = get_logger(__name__)
@@ -55,7 +55,7 @@ class DaemonTraces:
 
     def excerpt(self, text: str) -> str:
         """The first words of a message, without secrets."""
-        return excerpts.excerpt(text, self._boot_context.redactor.text)
+        return views.excerpt(text, self._boot_context.redactor.text)
 
     async def _open(self) -> None:
         settings = self._current().settings.otel

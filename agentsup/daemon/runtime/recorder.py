@@ -11,7 +11,7 @@ from typing import Any
 from agentsup.api.server import ApiServer
 from agentsup.daemon.runtime import boot
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.kit import machine
+from agentsup.kit import proctable
 from agentsup.kit.files import write_atomic
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -57,7 +57,7 @@ class LifeRecorder:
             # The file may be copied, so it names its home.
             "home": str(path.parent),
             "home_inode": [home.st_dev, home.st_ino],
-            "machine_boot": machine.boot_id(),
+            "machine_boot": proctable.boot_id(),
             "pid": os.getpid(),
             "url": api.url,
             # A restart keeps a port that comes from ``--port``.

@@ -15,7 +15,7 @@ from agentsup.agents.workspace import ProcessTable
 from agentsup.channels.core.receiving import mark_tx
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.messages import StopCounts

@@ -23,7 +23,7 @@ from agentsup.model.engine import EngineHost, RefusedTool
 from agentsup.model.hook import CallSuspended
 from agentsup.model.question import ASKED_BY_MODELS
 from agentsup.model.tool import Tool
-from agentsup.model.wire_names import by_wire_name, wire_name
+from agentsup.model.tool_names import by_wire_name, wire_name
 
 _ALTERNATIVES = ("oneOf", "anyOf", "allOf")
 _REFUSED = (

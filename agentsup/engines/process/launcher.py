@@ -24,8 +24,8 @@ from agentsup.engines.process.slots import ProcessSlot, ProcessSlotLimits, Proce
 from agentsup.kit import proctable, searching
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
-from agentsup.kit.orphan_sweep import LEADER
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.process_tracker import LEADER
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
 from agentsup.kit.safe_files import GuardedFolder
 from agentsup.kit.tasks import TaskOwner

@@ -13,7 +13,7 @@ from typing import TypeVar
 from agentsup.engines.failures import OutputTooLong, ProgramEnded
 from agentsup.engines.process.slots import ProcessSlot
 from agentsup.kit.compute import compute
-from agentsup.kit.json_size import values_in
+from agentsup.kit.outbound.limits import values_in
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.procgroup import ProcessGroup
 from agentsup.kit.tasks import time_limit

@@ -11,8 +11,13 @@ from aiohttp import hdrs
 from yarl import URL
 
 from agentsup.kit.compute import compute
-from agentsup.kit.json_size import values_in
-from agentsup.kit.outbound.limits import ENCODING, AnswerLimits, LimitExceeded, check_size
+from agentsup.kit.outbound.limits import (
+    ENCODING,
+    AnswerLimits,
+    LimitExceeded,
+    check_size,
+    values_in,
+)
 from agentsup.kit.outbound.proxy import proxy_of
 
 Session = aiohttp.ClientSession

@@ -28,6 +28,7 @@ from agentsup.mailbox.messages.rows import (
 )
 from agentsup.mailbox.messages.values import BeginSegment, Claimed, MailboxContext
 from agentsup.mailbox.queue.waits import close_tx
+from agentsup.model.agent import STARTED
 from agentsup.model.errors import RightsLost
 from agentsup.model.event import EventType
 from agentsup.model.ids import InstanceId
@@ -41,7 +42,6 @@ from agentsup.model.message import (
     MessageState,
     check_transition,
 )
-from agentsup.model.watch import STARTED
 from agentsup.store import Tx, append
 
 LEVEL_SQL = "MAX(0, priority - MAX(0, :now - accepted_at) / :aging)"

@@ -18,10 +18,10 @@ from agentsup.mailbox.messages.events import emit_message_event
 from agentsup.mailbox.messages.rows import OPEN_SQL, is_asked, message_of, need_message
 from agentsup.mailbox.messages.values import Completion, MailboxContext
 from agentsup.mailbox.queue import waits
+from agentsup.model.agent import FAILED, FINISHED
 from agentsup.model.errors import LeaseLost, RightsLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, MessageOutcome, MessageState, check_transition
-from agentsup.model.watch import FAILED, FINISHED
 from agentsup.store import Tx
 
 _RETRY_CAP_S = 300.0

@@ -19,7 +19,7 @@ from agentsup.mailbox.messages.keys import own_key
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.mailbox.queue import admission
 from agentsup.mailbox.queue.accept import put_tx
-from agentsup.model.agent import AgentSpec
+from agentsup.model.agent import AgentSpec, EventSubscription
 from agentsup.model.errors import Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.message import (
@@ -32,7 +32,6 @@ from agentsup.model.message import (
     Priority,
 )
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.watch import EventSubscription
 from agentsup.store import Reader, Tx, name_of
 
 SESSION_KEY = "events"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentsup.catalogue import LocalizedTexts, words
-from agentsup.kit.invisible import visible
+from agentsup.kit.text import visible
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.messages import answer_options
 from agentsup.mailbox.messages.rows import need_message

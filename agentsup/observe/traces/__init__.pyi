@@ -1,4 +1,3 @@
-from . import excerpts as excerpts
 from . import statistics as statistics
 from . import tree as tree
 from . import views as views

@@ -1,18 +1,22 @@
-"""Lists of traces, and which trace is meant."""
+"""Lists of traces, with the first words of each, and which trace is meant."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.model.message import Part, text_of
 from agentsup.model.trace import trace_id
 from agentsup.observe.traces.tree import TURN_STATE, headers_of
 from agentsup.store import Reader
 
 LAST = "last"
+CHARS = 80
+"""The most characters of an excerpt."""
+_READ = 4_000
 _SOME_HEX = re.compile(r"[0-9a-f]{8,32}")
 
 
@@ -111,3 +115,20 @@ def owners(reader: Reader, messages: Iterable[str]) -> dict[str, dict[str, Any]]
         (json.dumps(sorted(set(messages))),),
     )
     return {row[0]: json.loads(row[1]) for row in rows}
+
+
+def texts(reader: Reader, messages: Sequence[str]) -> dict[str, str]:
+    """The text of each of these messages as it was written; pruned ones are missing."""
+    rows = reader.all(
+        "SELECT message_id, parts FROM messages WHERE message_id IN"
+        " (SELECT value FROM json_each(?))",
+        (json.dumps(messages),),
+    )
+    return {row[0]: text_of(tuple(map(Part.from_json, json.loads(row[1])))) for row in rows}
+
+
+def excerpt(text: str, redact: Callable[[str, int], str]) -> str:
+    """The beginning of ``text`` on one line. ``redact(text, limit)`` removes secrets and leaves no
+    part of one at its cut."""
+    line = " ".join(redact(text, _READ).split())
+    return line if len(line) <= CHARS else line[: CHARS - 1] + "…"

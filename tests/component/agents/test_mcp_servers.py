@@ -21,8 +21,8 @@ from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
 from agentsup.agents.mcp.services import ServerProcesses
 from agentsup.kit.childenv import child_env
-from agentsup.kit.orphan_sweep import GroupRecord
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.model.tool import Effect, Safety
 from agentsup.observe.traces import examine
 from tests.support.bound import BOUND_S

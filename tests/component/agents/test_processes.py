@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.kit import orphan_sweep, proctable
+from agentsup.kit import process_tracker, proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.prctl import become_subreaper
@@ -96,4 +96,4 @@ async def test_what_a_group_left_is_forgotten_with_it(store: Database, tmp_path:
     assert await processes.record_detached(found), "its group is gone: there is nothing to keep"
     rows = await store.read(lambda r: r.all("SELECT * FROM strays"))
     assert rows == []
-    assert await orphan_sweep.sweep([], found[group.pgid]) == []
+    assert await process_tracker.sweep([], found[group.pgid]) == []

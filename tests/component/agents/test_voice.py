@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agentsup.agents.media import Hearing, MediaReader, Seen
 from agentsup.agents.media import voice as voice_module
-from agentsup.config.voice import VoiceSettings
+from agentsup.config.settings_file import VoiceSettings
 from agentsup.engines.process import Fencing
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.message import Part

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -23,6 +23,7 @@ from agentsup.channels.core.receiving.inbox import Inbox
 from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mail.agent_mail import AgentMailbox
 from agentsup.mailbox.mail.bus import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
@@ -57,6 +58,9 @@ from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
 from tests.support.empty_store import lay_store
+
+if TYPE_CHECKING:
+    import openai
 
 _DAY, _MONTH = ScopeKind.AGENT_DAY, ScopeKind.AGENT_MONTH
 OPERATOR_TOKEN = "operator-token-of-the-test"
@@ -529,3 +533,21 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         yield rig
         await server.close()
     await database.close()
+
+
+@pytest.fixture
+async def client(rig: ApiFixture) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The official client of the OpenAI API, as the operator uses it."""
+    import openai
+
+    async with openai.AsyncOpenAI(
+        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+async def work() -> AsyncIterator[TaskOwner]:
+    owner = TaskOwner("test")
+    yield owner
+    await owner.close(1.0)

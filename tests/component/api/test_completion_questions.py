@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -14,7 +13,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.message import Lease, MessageState
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import APPROVAL, AskedCall, QuestionState
-from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
+from tests.component.api.conftest import ApiFixture
 from tests.component.api.test_completions import answer, assistant, finish, user
 
 HOW = "✎ Answer with your next message, by a number or its words"
@@ -63,21 +62,6 @@ class Chat:
             return got
 
         return self.work.spawn(run(), name="say")
-
-
-@pytest.fixture
-async def work() -> AsyncIterator[TaskOwner]:
-    owner = TaskOwner("test")
-    yield owner
-    await owner.close(1.0)
-
-
-@pytest.fixture
-async def client(rig: ApiFixture) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
-    ) as made:
-        yield made
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "stream"])

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -20,21 +19,6 @@ from agentsup.model.message import Lease, Message
 from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 
 PATH = "/v1/chat/completions"
-
-
-@pytest.fixture
-async def client(rig: ApiFixture) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
-    ) as made:
-        yield made
-
-
-@pytest.fixture
-async def work() -> AsyncIterator[TaskOwner]:
-    owner = TaskOwner("test")
-    yield owner
-    await owner.close(1.0)
 
 
 def user(text: str) -> dict[str, str]:

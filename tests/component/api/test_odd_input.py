@@ -99,6 +99,8 @@ BODIES = {
     "an endless number": TO + b'"x","timeout":1e400}',
     "no number": TO + b'"x","timeout":NaN}',
     "a byte order mark": b"\xef\xbb\xbf" + TO + b'"x"}',
+    "nothing at all": b"",
+    "a list": b"[]",
     "null": b"null",
     "a text": b'""',
     "nothing but spaces": TO + rb'" \n\t"}',

@@ -8,7 +8,7 @@ from agentsup.mailbox.messages.values import Completion
 from agentsup.model.message import DeliverTo, MessageOutcome, NewMessage, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.redact import Redactor
-from agentsup.observe.traces import excerpts
+from agentsup.observe.traces import views
 from tests.component.api.browser import Browser
 from tests.component.api.conftest import ApiFixture
 
@@ -76,7 +76,7 @@ class Traces:
         return {}
 
     def excerpt(self, text: str) -> str:
-        return excerpts.excerpt(text, self.redactor.text)
+        return views.excerpt(text, self.redactor.text)
 
 
 async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(
@@ -89,7 +89,7 @@ async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(
     hers, his = (await rig.call("GET", "/traces"))[1]["traces"]
     assert (hers["text"], hers["private"]) == ("hello", False)
     assert his["text"].startswith("it is [redacted], then on and")
-    assert (len(his["text"]), his["text"][-1]) == (excerpts.CHARS, "…")
+    assert (len(his["text"]), his["text"][-1]) == (views.CHARS, "…")
     browser = Browser(rig)
     await browser.sign_in("uwe")
     async with rig.client.get(

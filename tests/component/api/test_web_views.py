@@ -320,17 +320,6 @@ def test_the_page_is_small_and_has_nothing_inline() -> None:
             assert "<script>" not in text
 
 
-async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: ApiFixture) -> None:
-    """A crash's text may quote the message that it died of."""
-    rig.directory.add("ben", "backoff", "EngineCrash: boom over her secret")
-    (ute, otto) = await signed_in(rig, "ute", "otto")
-    for path in ("/agents", "/agents/ben"):
-        for browser, is_seen in ((ute, False), (otto, True)):
-            status, document, _ = await browser.call("GET", path)
-            assert status == 200
-            assert ("her secret" in json.dumps(document)) == is_seen
-
-
 async def test_the_page_is_told_its_words_before_anybody_signs_in(rig: ApiFixture) -> None:
     status, told, _ = await Browser(rig).call("GET", "/web/words/de-AT")
     assert (status, told["language"], told["words"]["Sign in"]) == (200, "de", "Anmelden")

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.kit import orphan_sweep, procgroup, proctable
+from agentsup.kit import process_tracker, procgroup, proctable
 from agentsup.kit.clock import Clock
-from agentsup.kit.orphan_sweep import GroupRecord
-from agentsup.kit.process_tracker import ProcessTracker
+from agentsup.kit.process_tracker import GroupRecord, ProcessTracker
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import StopCounts
 from agentsup.model.principal import Principal
@@ -92,7 +91,7 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(procgroup, "members", lambda pgid: [])
     patch.setattr(ProcessTracker, "orphans_of", lambda self, detached, goes_on: [])
     patch.setattr(proctable, "descendants", lambda roots: [])
-    patch.setattr(orphan_sweep, "sweep", sweep)
+    patch.setattr(process_tracker, "sweep", sweep)
 
 
 def _unwritten_stop(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from agentsup.engines.process import ProcessLauncher, ProcessLimits, ProgramHome
 from agentsup.kit import proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
-from agentsup.kit.json_size import values_in
+from agentsup.kit.outbound.limits import values_in
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,

@@ -7,7 +7,7 @@ from typing import Any
 from agentsup.model.engine import Resume, Suspended
 from agentsup.model.hook import CallSuspended, Suspend
 from agentsup.model.tool import ToolResult
-from agentsup.model.wire_names import wire_name
+from agentsup.model.tool_names import wire_name
 from tests.contract.engines.conftest import EngineFixture, LlmRig, Say, Use, collect, done
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply

@@ -24,7 +24,7 @@ from agentsup.approvals.summary import (
     shown,
     summary,
 )
-from agentsup.kit.invisible import visible
+from agentsup.kit.text import visible
 from agentsup.mailbox.messages.answer_options import decided, labels, meant
 from agentsup.model.hook import Allow, CallFacts, CallOrigin, Deny
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId

@@ -11,8 +11,8 @@ from agentsup.cli.commands import agents_edit
 from agentsup.cli.commands.agents_edit import change_file
 from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
+from agentsup.config.edit import listed, with_entry, without_entry
 from agentsup.config.home import Home
-from agentsup.config.json_edit import listed, with_entry, without_entry
 from agentsup.model.errors import Refused
 
 ODD = '{\n    "agents": [\n        {"name": "a",   "slots": 2},\n\n        { "name": "b" }\n    ]\n}\n'

@@ -19,7 +19,7 @@ from agentsup.cli.connect.locate import Address, DaemonLocation, holder_of, is_a
 from agentsup.cli.main import hoisted, main
 from agentsup.cli.output.reads import READS, path_of
 from agentsup.config.home import Home
-from agentsup.kit import machine
+from agentsup.kit import proctable
 from agentsup.kit.files import HomeLock
 
 
@@ -138,7 +138,7 @@ def of_home(root: Path, **other: object) -> dict[str, object]:
         **WRITTEN,
         "home": str(root),
         "home_inode": [here.st_dev, here.st_ino],
-        "machine_boot": machine.boot_id(),
+        "machine_boot": proctable.boot_id(),
         **other,
     }
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from agentsup.cli.commands.agents_editor import check_home
 from agentsup.config import Home
-from agentsup.model.option_names import ALL
+from agentsup.model.tool_names import ALL
 
 AGENTS = """[
   {
@@ -131,7 +131,7 @@ def test_the_options_are_those_that_the_engines_read() -> None:
     from agentsup.engines.claude.arguments import ClaudeOptions
     from agentsup.engines.command.engine import CommandOptions
     from agentsup.engines.llm.settings import LlmOptions
-    from agentsup.model.option_names import OPTIONS
+    from agentsup.model.tool_names import OPTIONS
 
     read: dict[str, type[BaseModel]] = {
         "llm": LlmOptions,

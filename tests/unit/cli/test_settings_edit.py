@@ -17,7 +17,7 @@ from agentsup.cli.commands.settings_edit import (
 )
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home, without_setting
-from agentsup.config.json_edit import with_fields
+from agentsup.config.edit import with_fields
 from agentsup.model.errors import ConfigError
 
 MODEL = {"model": "m", "engine_options": {"base_url": "http://x/v1", "api_key": "file:k"}}

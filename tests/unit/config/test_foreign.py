@@ -207,7 +207,7 @@ def test_what_only_narrows_when_it_is_lost_is_a_warning(
     read, (warning,) = server(tmp_path, {**NPX, **more})
     assert read.enabled
     assert our_word in warning
-    assert not read.trust_hints
+    assert (read.trust_hints, read.safety) == (False, {})
 
 
 @pytest.mark.parametrize("more", [{"trust": False}, {"autoApprove": []}, {"disabledTools": []}])

@@ -146,7 +146,3 @@ def test_an_edit_names_the_one_server_it_touches_and_rebuilds_nothing(tmp_path: 
     assert plan.rebuild == ()
 
 
-def test_leave_that_another_program_wrote_down_is_not_taken_over(tmp_path: Path) -> None:
-    snapshot = given(tmp_path, {"name": "ada", "mcp": {"git": {**STDIO, "alwaysAllow": ["push"]}}})
-    assert servers_of(snapshot.specs["ada"].mcp)["git"].safety == {}
-    assert any("alwaysAllow is not supported" in str(each) for each in snapshot.warnings)

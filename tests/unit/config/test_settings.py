@@ -7,13 +7,8 @@ import ast
 import pytest
 from pydantic import BaseModel
 
-from agentsup.config.settings import (
-    Settings,
-    parse_settings,
-    setting_class,
-    unknown_variables,
-)
-from agentsup.config.settings_file import SettingsFile
+from agentsup.config.settings import Settings, parse_settings, setting_class, unknown_variables
+from agentsup.config.settings_file import OtelSettings, SettingsFile
 from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.principal import PersonRole
@@ -89,6 +84,10 @@ restart.max_restarts = 3
         ("[main]\nengine_options = {a = 1979-05-27}", 2, 1, "main.engine_options", ""),
         ("[agent_defaults]\ntelegram_token = '1:a'", 2, 1, "agent_defaults.telegram_token", "main"),
         ("[agent_defaults.matrix]\nuser_id = '@a:b'", 2, 1, "agent_defaults.matrix.user_id", ""),
+        ("[fence]\nclosed = ['keys']", 2, 1, "fence.closed[0]", ""),
+        ("[fence]\nmode = 'on'", 2, 1, "fence.mode", ""),
+        ("[fence]\nclose = ['/srv']", 2, 1, "fence.close", "'closed'"),
+        ("[otel]\nendpont = ''", 2, 1, "otel.endpont", "'endpoint'"),
         ("a = ", 1, 5, "(file)", ""),
         ("[api\nport = 1", 1, 5, "(file)", ""),
         ("a = [1\n", 2, 1, "(file)", ""),
@@ -200,3 +199,73 @@ def test_a_table_that_stands_twice_is_named_in_our_words() -> None:
     assert "the table [main] is here a second time" in found.message
     assert found.line == 3
     assert "(file)" not in str(found)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def test_by_default_the_fence_stands_where_it_can_and_closes_the_home_only() -> None:
+    fence = parse_settings(None).settings.fence
+    assert (fence.mode, fence.paths({"HOME": "/home/ann"})) == ("auto", ())
+    assert fence.writable_paths({"HOME": "/home/ann"}) == ("/tmp",)
+    assert fence.writable_paths({"TMPDIR": "/var/x"}) == ("/var/x",)
+
+
+def test_closed_places_are_whole_paths_or_begin_at_the_users_home() -> None:
+    content = b'[fence]\nmode = "required"\nclosed = ["~/.ssh", "/srv/keys"]\n'
+    fence = parse_settings(content).settings.fence
+    assert fence.mode == "required"
+    assert fence.paths({"HOME": "/home/ann"}) == ("/home/ann/.ssh", "/srv/keys")
+
+
+def test_places_that_programs_may_write_come_beside_temporary_files() -> None:
+    fence = parse_settings(b'[fence]\nwritable = ["~/projects"]\n').settings.fence
+    assert fence.writable_paths({"HOME": "/home/ann"}) == ("/tmp", "/home/ann/projects")
+
+
+def test_sockets_that_may_be_reached_are_named_in_the_same_way() -> None:
+    content = b'[fence]\nsockets = ["/run/docker.sock", "~/.x/s"]\n'
+    fence = parse_settings(content).settings.fence
+    assert fence.socket_paths({"HOME": "/home/ann"}) == ("/run/docker.sock", "/home/ann/.x/s")
+
+
+
+
+def test_without_an_endpoint_nothing_is_sent() -> None:
+    settings = parse_settings(None).settings
+    assert settings.otel.url == ""
+
+
+@pytest.mark.parametrize(
+    "endpoint, url",
+    [
+        ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+        ("https://otel.example/", "https://otel.example/v1/traces"),
+        ("https://otel.example/mine/v1/traces", "https://otel.example/mine/v1/traces"),
+    ],
+)
+def test_an_endpoint_without_a_path_gets_the_usual_one(endpoint: str, url: str) -> None:
+    assert OtelSettings(endpoint=endpoint).url == url
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://x", "http://", "http://[", "grpc"])
+def test_what_is_no_address_of_a_receiver_is_named(endpoint: str) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_settings(f'[otel]\nendpoint = "{endpoint}"\n'.encode())
+    (found,) = caught.value.findings
+    assert found.field == "otel.endpoint"
+    assert "no address of an OTLP receiver" in found.message
+
+
+def test_headers_of_a_receiver_are_not_shown() -> None:
+    assert "hush" not in repr(OtelSettings(headers={"authorization": "hush"}))
+
+
+def test_a_file_that_says_how_long_spans_are_kept_is_accepted() -> None:
+    loaded = parse_settings(b"[traces]\nenabled = false\nkeep_days = 3\nmax_spans = 10\n")
+    assert {found.field for found in loaded.warnings} == {
+        "traces.enabled",
+        "traces.keep_days",
+        "traces.max_spans",
+    }
+    assert all("no effect" in found.message for found in loaded.warnings)

@@ -59,7 +59,7 @@ SHARED_THREADS: dict[str, str] = {
     "engines/prices.py": "a table is looked up, as shipped",
     "engines/providers/client.py": "a library is imported",
     "kit/outbound/tls.py": "certificates of the system are loaded",
-    "kit/orphan_sweep.py": "processes, by /proc",
+    "kit/process_tracker.py": "processes, by /proc",
     "kit/reaper.py": "processes, by /proc",
     "observe/traces/otel.py": "a library is imported",
     "store/database.py": "the record of the store's state, in the home",

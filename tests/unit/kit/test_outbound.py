@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.kit.json_size import values_in
-from agentsup.kit.outbound.limits import LimitExceeded, exceeded
+from agentsup.kit.outbound.limits import LimitExceeded, exceeded, values_in
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(',[{"\\ab', max_size=20),

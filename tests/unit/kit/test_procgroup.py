@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit import orphan_sweep, procgroup, proctable
+from agentsup.kit import process_tracker, procgroup, proctable
 from agentsup.kit.childenv import child_env
-from agentsup.kit.orphan_sweep import GroupRecord, sweep
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.prctl import become_subreaper
+from agentsup.kit.process_tracker import GroupRecord, sweep
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio, reap_orphans
 from agentsup.kit.proctable import members
 from agentsup.kit.starter import ProgramStarter
@@ -545,7 +545,7 @@ async def test_what_is_just_exchanging_its_program_is_swept_too(
     real, executing = proctable.environ_value, [True, True, False]
     with killed_daemon("sleep 60 & echo $!; wait") as (record, grandchild):
         await until(lambda: not is_alive(record.pgid))
-        await until(lambda: real(grandchild, orphan_sweep.MARK) is not None)
+        await until(lambda: real(grandchild, process_tracker.MARK) is not None)
 
         def value(pid: int, name: str) -> str | None:
             return None if pid == grandchild and executing else real(pid, name)
@@ -587,7 +587,7 @@ async def test_a_daemon_that_is_killed_while_it_starts_programs_leaves_none(star
 
     def left() -> list[int]:
         rows = [row for row in proctable.table() if row.is_alive]
-        marks = {row.pid: proctable.environ_value(row.pid, orphan_sweep.MARK) for row in rows}
+        marks = {row.pid: proctable.environ_value(row.pid, process_tracker.MARK) for row in rows}
         return [pid for pid, value in marks.items() if value and value.startswith(mark)]
 
     def is_gone() -> bool:
@@ -744,4 +744,4 @@ async def test_the_record_names_the_process() -> None:
     assert row.parent == os.getppid()
     assert proctable.read_row(2**22 + 1) is None
     assert proctable.environ_value(os.getpid(), "NO_SUCH_NAME") is None
-    assert await orphan_sweep.sweep([]) == []
+    assert await process_tracker.sweep([]) == []

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.kit.backoff import delay_s
-from agentsup.kit.window import SlidingWindow
+from agentsup.kit.backoff import SlidingWindow, delay_s
 
 
 @given(

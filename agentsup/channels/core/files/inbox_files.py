@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from agentsup.kit.log import get_logger
-from agentsup.kit.normal_form import normal_form
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.safe_files import GuardedFolder
+from agentsup.kit.text import normal_form
 
 _log = get_logger(__name__)
 

@@ -17,7 +17,7 @@ from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.report import ChannelState
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.log import get_logger
-from agentsup.kit.sentences import as_sentence
+from agentsup.kit.text import as_sentence
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.store import is_over
 

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.invisible import visible
+from agentsup.kit.text import visible
 from agentsup.model.event import EventType
 from agentsup.model.pairing import ALPHABET, CODE_CHARS, OPEN_MS, PairingRequest, Stranger
 from agentsup.store import Reader, Retention, Tx, append

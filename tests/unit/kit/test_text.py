@@ -1,4 +1,4 @@
-"""Whatever shows nothing is written out."""
+"""Texts: what shows nothing is written out, normal forms cost no more than others, sentences end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentsup.kit.invisible import INVISIBLE, visible
+from agentsup.kit.text import INVISIBLE, as_sentence, normal_form, visible
 
 NAMES = re.compile(
     r"VARIATION SELECTOR|HANGUL .*FILLER|KHITAN .*FILLER|GRAPHEME JOINER|BRAILLE PATTERN BLANK"
@@ -45,3 +47,36 @@ def test_what_is_seen_stays() -> None:
     text = "rm -rf ~ ä 日本 👍🏽 العربية é e\u0301"
     assert visible(text) == text
     assert visible("❤️‍🔥") == "❤\\ufe0f\\u200d🔥"
+
+
+SLOW = "a" + "\u0301\u0316" * 500_000
+"""Sorted in one piece this takes minutes, in which no other thread runs."""
+
+
+@given(st.text(max_size=700), st.sampled_from(["NFC", "NFKC"]))
+def test_a_text_with_white_space_has_the_very_form(text: str, form: str) -> None:
+    spaced = " ".join(text[at : at + 100] for at in range(0, len(text), 100))
+    assert normal_form(spaced, form) == unicodedata.normalize(form, spaced)  # type: ignore[arg-type]  # one of the two
+
+
+def test_nothing_is_lost_without_white_space() -> None:
+    text = "e\u0301" * 10_000
+    assert unicodedata.normalize("NFC", normal_form(text)) == "\u00e9" * 10_000
+
+
+def test_a_text_made_to_be_slow_is_not() -> None:
+    assert len(normal_form(SLOW)) in range(len(SLOW) - 10, len(SLOW) + 1)
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("the server is down", "The server is down."),
+        ("is the server up?", "Is the server up?"),
+        ("http://127.0.0.1:1/v1 is down", "http://127.0.0.1:1/v1 is down."),
+        ("https://a.example is down. ", "https://a.example is down."),
+        ("", ""),
+    ],
+)
+def test_a_sentence_ends_once_and_leaves_an_address_as_it_is(text: str, sentence: str) -> None:
+    assert as_sentence(text) == sentence

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.model.wire_names import MAX_CHARS, by_wire_name, wire_name
+from agentsup.model.tool_names import MAX_CHARS, by_wire_name, wire_name
 
 TAKEN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 SERVERS = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}", fullmatch=True)
