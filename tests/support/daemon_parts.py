@@ -14,9 +14,9 @@ from agentsup.daemon.assembly.traces import DaemonTraces
 from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.control import DaemonControl
-from agentsup.daemon.runtime.directory import RosterDirectory
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.reconcile import Reconciler
+from agentsup.daemon.runtime.roster import RosterDirectory
 from agentsup.daemon.runtime.supervisor import AgentSupervisor
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.tasks import TaskOwner

@@ -19,10 +19,9 @@ from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.agents.workspace.shared_memory import SharedKnowledge
 from agentsup.daemon.assembly import services
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
-from agentsup.daemon.runtime.directory import RosterDirectory
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.housekeeping import EXPIRE_EVERY_S, Chore, Housekeeper
-from agentsup.daemon.runtime.roster import Roster
+from agentsup.daemon.runtime.roster import Roster, RosterDirectory
 from agentsup.daemon.runtime.stop import Stopper
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.tasks import TaskOwner

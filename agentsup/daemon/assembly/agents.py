@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from agentsup.agents import AgentStack
-from agentsup.agents.media import MediaReader
+from agentsup.agents.media import Hearing, MediaReader
 from agentsup.agents.recovery import EngineProblems
 from agentsup.agents.turn import HostServices, TurnServices
 from agentsup.agents.workspace import EngineSetup, ProcessTable
-from agentsup.config import ConfigSnapshot
-from agentsup.daemon.assembly import memory, metrics
+from agentsup.config import ConfigSnapshot, resolve
+from agentsup.daemon.assembly import metrics, tools
 from agentsup.daemon.assembly.budgets import DaemonSpending
 from agentsup.daemon.assembly.parts import AgentParts, Assembly, RunningParts
-from agentsup.daemon.assembly.personas import DaemonOthers
 from agentsup.daemon.assembly.roles import DaemonRoles
 from agentsup.daemon.assembly.tasks import DaemonTasks
-from agentsup.daemon.assembly.tool_pipeline import calls_of
-from agentsup.daemon.assembly.tool_servers import DaemonMcp
-from agentsup.daemon.assembly.tools import daemon_tools
+from agentsup.daemon.assembly.tool_pipeline import DaemonMcp, calls_of
+from agentsup.daemon.assembly.tools import DaemonOthers, daemon_tools
 from agentsup.daemon.assembly.traces import DaemonTraces
-from agentsup.daemon.assembly.voice import hearing_of
 from agentsup.daemon.runtime.alarm import Alarm
-from agentsup.daemon.runtime.boot_context import own_channels, redact_secrets
+from agentsup.daemon.runtime.boot_context import BootContext, own_channels, redact_secrets
 from agentsup.daemon.runtime.channels import Channels
-from agentsup.daemon.runtime.engines import DaemonEngines, engines_of
+from agentsup.daemon.runtime.engines import DaemonEngines, engines_of, fencing_of
 from agentsup.daemon.runtime.fleet import Fleet, StackMaker
 from agentsup.daemon.runtime.reconcile import Reconciler, ReconcilerEffects, ReconcilerParts
 from agentsup.daemon.runtime.recorder import LifeRecorder
@@ -34,6 +31,7 @@ from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.work import Journal
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId, InstanceId
+from agentsup.model.secret import Secret
 from agentsup.observe import Metrics
 from agentsup.observe.traces import OtelTracer
 from agentsup.supervision import Grace
@@ -43,28 +41,25 @@ def build_agents(assembly: Assembly) -> AgentParts:
     """Everything that works on messages. The caller sets ``assembly.agents`` to what this returns."""
     boot_context, mail = assembly.boot, assembly.mail
     running = _running(assembly)
-    current, tell, fleet = mail.current, running.alarm.tell, running.fleet
-    stopper = running.stopper
+    tell, fleet, stopper = running.alarm.tell, running.fleet, running.stopper
     tasks = DaemonTasks(
         boot_context,
-        current,
         mail.mailbox,
         mail.directory,
         lambda m: stopper.cancel_turns((m,)),
         tell,
     )
-    traces = DaemonTraces(boot_context, current)
-    spending = DaemonSpending(boot_context, current, mail.directory, tell)
+    traces = DaemonTraces(boot_context)
+    spending = DaemonSpending(boot_context, mail.directory, tell)
     calls = calls_of(
         boot_context,
-        current,
         running.processes,
         mail.mailbox,
         daemon_tools(assembly, running, tasks),
         spending.turns.refusal_of,
         traces.tracer,
     )
-    mcp = DaemonMcp(boot_context, current, running.processes, fleet.stacks)
+    mcp = DaemonMcp(boot_context, running.processes, fleet.stacks)
     stalls = metrics.StallReporter(boot_context.clock, mail.tasks, tell)
     lag = LagProbe(on_stall=stalls.report)
     probes = metrics.probes(boot_context, fleet, running.channels)
@@ -79,7 +74,6 @@ def build_agents(assembly: Assembly) -> AgentParts:
     reconciler = _reconciler(assembly, running, measured)
     roles = DaemonRoles(
         boot_context,
-        current,
         mcp.with_tools_of(calls.tools.all),
         fleet=fleet,
         reconciler=reconciler,
@@ -135,7 +129,7 @@ def _running(assembly: Assembly) -> RunningParts:
         ending=lambda: assembly.borders().supervisor.ends_with,
     )
     processes = ProcessTable(boot.database, boot.clock, boot_id, boot.reaper)
-    registry = boot.engines or engines_of(boot, mail.current)
+    registry = boot.engines or engines_of(boot)
     fleet = _fleet(assembly, channels)
     steady = mail.mailbox.context.steady
     return RunningParts(
@@ -157,7 +151,7 @@ def _running(assembly: Assembly) -> RunningParts:
             name_of=boot.roster.name_of,
             tasks=mail.tasks,
         ),
-        knowledge=memory.shared_knowledge(boot, fleet, mail.tasks, alarm.tell),
+        knowledge=tools.shared_knowledge(boot, fleet, mail.tasks, alarm.tell),
     )
 
 
@@ -177,7 +171,7 @@ def _fleet(assembly: Assembly, channels: Channels) -> Fleet:
         on_main_exit=lambda code: assembly.borders().supervisor.end(code, "main ended"),
         grace=Grace(drain_s=limits.drain_s),
         ready_timeout_s=limits.ready_timeout_s,
-        main_restarts=lambda: mail.current().settings.main_crash == "restart",
+        main_restarts=lambda: boot.current().settings.main_crash == "restart",
         channel_untried=channels.untried,
         degraded_reason=degraded_reason,
     )
@@ -207,7 +201,7 @@ def _stack_maker(assembly: Assembly) -> StackMaker:
             handler=boot.handler_of(spec, mail.mailbox),
             drain_s=boot.snapshot.settings.limits.drain_s,
             mcp=agents.mcp.services,
-            others=DaemonOthers(boot, mail.current, agents.running.fleet),
+            others=DaemonOthers(boot, agents.running.fleet),
             background=agents.tasks.background,
         )
 
@@ -238,11 +232,11 @@ def _turns(
         tokens=boot.tokens,
         tracer=tracer,
         redactor=boot.redactor,
-        before_turn=memory.before_turn(boot),
+        before_turn=tools.before_turn(boot),
         brief=tasks.brief,
         zone_of=tasks.zone_of,
         roles=roles.turns,
-        media=MediaReader(boot.files, hear=hearing_of(boot, mail.current).text_of),
+        media=MediaReader(boot.files, hear=hearing_of(boot).text_of),
         spending=spending.turns,
         turn_ended=measured.turn_ended,
         problems=EngineProblems(running.fleet.check_again),
@@ -256,7 +250,7 @@ def _reconciler(assembly: Assembly, running: RunningParts, measured: Metrics) ->
         await redact_secrets(
             boot.redactor, snapshot, boot.home.root, boot.environ, boot.config_files
         )
-        mail.current.apply(snapshot)
+        boot.current.apply(snapshot)
         set_level(snapshot.settings.log.level.upper())
         assembly.borders().api.people_changed()
         assembly.agents().tasks.background.resized()
@@ -276,4 +270,24 @@ def _reconciler(assembly: Assembly, running: RunningParts, measured: Metrics) ->
             on_removed=on_removed,
             engine_of=lambda spec: running.engines.choice(spec)[0],
         ),
+    )
+
+
+def hearing_of(boot: BootContext) -> Hearing:
+    """The service; its key is looked up for each recording, and masked in all output."""
+
+    def key() -> str:
+        given = boot.current().settings.voice.hear_key
+        if not given:
+            return ""
+        found = resolve(Secret(given), base=boot.home.root, environ=boot.environ).reveal()
+        boot.redactor.add_all([found])
+        return found
+
+    return Hearing(
+        settings=lambda: boot.current().settings.voice,
+        key=key,
+        fencing=fencing_of(boot),
+        environ=boot.environ,
+        files=boot.files,
     )

@@ -1,4 +1,4 @@
-"""The third step of the composition: control, commands, the API, and the supervisor of everything."""
+"""The third step of the composition: control, chat commands, the API, and the supervisor of all."""
 
 from __future__ import annotations
 
@@ -6,27 +6,46 @@ from dataclasses import replace
 from functools import partial
 
 from agentsup import __version__
+from agentsup.agents.memory import NotesFiles
 from agentsup.api.http import MIB, ApiDependencies, ApiLimits
 from agentsup.api.server import ApiServer
 from agentsup.approvals import Grants
 from agentsup.channels.core.receiving import Inbox
-from agentsup.commands import ChatCommands
+from agentsup.commands import (
+    ChatCommands,
+    CommandServices,
+    approval_commands,
+    chat_commands,
+    cost_commands,
+    hook_commands,
+    main_commands,
+    mcp_commands,
+    memory_commands,
+    pairing_command,
+    remind_command,
+    restart_command,
+    role_commands,
+    task_commands,
+    trace_commands,
+)
 from agentsup.daemon.assembly import services
-from agentsup.daemon.assembly.commands import chat_commands_of
-from agentsup.daemon.assembly.memory import agent_memory
-from agentsup.daemon.assembly.parts import Assembly, BorderParts
-from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
-from agentsup.daemon.runtime.bot_check import ask_bot
+from agentsup.daemon.assembly.parts import AgentParts, Assembly, BorderParts, MailParts
+from agentsup.daemon.assembly.tools import agent_memory
+from agentsup.daemon.runtime.boot_context import BootContext, hex_digits, web_deps
 from agentsup.daemon.runtime.control import ControlParts, DaemonControl
-from agentsup.daemon.runtime.housekeeping import ReplacedFiles
+from agentsup.daemon.runtime.engines import ProviderModels
+from agentsup.daemon.runtime.housekeeping import ReceivedFiles, ReplacedFiles
 from agentsup.daemon.runtime.managed_bots import DaemonManagedBots
 from agentsup.daemon.runtime.pairing import DaemonPairing
-from agentsup.daemon.runtime.provider_models import ProviderModels
-from agentsup.daemon.runtime.received_files import ReceivedFiles
-from agentsup.daemon.runtime.setup import DaemonSetup
+from agentsup.daemon.runtime.setup import DaemonSetup, ask_bot
 from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
 from agentsup.daemon.runtime.transports import ChannelServices
 from agentsup.kit import descriptors, installation
+from agentsup.mailbox.messages import pointed_chats
+from agentsup.model.agent import MAIN
+from agentsup.model.control import Control
+from agentsup.model.managed_bots import BotMaker
+from agentsup.model.pairing import Pairing
 from agentsup.supervision import REBUILD_CODE, Grace, RestForOneSupervisor, SupervisedChild
 
 
@@ -152,7 +171,7 @@ def _api_deps(
         clock=boot_context.clock,
         entropy=boot_context.entropy,
         version=__version__,
-        web=web_deps(boot_context, mail.current, commands.offered),
+        web=web_deps(boot_context, commands.offered),
         is_allowed=mail.people.allows,
         served=agents.turns.served.find,
         hooks=agents.calls.documents,
@@ -185,7 +204,8 @@ def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> 
     async def on_listening(port: int) -> None:
         await running.recorder.announce_address(api)
         mail.tasks.spawn(
-            running.engines.log_shortfalls(mail.current().specs.values()), name="engines:shortfalls"
+            running.engines.log_shortfalls(boot_context.current().specs.values()),
+            name="engines:shortfalls",
         )
 
     return AgentSupervisor(
@@ -202,8 +222,8 @@ def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> 
             refresh_knowledge=running.knowledge.refresh,
             check_health=agents.watchdog.check,
             close_channels=running.channels.close,
-            grace=lambda: Grace(drain_s=mail.current().settings.limits.drain_s),
-            main_ready_timeout_s=lambda: mail.current().settings.limits.ready_timeout_s,
+            grace=lambda: Grace(drain_s=boot_context.current().settings.limits.drain_s),
+            main_ready_timeout_s=lambda: boot_context.current().settings.limits.ready_timeout_s,
             first_complaint=boot_context.first_complaint,
         )
     )
@@ -217,7 +237,7 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
         mail.directory.names,
         boot_context.home.workspace,
         boot_context.files,
-        lambda: mail.current().settings.limits.received_days,
+        lambda: boot_context.current().settings.limits.received_days,
     )
     return RestForOneSupervisor(
         (
@@ -227,7 +247,7 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
                 boot_context.database,
                 mail.mailbox,
                 boot_context.clock,
-                lambda: mail.current().settings.limits,
+                lambda: boot_context.current().settings.limits,
                 (agents.tasks.purge, received.purge),
                 boot_context.keep_lock,
                 replaced.keep_up,
@@ -243,4 +263,46 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
         clock=boot_context.clock,
         entropy=boot_context.entropy,
         board=mail.board,
+    )
+
+
+def chat_commands_of(
+    boot_context: BootContext,
+    control: Control,
+    mail: MailParts,
+    agents: AgentParts,
+    pairing: Pairing,
+    bots: BotMaker,
+) -> ChatCommands:
+    """Every command of every chat."""
+    given = CommandServices(
+        control,
+        mail.mailbox,
+        boot_context.database,
+        mail.directory,
+        boot_context.clock,
+        boot_context.entropy,
+        boot_context.home.memory,
+        NotesFiles(boot_context.files),
+    )
+    return ChatCommands(
+        (
+            *chat_commands(given),
+            *trace_commands(given),
+            *memory_commands(given, agent_memory(boot_context)),
+            *hook_commands(agents.calls.pipeline.hooks),
+            *role_commands(given, agents.roles.live_roles),
+            *cost_commands(agents.spending.report.document),
+            *mcp_commands(agents.mcp.document, boot_context.clock),
+            *task_commands(given, agents.tasks.hub),
+            remind_command(given, agents.tasks.hub),
+            *approval_commands(
+                Grants(boot_context.database, boot_context.clock), boot_context.roster.name_of
+            ),
+            restart_command(control),
+            pairing_command(pairing, boot_context.clock),
+            *main_commands(given, mail.dispatcher.reassign, bots),
+        ),
+        lambda: boot_context.roster.entry(MAIN).agent_id,
+        partial(pointed_chats.keep_own, boot_context.database, mail.mailbox.context),
     )

@@ -10,7 +10,7 @@ from agentsup.agents.budget import BudgetReservations, CostReport, limits, texts
 from agentsup.config import BudgetSettings, ConfigSnapshot
 from agentsup.daemon.assembly.services import service
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.directory import RosterDirectory
+from agentsup.daemon.runtime.roster import RosterDirectory
 from agentsup.engines import Price, Prices
 from agentsup.kit.tasks import TaskOwner, call_after
 from agentsup.mailbox.usage.budget import BudgetNotice, Limit, ScopeKind, ledger
@@ -26,9 +26,9 @@ _AGENTS = frozenset({ScopeKind.AGENT_DAY, ScopeKind.AGENT_MONTH})
 class _Settings:
     """The current limits. Implements ``agents.budget.spending.BudgetLimits``."""
 
-    def __init__(self, boot_context: BootContext, current: Callable[[], ConfigSnapshot]) -> None:
-        self._roster = boot_context.roster
-        self._current = current
+    def __init__(self, boot_context: BootContext) -> None:
+        self.spec_of = boot_context.spec_of
+        self._current = boot_context.current
         self._trees: tuple[ConfigSnapshot, bool] | None = None
         """Whether that configuration limits trees."""
 
@@ -77,10 +77,6 @@ class _Settings:
         spec = self.spec_of(agent_id) or AgentSpec(name=agent_id)
         return limits.of_agent(spec, agent_id, at=at)
 
-    def spec_of(self, agent_id: str) -> AgentSpec | None:
-        """The declared spec of an agent, by its id."""
-        return self._current().find(self._roster.name_of(agent_id))
-
 
 class DaemonSpending:
     """The assembly of this boot's budgets."""
@@ -88,15 +84,14 @@ class DaemonSpending:
     def __init__(
         self,
         boot_context: BootContext,
-        current: Callable[[], ConfigSnapshot],
         directory: RosterDirectory,
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
         """``tell`` sends a text to the operators."""
         self._boot_context = boot_context
         self._tell = tell
-        self._settings = _Settings(boot_context, current)
-        self.prices = Prices(lambda: _own_prices(current()))
+        self._settings = _Settings(boot_context)
+        self.prices = Prices(lambda: _own_prices(boot_context.current()))
         self.turns = BudgetReservations(
             boot_context.database,
             boot_context.clock,

@@ -9,22 +9,21 @@ from agentsup.agents.workspace import ProcessTable, SharedKnowledge
 from agentsup.api.server import ApiServer
 from agentsup.channels.core.receiving import Inbox
 from agentsup.commands import ChatCommands
-from agentsup.config import ConfigSnapshot
 from agentsup.daemon.assembly.budgets import DaemonSpending
 from agentsup.daemon.assembly.roles import DaemonRoles
 from agentsup.daemon.assembly.tasks import DaemonTasks
-from agentsup.daemon.assembly.tool_servers import DaemonMcp
+from agentsup.daemon.assembly.tool_pipeline import DaemonMcp
 from agentsup.daemon.assembly.traces import DaemonTraces
 from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.control import DaemonControl
-from agentsup.daemon.runtime.directory import RosterDirectory
 from agentsup.daemon.runtime.engines import DaemonEngines
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.people import People
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.recorder import LifeRecorder
+from agentsup.daemon.runtime.roster import RosterDirectory
 from agentsup.daemon.runtime.stop import Stopper
 from agentsup.daemon.runtime.supervisor import AgentSupervisor
 from agentsup.daemon.runtime.transports import ChannelServices
@@ -40,25 +39,10 @@ from agentsup.store import EventLog
 from agentsup.supervision import Board, Watchdog
 
 
-class CurrentConfig:
-    """The configuration in effect, for parts that read it whenever they need it."""
-
-    def __init__(self, snapshot: ConfigSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def __call__(self) -> ConfigSnapshot:
-        return self._snapshot
-
-    def apply(self, snapshot: ConfigSnapshot) -> None:
-        """Put an edited configuration in effect."""
-        self._snapshot = snapshot
-
-
 @dataclass(frozen=True, slots=True)
 class MailParts:
     """The first group: messages, and what all other parts share."""
 
-    current: CurrentConfig
     tasks: TaskOwner
     board: Board
     people: People

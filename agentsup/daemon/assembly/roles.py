@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog, Roles, usable, watch_roles
 from agentsup.agents.workspace import SharedKnowledge
-from agentsup.config import ConfigSnapshot
 from agentsup.daemon.assembly.services import service
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
@@ -24,7 +23,6 @@ class DaemonRoles:
     def __init__(
         self,
         boot_context: BootContext,
-        current: Callable[[], ConfigSnapshot],
         tools: Callable[[], Iterable[Tool]],
         *,
         fleet: Fleet,
@@ -39,7 +37,6 @@ class DaemonRoles:
         )
         self.turns = Roles(self.live_roles)
         self.catalog = RoleCatalog(self.live_roles)
-        self._current = current
         self._boot_context = boot_context
         self._fleet = fleet
         self._reconciler = reconciler
@@ -103,7 +100,7 @@ class DaemonRoles:
         if registry is None:
             return tuple(found)
         found += map(str, registry.findings)
-        specs = self._current().specs.values()
+        specs = self._boot_context.current().specs.values()
         problems = [(spec.name, self.known_problem(spec.role)) for spec in specs if spec.role]
         found += [f"{name} has no tools: {problem}" for name, problem in problems if problem]
         return tuple(found)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Any
 
 from agentsup.agents.recovery import LASTING
 from agentsup.catalogue import words
-from agentsup.config import ConfigSnapshot
+from agentsup.channels.core.sending import mint_tx
 from agentsup.daemon.assembly.services import running
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.reminder_buttons import offered_in
+from agentsup.daemon.runtime.people import language_of_operators
+from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.mail import AgentDirectory
+from agentsup.mailbox.messages import WEB
 from agentsup.mailbox.work import SharedSlots
-from agentsup.model.principal import PersonRole
+from agentsup.model.control import CommandButtons
+from agentsup.model.message import DeliverTo
+from agentsup.model.platforms import PLATFORMS
 from agentsup.model.task import SkippedSlot, SlotSkipReason
+from agentsup.store import Tx
 from agentsup.supervision import ChildSpec
 from agentsup.tasks import (
     SHOWN_ID_CHARS,
@@ -30,8 +36,8 @@ from agentsup.tasks import (
     skip_text,
 )
 
+_PLATFORMS = frozenset(each.name for each in PLATFORMS)
 _log = get_logger(__name__)
-
 _PURGE_S = 120.0
 
 
@@ -45,7 +51,6 @@ class DaemonTasks:
     def __init__(
         self,
         boot_context: BootContext,
-        current: Callable[[], ConfigSnapshot],
         mailbox: Mailbox,
         directory: AgentDirectory,
         abort: Callable[[str], Awaitable[None]],
@@ -56,7 +61,7 @@ class DaemonTasks:
         self._tell = tell
         folders = Folders(boot_context.home.tasks, boot_context.home.task_dir, boot_context.files)
         self._boot_context, self._folders = boot_context, folders
-        self._current = current
+        current = boot_context.current
         self.background = SharedSlots(lambda: current().settings.tasks.max_parallel)
         self.runs = Runs(mailbox, boot_context.database, abort=abort)
         self.brief = Briefing(
@@ -79,16 +84,15 @@ class DaemonTasks:
 
     def zone_of(self, agent_id: str, person: str) -> str:
         """The zone of a person of ``[people]``, else that of the agent, else the machine's."""
-        snapshot = self._current()
-        listed = snapshot.settings.people.get(person)
+        listed = self._boot_context.current().settings.people.get(person)
         if listed is not None and listed.timezone:
             return listed.timezone
-        spec = snapshot.find(self._boot_context.roster.name_of(agent_id))
+        spec = self._boot_context.spec_of(agent_id)
         return (spec.user_timezone if spec is not None else None) or machine_zone()
 
     async def purge(self, now_ms: int) -> None:
         """Remove folders of tasks that were deleted ``tasks.keep_days`` days before ``now_ms``."""
-        days = self._current().settings.tasks.keep_days
+        days = self._boot_context.current().settings.tasks.keep_days
         before_s = now_ms / 1000 - days * 86_400
         try:
             step = partial(self._folders.purge, before_s)
@@ -101,12 +105,7 @@ class DaemonTasks:
 
     async def _paused(self, task_id: str, why: SkippedSlot) -> None:
         task = await self._boot_context.database.read(rows.need_task, task_id, name="tasks.paused")
-        people = self._current().settings.people.values()
-        language = next(
-            (one.language for one in people if one.level >= PersonRole.OPERATOR and one.language),
-            "",
-        )
-        say = words(language)
+        say = words(language_of_operators(self._boot_context.current()))
         lacks_setup = why.reason is SlotSkipReason.SETUP
         await self._tell(
             say(
@@ -129,3 +128,24 @@ class DaemonTasks:
             LASTING,
         )
         return (running("schedules", scheduler.run),)
+
+
+def offered_in(
+    entropy: Entropy, tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int
+) -> Mapping[str, Any]:
+    """The fields of a notice in ``chat`` with these buttons; none on a channel without buttons."""
+    if chat.channel == WEB:
+        return {"offers": [(each.label, each.command) for row in buttons for each in row]}
+    if chat.channel not in _PLATFORMS:
+        return {}
+    shown = mint_tx(
+        tx,
+        buttons,
+        agent_id=chat.agent_id,
+        conversation=chat.conversation,
+        origin="",
+        at=at,
+        entropy=entropy,
+        channel=chat.channel,
+    )
+    return {"buttons": shown}

@@ -1,10 +1,14 @@
-"""The pipeline of tool calls in this daemon: its tools, its hooks, and who approves calls."""
+"""Tool calls in this daemon: the pipeline with its hooks and who approves calls, and agents' own tool
+servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from agentsup.agents import AgentStack
+from agentsup.agents.mcp import McpServices, ServerProcesses, idle
 from agentsup.agents.pipeline import Pipeline, ResultStore, default_hooks
 from agentsup.agents.tools import (
     Tools,
@@ -18,9 +22,9 @@ from agentsup.agents.tools import (
 from agentsup.agents.turn import HostServices
 from agentsup.agents.workspace import ProcessTable
 from agentsup.approvals import ApprovalGate, GateSettings
-from agentsup.config import ConfigSnapshot
+from agentsup.config import servers_of
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.fencing import fencing_of
+from agentsup.daemon.runtime.engines import fencing_of
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -55,12 +59,11 @@ class CallSettings:
 
 def calls_of(
     boot_context: BootContext,
-    current: Callable[[], ConfigSnapshot],
     processes: ProcessTable,
     mailbox: Mailbox,
     tools: Iterable[Tool],
-    exhausted: Callable[[str], str | None] = lambda message_id: None,
-    tracer: OtelTracer | None = None,
+    exhausted: Callable[[str], str | None],
+    tracer: OtelTracer,
 ) -> HostServices:
     """The services for tool calls: ``tools`` and those of every daemon (files, programs, web).
 
@@ -69,7 +72,7 @@ def calls_of(
     """
 
     def settings() -> GateSettings:
-        now = current().settings
+        now = boot_context.current().settings
         named = any(person.level >= PersonRole.OPERATOR for person in now.people.values())
         return GateSettings(now.limits.approval_s, named)
 
@@ -81,7 +84,7 @@ def calls_of(
     )
     programs = exec_tool(
         lambda: child_env(_NAMES, source=boot_context.environ),
-        fencing_of(boot_context.home.root, boot_context.environ, current),
+        fencing_of(boot_context),
         boot_context.files,
     )
     sending = sending_tool(boot_context.database, mailbox, boot_context.clock, boot_context.files)
@@ -95,10 +98,10 @@ def calls_of(
         CallSettings(
             redactor=boot_context.redactor,
             approver=boot_context.approver or gate,
-            switches=lambda: current().settings.hooks,
+            switches=lambda: boot_context.current().settings.hooks,
             exhausted=exhausted,
             files=boot_context.files,
-            tracer=tracer or OtelTracer(),
+            tracer=tracer,
         ),
     )
 
@@ -130,3 +133,64 @@ def host_services(
         files=given.files,
         tracer=given.tracer,
     )
+
+
+class DaemonMcp:
+    """The tool servers of agents, for the other parts of the daemon."""
+
+    def __init__(
+        self,
+        boot_context: BootContext,
+        processes: ProcessTable,
+        stacks: Callable[[], Iterable[AgentStack]],
+    ) -> None:
+        self._current = current = boot_context.current
+        self._stacks = stacks
+        self.services = McpServices(
+            clock=boot_context.clock,
+            entropy=boot_context.entropy,
+            processes=processes,
+            home=boot_context.home.root,
+            environ=boot_context.environ,
+            child_env=lambda: child_env(source=boot_context.environ),
+            redact=boot_context.redactor.text,
+            memory_mb=lambda: current().settings.limits.process_memory_mb,
+            after_imports=boot_context.after_imports,
+            fencing=fencing_of(boot_context),
+            programs=ServerProcesses(lambda: current().settings.limits.mcp_processes),
+            files=boot_context.files,
+        )
+
+    def with_tools_of(self, others: Callable[[], Iterable[Tool]]) -> Callable[[], Iterable[Tool]]:
+        """The tools of ``others`` and those of all servers, each name of a server's tool once.
+
+        For parts that look tools up without knowing the agent.
+        """
+
+        def everything() -> tuple[Tool, ...]:
+            in_use = self.services.in_use.values()
+            own = {tool.name: tool for tools in in_use for tool in tools()}
+            return (*others(), *own.values())
+
+        return everything
+
+    def document(self, name: str) -> dict[str, Any]:
+        """The servers of the agent called ``name``, as a JSON document. Raises ``NotFound``."""
+        spec = self._current().require(name)
+        for stack in self._stacks():
+            if stack.spec.name == spec.name and stack.servers is not None:
+                servers, refused = stack.servers.documents(), stack.refused_tools()
+                for server in servers:
+                    server["notes"] += [
+                        f"{tool.name} is left out, since the model's provider refuses it: {tool.why}"
+                        for tool in refused
+                        if tool.name in server["tools"]
+                    ]
+                return {"agent": spec.name, "servers": servers}
+        stopped = [idle(server, "stopped", None) for server in servers_of(spec.mcp).values()]
+        return {"agent": spec.name, "servers": stopped}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Why servers do not work as declared."""
+        found = (stack.servers for stack in self._stacks())
+        return tuple(warning for each in found if each is not None for warning in each.warnings())

@@ -1,6 +1,9 @@
-"""The tools that the daemon gives to agents besides those of ``daemon.assembly.tool_pipeline``."""
+"""What the daemon gives to agents besides ``tool_pipeline``: tools over its services, memory, and the
+personas of other agents."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 from agentsup.agents.delegation import DelegationService, DelegationServices, Router
 from agentsup.agents.delegation.tools import (
@@ -10,18 +13,24 @@ from agentsup.agents.delegation.tools import (
     task_tools,
     team_tools,
 )
+from agentsup.agents.mcp import AgentServers
+from agentsup.agents.memory import AgentMemory, KnownNotes, MemoryOwner, TurnPreparer
 from agentsup.agents.roles import LiveRoleRegistry
 from agentsup.agents.tools import (
     mailbox_tools,
+    memory_tools,
     peer_tools,
     restart_tool,
     shared_memory_tool,
 )
 from agentsup.agents.turn import TurnServices
-from agentsup.daemon.assembly import memory
+from agentsup.agents.workspace import SharedKnowledge
 from agentsup.daemon.assembly.parts import Assembly, RunningParts
-from agentsup.daemon.assembly.personas import DaemonOthers
 from agentsup.daemon.assembly.tasks import DaemonTasks
+from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.fleet import Fleet
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.agent import AgentSpec
 from agentsup.model.tool import Tool
 
 
@@ -42,11 +51,11 @@ def daemon_tools(assembly: Assembly, running: RunningParts, work: DaemonTasks) -
         runs=work.runs,
         database=boot.database,
         directory=mail.directory,
-        others=DaemonOthers(boot, mail.current, running.fleet),
+        others=DaemonOthers(boot, running.fleet),
         roles=roles,
         hooks=lambda: turns().calls.pipeline.hooks,
         loads=mail.mailbox.context.loads,
-        fan_out=lambda: mail.current().settings.limits.fan_out,
+        fan_out=lambda: boot.current().settings.limits.fan_out,
         redact=boot.redactor.text,
     )
     service = DelegationService(services, mail.tasks)
@@ -61,5 +70,84 @@ def daemon_tools(assembly: Assembly, running: RunningParts, work: DaemonTasks) -
         *spawning_tools(service, boot.clock),
         *task_tools(service, lambda: work.hub),
         *reminder_tools(service, lambda: work.hub, boot.clock),
-        *memory.remembering_tools(boot, mail.current),
+        *remembering_tools(boot),
     )
+
+
+def agent_memory(boot_context: BootContext) -> AgentMemory:
+    """The memory in the store; known secrets are removed from what is saved."""
+    return AgentMemory(
+        boot_context.database,
+        boot_context.clock,
+        boot_context.entropy,
+        redact=boot_context.redactor.text,
+    )
+
+
+def remembering_tools(
+    boot_context: BootContext,
+) -> tuple[Tool, ...]:
+    """The memory tools; an agent's role and limits are the current ones."""
+
+    def owner_of(agent_id: str) -> MemoryOwner:
+        spec = boot_context.spec_of(agent_id)
+        if spec is None:
+            return MemoryOwner(agent_id)
+        return MemoryOwner(agent_id, spec.role or "", spec.memory.max_entries)
+
+    return memory_tools(agent_memory(boot_context), owner_of)
+
+
+def shared_knowledge(
+    boot_context: BootContext,
+    fleet: Fleet,
+    tasks: TaskOwner,
+    tell: Callable[[str], Awaitable[None]],
+) -> SharedKnowledge:
+    """SHAREDMEMORY.md, with copies in the workspaces of all running agents."""
+    return SharedKnowledge(
+        boot_context.home.shared_memory,
+        lambda: [stack.workspace for stack in fleet.stacks()],
+        config_files=boot_context.config_files,
+        files=boot_context.files,
+        tasks=tasks,
+        tell=tell,
+    )
+
+
+def before_turn(boot_context: BootContext) -> TurnPreparer:
+    """Prepares each turn from memory, and shortens long sessions."""
+    return TurnPreparer(
+        boot_context.database,
+        boot_context.clock,
+        notes=KnownNotes(boot_context.files, boot_context.home.memory, boot_context.home.root),
+        name_of=boot_context.roster.name_of,
+    )
+
+
+class DaemonOthers:
+    """Implements ``agents.sessions.handler.OtherAgents`` over the current configuration."""
+
+    def __init__(self, boot_context: BootContext, fleet: Fleet) -> None:
+        self._roster = boot_context.roster
+        self._current = boot_context.current
+        self._fleet = fleet
+
+    def spec(self, agent_id: str) -> AgentSpec | None:
+        """The entry of an agent that is declared now."""
+        entry = self._roster.by_id(agent_id)
+        return None if entry is None else self._current().find(entry.name)
+
+    def is_disabled(self, agent_id: str) -> bool:
+        """Whether the agent is disabled, or an operator has stopped it."""
+        entry = self._roster.by_id(agent_id)
+        return entry is None or not self._roster.is_wanted_up(entry)
+
+    def name_of(self, agent_id: str) -> str:
+        """The present or last name of the agent."""
+        return self._roster.name_of(agent_id)
+
+    def servers(self, agent_id: str) -> AgentServers | None:
+        """The agent's tool servers, while it runs."""
+        unit = self._fleet.get(agent_id)
+        return unit.stack.servers if unit is not None and unit.stack is not None else None

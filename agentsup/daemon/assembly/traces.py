@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from agentsup import __version__
-from agentsup.config import ConfigSnapshot, resolve
+from agentsup.config import resolve
 from agentsup.daemon.assembly.services import service
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.kit.log import get_logger
@@ -24,9 +24,8 @@ LOOK_EVERY_S = 60.0
 class DaemonTraces:
     """The tracer, and the child that opens and closes it."""
 
-    def __init__(self, boot_context: BootContext, current: Callable[[], ConfigSnapshot]) -> None:
+    def __init__(self, boot_context: BootContext) -> None:
         self._boot_context = boot_context
-        self._current = current
         self.tracer = OtelTracer(boot_context.redactor.text)
         self._problem = ""
 
@@ -58,7 +57,7 @@ class DaemonTraces:
         return views.excerpt(text, self._boot_context.redactor.text)
 
     async def _open(self) -> None:
-        settings = self._current().settings.otel
+        settings = self._boot_context.current().settings.otel
         if not settings.endpoint or self.tracer.is_on:
             return
         boot_context = self._boot_context
@@ -92,10 +91,10 @@ class DaemonTraces:
 
     def _headers(self) -> dict[str, str]:
         """The headers with secrets resolved; blocks, since secrets may be files."""
-        boot_context, given = self._boot_context, self._current().settings.otel.headers
+        boot_context = self._boot_context
         return {
             name: resolve(
                 Secret(value), base=boot_context.home.root, environ=boot_context.environ
             ).reveal()
-            for name, value in given.items()
+            for name, value in boot_context.current().settings.otel.headers.items()
         }

@@ -1,3 +1,3 @@
 from .engines import DaemonEngines as DaemonEngines
-from .fencing import fencing_by as fencing_by
+from .engines import fencing_by as fencing_by
 from .scripts import ScriptCheck as ScriptCheck

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agentsup.channels.core.sending import ONLY_WITH, mint_tx
+from agentsup.channels.core.sending import ONLY_WITH, ChatNotices
 from agentsup.channels.telegram import parse
 from agentsup.daemon.runtime.people import People
 from agentsup.daemon.runtime.roster import Roster
@@ -82,17 +82,8 @@ class Alarm:
         def say(tx: Tx) -> None:
             shown: dict[str, Any] = dict(facts)
             if has_buttons and conversation[0] in _PLATFORMS:
-                channel, name = conversation
-                shown["buttons"] = mint_tx(
-                    tx,
-                    buttons,
-                    agent_id=agent_id,
-                    conversation=name,
-                    origin="",
-                    at=at,
-                    entropy=self.entropy,
-                    channel=channel,
-                )
+                notices = ChatNotices(agent_id, conversation[0], self.clock, self.entropy)
+                shown["buttons"] = notices.mint_tx(tx, conversation[1], buttons)
             notify_tx(
                 tx,
                 message_id="",

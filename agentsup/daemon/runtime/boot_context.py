@@ -43,6 +43,20 @@ LOG_FILE = "agentsup.log"
 """The name of the log file in the home's ``logs/``."""
 
 
+class CurrentConfig:
+    """The configuration in effect, for parts that read it whenever they need it."""
+
+    def __init__(self, snapshot: ConfigSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def __call__(self) -> ConfigSnapshot:
+        return self._snapshot
+
+    def apply(self, snapshot: ConfigSnapshot) -> None:
+        """Put an edited configuration in effect."""
+        self._snapshot = snapshot
+
+
 @dataclass(frozen=True, slots=True)
 class BootContext:
     """The home, its store, this boot, and what hosts and tests replace."""
@@ -91,6 +105,15 @@ class BootContext:
     after_imports: Callable[[], None] = lambda: None
     """Called after a large library was loaded. The entry point passes ``gc.freeze``: a full
     collection over everything that is loaded would block the loop for tens of milliseconds."""
+    current: CurrentConfig = field(init=False)
+    """The configuration in effect, which is ``snapshot`` at first."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "current", CurrentConfig(self.snapshot))
+
+    def spec_of(self, agent_id: str) -> AgentSpec | None:
+        """The spec of an agent that is declared now, by its id."""
+        return self.current().find(self.roster.name_of(agent_id))
 
 
 async def redact_secrets(
@@ -124,11 +147,10 @@ def own_channels() -> dict[str, Channel]:
 
 
 def web_deps(
-    boot_context: BootContext,
-    current: Callable[[], ConfigSnapshot],
-    offered: Callable[[str, str], Sequence[CommandInfo]],
+    boot_context: BootContext, offered: Callable[[str, str], Sequence[CommandInfo]]
 ) -> WebDependencies:
     """The dependencies of the web page; people and roles are the current ones."""
+    current = boot_context.current
 
     def language(person: str) -> str:
         found = current().settings.people.get(person)
@@ -152,19 +174,15 @@ def web_deps(
 
 
 def mailbox_of(
-    boot_context: BootContext,
-    current: Callable[[], ConfigSnapshot],
-    role_now: RoleNow,
-    tool_of: Callable[[str], Tool | None],
+    boot_context: BootContext, role_now: RoleNow, tool_of: Callable[[str], Tool | None]
 ) -> Mailbox:
     """The mailbox of this boot, with grants of calls and subscriptions of the current roster.
 
     ``role_now`` gives people's rights, unless the host replaces it; ``tool_of`` finds a tool.
     """
-    roster = boot_context.roster
 
     def zone_of_agent(agent_id: str) -> tzinfo:
-        spec = current().find(roster.name_of(agent_id))
+        spec = boot_context.spec_of(agent_id)
         return ZoneInfo((spec.user_timezone if spec is not None else None) or machine_zone())
 
     return Mailbox(
@@ -172,28 +190,23 @@ def mailbox_of(
         boot_context.clock,
         boot_context.entropy,
         boot_id=boot_context.boot.boot_id,
-        limits=_mailbox_limits(boot_context, current),
+        limits=_mailbox_limits(boot_context),
         role_now=boot_context.role_now or role_now,
         question_observers=(DecisionRecorder(tool_of, zone_of_agent),),
-        message_observers=(Subscriptions(lambda: roster.watchers),),
+        message_observers=(Subscriptions(lambda: boot_context.roster.watchers),),
     )
 
 
-def _mailbox_limits(
-    boot_context: BootContext, current: Callable[[], ConfigSnapshot]
-) -> MailboxLimits:
+def _mailbox_limits(boot_context: BootContext) -> MailboxLimits:
     """The bounds of the mailbox; those of one agent follow its current entry."""
     limits = boot_context.snapshot.settings.limits
 
-    def spec_of(agent_id: str) -> AgentSpec | None:
-        return current().find(boot_context.roster.name_of(agent_id))
-
     def queue_limit_of(agent_id: str) -> int | None:
-        spec = spec_of(agent_id)
+        spec = boot_context.spec_of(agent_id)
         return spec.queue_limit if spec else None
 
     def slots_of(agent_id: str) -> int | None:
-        spec = spec_of(agent_id)
+        spec = boot_context.spec_of(agent_id)
         return spec.slots.interactive if spec else None
 
     return MailboxLimits(

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from agentsup.agents.recovery import provider_of
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.engines import DaemonEngines
+from agentsup.daemon.runtime.engines import DaemonEngines, ProviderModels
 from agentsup.daemon.runtime.fleet import Fleet
-from agentsup.daemon.runtime.provider_models import ProviderModels
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.messages import chat_key, chat_models, chat_of_key

@@ -14,10 +14,9 @@ from agentsup.config import explain_agent
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.chat_models import ChatModels
-from agentsup.daemon.runtime.engines import DaemonEngines
+from agentsup.daemon.runtime.engines import DaemonEngines, ProviderModels
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.daemon.runtime.overrides import Overriding, RoleProblem
-from agentsup.daemon.runtime.provider_models import ProviderModels
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import RosterEntry
 from agentsup.daemon.runtime.stop import Stopper

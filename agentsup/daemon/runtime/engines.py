@@ -1,18 +1,29 @@
-"""From an agent's spec to its engine: the choice for ``auto``, and resolved options."""
+"""From an agent's spec to its engine: the choice for ``auto``, resolved options, the models of its
+provider, and the fence of its programs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentsup.config import ConfigSnapshot, bypass_problem, resolve_options
+from agentsup.config import (
+    FenceSettings,
+    bypass_problem,
+    fence_paths,
+    resolve_options,
+)
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.fencing import fencing_of
-from agentsup.engines import NotConfigured
-from agentsup.engines.process import ProcessLauncher, ProcessSlotLimits
+from agentsup.engines import NotConfigured, Prices
+from agentsup.engines.process import (
+    Fencing,
+    ProcessLauncher,
+    ProcessSlotLimits,
+    coding_agent_folders,
+)
 from agentsup.engines.registry import (
     AUTO,
     LLM,
@@ -25,14 +36,21 @@ from agentsup.engines.registry import (
 )
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import OFFLINE, AgentSpec
+from agentsup.model.control import ModelPrice, OfferedModels
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, Conflict, EngineFailed
 
+if TYPE_CHECKING:
+    from agentsup.engines.providers import ProviderClient
+
 _log = get_logger(__name__)
+_LIST_S = 6.0
+"""Seconds that a person waits for a list in a chat."""
 
 
-def engines_of(boot_context: BootContext, current: Callable[[], ConfigSnapshot]) -> EngineRegistry:
+def engines_of(boot_context: BootContext) -> EngineRegistry:
     """The engines of this daemon. The limits of their processes are the current settings."""
+    current = boot_context.current
 
     def slot_limits() -> ProcessSlotLimits:
         limits = current().settings.limits
@@ -47,7 +65,7 @@ def engines_of(boot_context: BootContext, current: Callable[[], ConfigSnapshot])
         limits=slot_limits,
         memory_mb=lambda: current().settings.limits.process_memory_mb,
         redact=boot_context.redactor.text,
-        fencing=fencing_of(boot_context.home.root, boot_context.environ, current),
+        fencing=fencing_of(boot_context),
         files=boot_context.files,
     )
     return default_registry(boot_context.clock, boot_context.environ, children)
@@ -167,3 +185,80 @@ class DaemonEngines:
             return resolve_options(spec.engine_options, base=self.home, environ=self.environ)
         except ConfigError as error:
             raise NotConfigured(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderModels:
+    """Asks providers with the keys of agents. The models of coding agents are known to them alone."""
+
+    engines: DaemonEngines
+    prices: Prices = field(default_factory=Prices)
+
+    async def offered(self, spec: AgentSpec) -> OfferedModels:
+        """The models of the provider of ``spec``. Raises ``Conflict`` and ``EngineFailed``."""
+        client, _ = self._client(spec)
+        return OfferedModels(client.address, await client.models(limit_s=_LIST_S))
+
+    async def check(self, spec: AgentSpec, model: str) -> str:
+        """Raise ``Conflict``, with names like it, if the provider does not know ``model``. Returns
+        why that could not be found out, or an empty string."""
+        try:
+            client, bare = self._client(replace(spec, model=model))
+            known = await client.models(limit_s=_LIST_S)
+        except Conflict:
+            return ""
+        except EngineFailed as error:
+            _log.warning("model not checked", agent=spec.name, model=model, reason=error.message)
+            return error.message
+        from agentsup.engines.providers import has_model, unknown_model  # noqa: PLC0415 - see _client
+
+        if known and not has_model(bare, known):
+            refusal = unknown_model(bare, known, client.address).message
+            raise Conflict(
+                f"model of {spec.name} is not changed: {refusal}", agent=spec.name, field="model"
+            )
+        return ""
+
+    async def prices_of(
+        self, spec: AgentSpec, models: Sequence[str]
+    ) -> tuple[ModelPrice | None, ...]:
+        """The prices of these models at the provider of ``spec``; None where one is not known."""
+        try:
+            provider = self._client(spec)[0].provider
+        except (Conflict, EngineFailed):
+            return (None,) * len(models)
+        if not provider.prices:
+            free = None if provider.name == "compatible" else ModelPrice(0.0, 0.0)
+            return (free,) * len(models)
+        found = [await self.prices.of(provider.prices, each) for each in models]
+        return tuple(ModelPrice(each.input, each.output) if each else None for each in found)
+
+    # The client is loaded by its first use: with it comes what most homes never need.
+    def _client(self, spec: AgentSpec) -> tuple[ProviderClient, str]:
+        from agentsup.engines.providers import ProviderClient  # noqa: PLC0415 - see above
+
+        return ProviderClient.by_settings(self.engines.of_provider(spec), self.engines.environ)
+
+
+def fencing_of(boot_context: BootContext) -> Callable[[], Fencing]:
+    """The fence of this daemon, by the current configuration."""
+    home, environ = boot_context.home.root, boot_context.environ
+    return lambda: fencing_by(home, environ, boot_context.current().settings.fence)
+
+
+def fencing_by(home: Path, environ: Mapping[str, str], settings: FenceSettings) -> Fencing:
+    """The fence by ``settings``.
+
+    Closed are ``home``, which holds all secrets and the data of other agents, other locations of
+    keys and sign-ins, and the paths that ``settings`` name. Outside their own part of the home
+    programs write temporary files, and where ``settings`` let them.
+    """
+    if settings.mode == "off":
+        return Fencing()
+    keys = fence_paths.key_folders(environ, os.getuid())
+    return Fencing(
+        (str(home), *keys, *coding_agent_folders(environ), *settings.paths(environ)),
+        is_required=settings.mode == "required",
+        writable=settings.writable_paths(environ),
+        sockets=(*fence_paths.NAME_SERVICES, *settings.socket_paths(environ)),
+    )

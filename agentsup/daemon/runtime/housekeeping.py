@@ -1,27 +1,33 @@
-"""Housekeeping: deadlines, retention and backups, as small periodic jobs."""
+"""Housekeeping: small periodic jobs, such as deadlines, retention, backups and looks at files."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
 
+from agentsup.channels.core.files import remove_received
 from agentsup.kit import installation
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import HomeLocked
 from agentsup.kit.log import get_logger
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import is_set_within
 from agentsup.model.errors import StoreUnavailable
 
 _log = get_logger(__name__)
-
 EXPIRE_EVERY_S = 1.0
 KEEP_EVERY_S = 60.0
 LOOK_EVERY_S = 60.0
 LOOK_FIRST_S = 5.0
 PRUNE_EVERY_S = 3600.0
 BACKUP_EVERY_S = 24 * 3600.0
+_LIMIT_S: Final = 5.0
+_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +130,39 @@ class ReplacedFiles:
 def _next(due: float, every_s: float, now: float) -> float:
     """The first due time after ``now``; times that were missed are made up for once."""
     return due + every_s * (math.floor((now - due) / every_s) + 1)
+
+
+class ReceivedFiles:
+    """Looks through the inboxes of all agents."""
+
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        workspace: Callable[[str], Path],
+        files: BoundedPool,
+        days: Callable[[], int],
+    ) -> None:
+        """``names`` are those of the agents; ``days`` of 0 keep all files for ever."""
+        self._names = names
+        self._workspace = workspace
+        self._files = files
+        self._days = days
+
+    async def purge(self, now_ms: int) -> None:
+        """Remove what came more than those days before ``now_ms``; a failure is only logged."""
+        days = self._days()
+        if not days:
+            return
+        for name in tuple(self._names()):
+            step = partial(
+                remove_received, self._workspace(name), before_s=now_ms / 1000 - days * _DAY_S
+            )
+            try:
+                gone = await self._files.run(step, key=name, limit_s=_LIMIT_S)
+            except OSError as error:
+                _log.warning(
+                    "old received files could not be removed", agent=name, reason=str(error)
+                )
+                continue
+            if gone:
+                _log.info("removed old received files", agent=name, files=gone, days=days)

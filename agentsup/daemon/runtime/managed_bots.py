@@ -21,7 +21,6 @@ from agentsup.channels.core.receiving import bot_offers
 from agentsup.channels.core.sending import ChatNotices
 from agentsup.config import (
     agents_bytes,
-    load,
     parse_agents,
     replace_agents,
     resolve,
@@ -223,10 +222,9 @@ class DaemonManagedBots:
     ) -> None:
         """Keep the secrets, change agents.json if it stays right, and apply it. Raises
         ``ConfigError``, ``ConfigErrors`` and ``Refused``."""
-        context, before = self.boot_context, self.reconciler.snapshot
+        home = self.boot_context.home
 
         def write() -> None:
-            home = context.home
             keep_secrets(home.secrets, secrets or {})
             faults.point("bot.token_kept")
             old = agents_bytes(home)
@@ -234,23 +232,11 @@ class DaemonManagedBots:
             parse_agents(text.encode())
             new = change(text).encode()
             if new != old:
-                load(
-                    home,
-                    context.roster.overrides(),
-                    previous=before,
-                    environ=context.environ,
-                    checks=(context.scripts,),
-                    content={home.agents_json.name: new},
-                )
+                self.reconciler.checked(home.agents_json.name, new)
                 replace_agents(home, old, new)
             faults.point("bot.in_file")
 
-        try:
-            await self.reconciler.files.run(write, key="bots")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"agents.json can't be written: {error}") from None
-        if not await self.reconciler.reload():
-            raise ConfigError("agents.json was written, but is not applied; see /agent_diff")
+        await self.reconciler.edit(home.agents_json.name, write)
 
     async def _fresh_token(self, spec: AgentSpec) -> bool:
         """Ask for the token of an agent's bot, and keep it in place of one that differs; whether it

@@ -21,8 +21,7 @@ from agentsup.config import (
     leaves,
     raises_rights,
 )
-from agentsup.daemon.runtime.engines import DaemonEngines
-from agentsup.daemon.runtime.provider_models import ProviderModels
+from agentsup.daemon.runtime.engines import DaemonEngines, ProviderModels
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.kit.log import get_logger

@@ -13,12 +13,18 @@ from functools import partial
 
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving import strangers
-from agentsup.config import load, replace_settings, settings_bytes
+from agentsup.channels.core.sending import ChatNotices
+from agentsup.config import replace_settings, settings_bytes
 from agentsup.daemon.runtime.boot_context import BootContext
-from agentsup.daemon.runtime.people_edit import PeopleEdit, check, known_as, plan
+from agentsup.daemon.runtime.people import (
+    PeopleEdit,
+    check_edit,
+    known_as,
+    language_of_operators,
+    plan_edit,
+)
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.kit.log import get_logger
-from agentsup.mailbox.delivery import notify_tx
 from agentsup.model.control import CommandButton, CommandButtons
 from agentsup.model.errors import AgentsupError, ConfigError, Conflict, NotFound
 from agentsup.model.event import EventType
@@ -47,10 +53,7 @@ class DaemonPairing:
 
     async def asked(self, request: PairingRequest) -> None:
         """Notify an operator of a new request. A failure is only logged: the request is listed."""
-        people = self.reconciler.snapshot.settings.people.values()
-        say = words(
-            next((p.language for p in people if p.level >= PersonRole.OPERATOR and p.language), "")
-        )
+        say = words(language_of_operators(self.reconciler.snapshot))
         agent = self.boot_context.roster.name_of(request.agent_id)
         text = say(
             "pairing.asks",
@@ -87,9 +90,9 @@ class DaemonPairing:
             known = known_as(before, stranger, agent)
             if known is not None:
                 raise Conflict(f"{stranger.shown} may talk to {agent} already, as {known.label}")
-            edit = plan(before, stranger, agent, by, role=role, name=name)
+            edit = plan_edit(before, stranger, agent, by, role=role, name=name)
             await self._write(edit, stranger, agent)
-            if not await self.reconciler.reload() or self.known(stranger, agent) is None:
+            if self.known(stranger, agent) is None:
                 raise ConfigError("config.toml was written, but is not applied; see /agent_diff")
             await self._end(request, agent, by, edit)
         _log.info("let in", person=edit.person, id=stranger.user_id, agent=agent, by=by.label)
@@ -125,26 +128,16 @@ class DaemonPairing:
 
     async def _write(self, edit: PeopleEdit, stranger: Stranger, agent: str) -> None:
         """Edit config.toml, if what comes of it is right. Raises ``ConfigError``, ``Conflict``."""
-        context, before = self.boot_context, self.reconciler.snapshot
+        home, before = self.boot_context.home, self.reconciler.snapshot
 
         def write() -> None:
-            old = settings_bytes(context.home)
+            old = settings_bytes(home)
             new = edit.apply((old or b"").decode()).encode()
-            after = load(
-                context.home,
-                context.roster.overrides(),
-                previous=before,
-                environ=context.environ,
-                checks=(context.scripts,),
-                content={context.home.config_toml.name: new},
-            )
-            check(edit, stranger, agent, before, after)
-            replace_settings(context.home, old, new)
+            after = self.reconciler.checked(home.config_toml.name, new)
+            check_edit(edit, stranger, agent, before, after)
+            replace_settings(home, old, new)
 
-        try:
-            await self.reconciler.files.run(write, key="pairing")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"config.toml can't be written: {error}") from None
+        await self.reconciler.edit(home.config_toml.name, write)
 
     async def _end(
         self, request: PairingRequest, agent: str, by: Principal, edit: PeopleEdit | None
@@ -162,15 +155,9 @@ class DaemonPairing:
             kind = EventType.STRANGER_DECIDED
             append(tx, kind, at=at, agent_id=request.agent_id, data=data)
             if edit is not None:
-                notify_tx(
-                    tx,
-                    message_id="",
-                    agent_id=request.agent_id,
-                    session_id="",
-                    text=words(stranger.language)("pairing.welcome", agent=agent),
-                    at=at,
-                    address=(stranger.channel, stranger.conversation),
-                    facts={"plain": True},
-                )
+                channel, clock, entropy = stranger.channel, context.clock, context.entropy
+                text = words(stranger.language)("pairing.welcome", agent=agent)
+                notices = ChatNotices(request.agent_id, channel, clock, entropy)
+                notices.add_tx(tx, stranger.conversation, text)
 
         await context.database.write(step, name="pairing.end")

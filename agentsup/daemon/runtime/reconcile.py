@@ -25,6 +25,7 @@ from agentsup.config import (
     diff,
     diff_settings,
     diff_specs,
+    load,
     read_config,
     takes_rebuild,
 )
@@ -39,7 +40,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.safe_files import read_plain
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
-from agentsup.model.errors import ConfigErrors, NotFound
+from agentsup.model.errors import ConfigError, ConfigErrors, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
 from agentsup.store import append
@@ -135,6 +136,28 @@ class Reconciler:
             if line := edited_line(plan):
                 await self._effects.note(line)
             return True
+
+    def checked(self, name: str, content: bytes) -> ConfigSnapshot:
+        """What the file of that name would mean with ``content``; blocks. Raises ``ConfigErrors``."""
+        context = self._boot_context
+        return load(
+            context.home,
+            context.roster.overrides(),
+            previous=self.snapshot,
+            environ=context.environ,
+            checks=(self.scripts,),
+            content={name: content},
+        )
+
+    async def edit(self, name: str, write: Callable[[], None]) -> None:
+        """Apply an edit of the file of that name, which ``write`` makes (blocking). Raises
+        ``ConfigError``, and what ``write`` raises."""
+        try:
+            await self.files.run(write, key=f"{name} edit")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} can't be written: {error}") from None
+        if not await self.reload():
+            raise ConfigError(f"{name} was written, but is not applied; see /agent_diff")
 
     async def _keep(self, applied: ConfigSnapshot) -> None:
         step = partial(keep_applied, self._boot_context.home, applied)

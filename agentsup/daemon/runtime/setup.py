@@ -1,12 +1,14 @@
 """Sets up a model and main's bot for operators in the page: the steps of ``agentsup setup``.
 
 A key is kept in a file that only its owner reads, and the settings name that file. It is in no log
-and in no answer. The client of providers is loaded by its first use, as in ``provider_models``.
+and in no answer. The client of providers is loaded by its first use.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -17,10 +19,10 @@ from typing import Any, Final
 
 import agentsup.engines.providers as engine_providers
 from agentsup.catalogue import words
-from agentsup.config import Home, load, replace_settings, settings_bytes, with_settings
+from agentsup.config import Home, replace_settings, settings_bytes, with_settings
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.engines import DaemonEngines
-from agentsup.daemon.runtime.people_edit import plan
+from agentsup.daemon.runtime.people import plan_edit
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.engines import Prices
 from agentsup.engines.programs import PROGRAMS, sign_in_of
@@ -32,13 +34,13 @@ from agentsup.model.agent import MAIN
 from agentsup.model.control import OfferedModels
 from agentsup.model.errors import (
     BadRequest,
-    ConfigError,
     Conflict,
     EngineFailed,
     Forbidden,
     NotFound,
 )
 from agentsup.model.pairing import Stranger
+from agentsup.model.platforms import TELEGRAM
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.secret import Secret
 from agentsup.model.setup import (
@@ -55,11 +57,11 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _TOKEN: Final = re.compile(r"\d{3,20}:[A-Za-z0-9_-]{20,100}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
-
 Tables = Mapping[str, Mapping[str, Any]]
 """Tables of config.toml, and the keys to set in each."""
 AskBot = Callable[[Secret, str], Awaitable[str]]
 """Asks the Bot API at an address for the user name of a token's bot. Raises ``AgentsupError``."""
+_CALL_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ class DaemonSetup:
         snapshot = self.reconciler.snapshot
         role = None if person in snapshot.settings.people else PersonRole.OPERATOR
         owner = Stranger("telegram", str(telegram_id), person, "")
-        return dict(plan(snapshot, owner, MAIN, by, role=role, name=person).tables)
+        return dict(plan_edit(snapshot, owner, MAIN, by, role=role, name=person).tables)
 
     def _sign_in(self, wanted: ModelDraft) -> _SignedIn:
         provider = engine_providers.PROVIDERS.get(wanted.provider)
@@ -263,32 +265,19 @@ class DaemonSetup:
     async def _edit(self, tables: Tables, secrets: Mapping[str, str]) -> None:
         """Keep the secrets, and set the tables in config.toml if it stays right with them. Raises
         ``ConfigError`` and ``Conflict``."""
-        context, before = self.boot_context, self.reconciler.snapshot
+        home = self.boot_context.home
 
         def write() -> None:
-            home, old = context.home, settings_bytes(context.home)
+            old = settings_bytes(home)
             text = (old or b"").decode()
             for table, values in tables.items():
                 text = with_settings(text, table, values)
-            new = text.encode()
-            load(
-                home,
-                context.roster.overrides(),
-                previous=before,
-                environ=context.environ,
-                checks=(context.scripts,),
-                content={home.config_toml.name: new},
-            )
+            self.reconciler.checked(home.config_toml.name, text.encode())
             keep_secrets(home.secrets, secrets)
-            replace_settings(home, old, new)
+            replace_settings(home, old, text.encode())
 
         async with self.lock:
-            try:
-                await self.reconciler.files.run(write, key="setup")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"config.toml can't be written: {error}") from None
-            if not await self.reconciler.reload():
-                raise ConfigError("config.toml was written, but is not applied; see /agent_diff")
+            await self.reconciler.edit(home.config_toml.name, write)
 
 
 def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
@@ -317,3 +306,21 @@ def _model_of(wanted: ModelDraft) -> str:
     if not model:
         raise BadRequest("which model?", field="model")
     return model
+
+
+async def ask_bot(token: Secret, base_url: str) -> str:
+    """The user name of the token's bot. Raises ``AgentsupError`` that says what to do."""
+    if importlib.util.find_spec(TELEGRAM.library) is None:
+        raise Conflict(TELEGRAM.missing_library)
+    # As in transports: a home without a bot loads nothing of this.
+    library: Any = importlib.import_module("agentsup.channels.telegram.library")
+    await library.load()
+    module: Any = importlib.import_module("agentsup.channels.telegram")
+    http = module.SharedHttp()
+    client = module.TelegramClient(token, base_url, http=http)
+    try:
+        me = await client.call("getMe", timeout_s=_CALL_S)
+    finally:
+        await client.close()
+        await http.close()
+    return str(me.get("username") or "?")

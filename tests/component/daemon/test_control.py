@@ -60,16 +60,6 @@ async def test_giving_up_is_told_once_and_left_by_a_start(household: Open, tmp_p
     assert "bad is running" in reply.text
 
 
-async def test_an_edit_revives_a_failed_agent(household: Open, tmp_path: Path) -> None:
-    bar = bar_workspace(tmp_path / "home", "bad")
-    house = await household(agent("bad", **QUICKLY))
-    await house.until(lambda: house.state("bad") == "failed", within_s=3600)
-    bar.unlink()
-    await house.save([agent("bad", provider="x")])
-    await house.settled()
-    assert house.state("bad") == "running"
-
-
 async def test_endings_are_kept_and_shown_after_a_restart(household: Open) -> None:
     house = await household(agent("ann", BAD))
     await house.ask("ann", "bad")
@@ -106,15 +96,6 @@ async def test_main_cant_be_stopped_alone(household: Open) -> None:
     before = house.instances()
     await house.daemon.control.restart_agent("main", OPERATOR)
     assert house.instances() != before
-
-
-async def test_a_restart_gives_a_new_instance(household: Open) -> None:
-    house = await household(agent("ann"), agent("ben"))
-    before = house.instances()
-    view = await house.daemon.control.restart_agent("ann", OPERATOR)
-    assert view.status == "running"
-    assert view.instance_id not in ("", before["ann"])
-    assert house.instances()["ben"] == before["ben"]
 
 
 async def test_status_diff_and_explain(household: Open) -> None:

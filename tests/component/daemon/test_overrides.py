@@ -228,9 +228,6 @@ async def test_two_at_once_both_hold(household: Open) -> None:
     assert (spec.turn_timeout_s, spec.streaming.mode) == (5, "off")
 
 
-# -- the same without the mechanism ------------------------------------------------------------------
-
-
 async def test_all_fields_are_listed_in_both_languages(household: Open) -> None:
     house = await household(agent("ann"))
     agent_id = house.roster.entry("ann").agent_id

@@ -11,9 +11,9 @@ from agentsup.config.explain import validate
 from agentsup.daemon.assembly import services
 from agentsup.daemon.runtime.reconcile import keep_applied
 from agentsup.mailbox.mail.bus import BusRequest
-from agentsup.model.errors import AgentDown, Conflict, Gone, NotFound
+from agentsup.model.errors import AgentDown, Conflict, Gone
 from agentsup.model.health import AgentState
-from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from agentsup.model.principal import OPERATOR
 from agentsup.supervision.child import SupervisedChild
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
@@ -54,29 +54,6 @@ async def test_who_has_failed_is_tried_again_by_an_edit_of_its_own_entry_only(
     assert await house.save([agent("ann", provider="x"), agent("ben", provider="x", **once)])
     await house.settled()
     assert house.unit("ben").child.state is AgentState.RUNNING
-
-
-async def test_a_live_field_is_swapped_in_place(household: Open) -> None:
-    house = await household(agent("ann", description="old"))
-    before = house.instances()
-    assert await house.save([agent("ann", description="new")])
-    await house.settled()
-    assert house.instances() == before
-    stack = house.unit("ann").stack
-    assert stack is not None
-    assert "new" in stack.system_prompt()
-
-
-async def test_ten_edits_in_a_row_end_in_the_last(household: Open) -> None:
-    house = await household(agent("ann"), agent("ben"))
-    ben = house.instances()["ben"]
-    for number in range(10):
-        assert await house.save([agent("ann", provider=f"p{number}"), agent("ben")])
-    await house.settled()
-    built = house.unit("ann").built
-    assert built is not None
-    assert built.provider == "p9"
-    assert house.instances()["ben"] == ben
 
 
 async def test_an_edit_while_it_drains_is_part_of_the_next_life(household: Open) -> None:
@@ -143,16 +120,6 @@ async def test_an_agent_that_comes_back_while_it_drains_is_the_same_agent(househ
     assert (await house.ask("ann", "still there")).outcome == "ok"
 
 
-async def test_tokens_of_a_removed_agent_die(household: Open) -> None:
-    house = await household(agent("ann"))
-    token = house.tokens.issue_run(house.roster.entry("ann").agent_id, "ann", "msg_1")
-    assert house.tokens.identify(token) is not None
-    await house.save([])
-    await house.settled()
-    assert house.tokens.identify(token) is None
-    assert house.tokens.identify("token-of-the-operator") is not None
-
-
 async def test_disabled_agents_are_down_and_their_mail_waits(household: Open) -> None:
     house = await household(agent("ann", enabled=False))
     assert house.state("ann") == "stopped"
@@ -184,22 +151,6 @@ async def test_auto_that_chooses_another_engine_rebuilds(household: Open) -> Non
 def thinker(**more: Any) -> dict[str, Any]:
     """An agent whose engine is told a model; it is not run here."""
     return {"name": "ann", "engine": "command", "engine_options": {"command": ["true"]}, **more}
-
-
-async def test_overrides_persist_and_end_with_an_edit_of_their_field(household: Open) -> None:
-    house = await household(thinker(model="file-1"))
-    reply = await house.command("ann", "/model mine")
-    assert "mine" in reply.text
-    assert house.unit("ann").spec.model == "mine"
-    assert (await house.daemon.control.diff())["overrides"] == ["ann: model = 'mine'"]
-    await house.restart()
-    assert house.unit("ann").spec.model == "mine"
-    await house.save([thinker(model="file-1", description="another field")])
-    assert house.unit("ann").spec.model == "mine"
-    await house.save([thinker(model="file-2")])
-    assert house.unit("ann").spec.model == "file-2"
-    assert (await house.daemon.control.diff())["overrides"] == []
-    await house.until(lambda: any("override" in text for text in house.texts()))
 
 
 async def test_an_override_over_broken_files_says_so(household: Open) -> None:
@@ -297,18 +248,6 @@ async def test_waiting_for_an_agent_that_is_rebuilt(household: Open) -> None:
     await house.daemon.control.stop_agent("ann", OPERATOR)
     with pytest.raises(AgentDown, match="/agent_start ann"):
         await house.daemon.bus.send(BusRequest("ann", "hello"), caller=OPERATOR, timeout_s=60)
-
-
-async def test_unknown_names_get_a_suggestion(household: Open) -> None:
-    house = await household(agent("coder"))
-    with pytest.raises(NotFound, match="coder") as found:
-        await house.daemon.control.agent("codr")
-    assert found.value.facts["did_you_mean"] == "coder"
-    assert (await house.daemon.control.agent("CODER")).name == "coder"
-    user = Principal(PrincipalKind.PERSON, "eve")
-    reply = await house.command("main", "/agent_stop coder", who=user)
-    assert not reply.ok
-    assert "operator" in reply.text
 
 
 def scripted(name: str, script: str) -> dict[str, Any]:

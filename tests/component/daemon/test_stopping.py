@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.errors import StoreUnavailable
+from agentsup.model.errors import LeaseLost, StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
@@ -15,19 +15,6 @@ from tests.support.virtual_daemon import VirtualDaemon, agent
 pytestmark = pytest.mark.virtual
 
 SLOW = {"match": "slow.*", "steps": [{"sleep": 600}]}
-DEAF = {"match": "deaf", "steps": [{"hang": True}]}
-
-
-async def test_a_deaf_engine_delays_no_stop(household: Open) -> None:
-    house = await household(agent("ann", DEAF), *(agent(f"a{n}", SLOW) for n in range(20)))
-    await house.said("ann", "deaf")
-    for number in range(20):
-        await house.said(f"a{number}", "slow")
-    await house.clock.sleep(1)
-    report = await house.daemon.control.stop("all", OPERATOR)
-    assert report.running == 21
-    assert report.elapsed_ms < 1000
-    assert (await house.ask("ann", "hello")).outcome == "ok"
 
 
 async def test_without_a_disk_it_holds_in_memory_and_says_so(
@@ -61,3 +48,17 @@ async def test_two_stops_at_once(household: Open) -> None:
     assert sum(r.running + r.queued for r in reports) == 2, "each message is counted once"
     assert await _all_cancelled(house, *ids)
     assert (await house.ask("ann", "hello")).outcome == "ok"
+
+
+async def test_a_token_of_a_turn_that_is_gone_asks_for_nothing(household: Open) -> None:
+    house = await household(agent("ann", SLOW))
+    message_id = await house.said("ann", "slow")
+    await house.clock.sleep(1)
+    fleet = house.daemon.fleet
+    turn = fleet.turn_behind(message_id)
+    assert turn is not None
+    assert turn.lease.message.message_id == message_id
+    await house.command("ann", "/stop")
+    with pytest.raises(LeaseLost, match="is over"):
+        fleet.turn_behind(message_id)
+    assert fleet.turn_behind("") is None  # an operator's token is of no turn

@@ -32,11 +32,9 @@ def test_only_what_got_worse_is_lost() -> None:
         agent("new", problem="x"),
     ]
     [lost] = lost_engines(before, now)
-    assert str(lost) == (
-        "main thought with llm and m before, and now with the offline engine: no key"
-    )
+    assert lost == ("main thought with llm and m before, and now with the offline engine: no key")
     [lost] = lost_engines(before, [agent("main", problem="no key")])
-    assert str(lost) == "main thought with llm and m before, and can't now: no key"
+    assert lost == "main thought with llm and m before, and can't now: no key"
 
 
 @pytest.mark.parametrize(

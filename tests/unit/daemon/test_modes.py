@@ -14,7 +14,7 @@ import pytest
 
 from agentsup.config.home import Home
 from agentsup.daemon.runtime import file_modes as modes_module
-from agentsup.daemon.runtime.file_modes import RestoredMode, StartModes, report_text, restore
+from agentsup.daemon.runtime.file_modes import StartModes, restore
 from agentsup.model.errors import StoreUnavailable
 
 NOBODY = 65534
@@ -153,17 +153,6 @@ def test_a_walk_is_bounded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.path.name for each in restore(home)] == ["rules.yaml"]
 
 
-def test_a_look_that_gives_nothing_back_leaves_what_was_taken(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same without what puts a mode right."""
-    monkeypatch.setattr(modes_module, "_put_right", lambda path, needed, refused: None)
-    with pytest.raises(ValueError, match="not enough values"):
-        test_each_right_that_was_taken_is_given_back(home, "state.db")
-    with pytest.raises(ValueError, match="not enough values"):
-        test_the_home_is_nobody_elses(home)
-
-
 def test_the_home_is_nobody_elses(home: Home) -> None:
     home.root.chmod(0o755)
     (found,) = restore(home)
@@ -244,12 +233,3 @@ async def test_a_mode_that_was_taken_is_told_once_and_again_if_it_could_not_be(h
     assert "tasks (0, now 700)" in told_texts[1]
     assert "There is a new one" in told_texts[1]
     assert "755" not in told_texts[1], "a home with the usual mode is corrected silently"
-
-
-def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
-    found = [RestoredMode(Path(f"/h/{number}"), 0o755, 0o700) for number in range(8)]
-    text = report_text(found, has_new_token=True)
-    assert "/h/0 (755, now 700)" in text
-    assert "and 3 more" in text
-    assert "new one" in text
-    assert report_text([], has_new_token=False) == ""

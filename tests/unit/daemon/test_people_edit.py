@@ -10,8 +10,7 @@ import pytest
 
 from agentsup.config.home import Home
 from agentsup.config.snapshot import ConfigSnapshot, load
-from agentsup.daemon.runtime.people import People
-from agentsup.daemon.runtime.people_edit import PeopleEdit, check, known_as, plan
+from agentsup.daemon.runtime.people import People, PeopleEdit, check_edit, known_as, plan_edit
 from agentsup.model.errors import BadRequest, ConfigError, Conflict, Forbidden
 from agentsup.model.pairing import Stranger
 from agentsup.model.platforms import MATRIX, TELEGRAM
@@ -45,9 +44,9 @@ class House:
     ) -> tuple[PeopleEdit, ConfigSnapshot]:
         """Let the stranger in at bob; what holds then."""
         before = self.now()
-        made = plan(before, stranger, "bob", by, role=role, name=name)
+        made = plan_edit(before, stranger, "bob", by, role=role, name=name)
         after = self.now(made.apply((self.root / "config.toml").read_text()))
-        check(made, stranger, "bob", before, after)
+        check_edit(made, stranger, "bob", before, after)
         return made, after
 
     @property
@@ -150,9 +149,9 @@ def test_a_file_that_can_t_be_edited_is_left(house: House) -> None:
 
 def test_an_edit_that_lets_in_another_is_noticed(house: House) -> None:
     before = house.now()
-    made = plan(before, EVE, "bob", OPERATOR, role=None, name="")
+    made = plan_edit(before, EVE, "bob", OPERATOR, role=None, name="")
     with pytest.raises(Conflict, match="nobody else"):
-        check(made, EVE, "bob", before, before)
+        check_edit(made, EVE, "bob", before, before)
     widened = house.now('[people.eve-muller]\nrole = "operator"\ntelegram = [77]\n')
     with pytest.raises(Conflict, match="nobody else"):
-        check(made, EVE, "bob", before, widened)
+        check_edit(made, EVE, "bob", before, widened)

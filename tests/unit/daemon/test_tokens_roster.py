@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.config.snapshot import Override
-from agentsup.daemon.runtime.directory import RosterDirectory
-from agentsup.daemon.runtime.roster import Roster
+from agentsup.daemon.runtime.roster import Roster, RosterDirectory
 from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import SystemClock
