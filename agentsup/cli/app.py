@@ -14,7 +14,6 @@ from agentsup.cli.commands import (
     control,
     exporting,
     lifecycle,
-    manual,
     memory,
     messages,
     models,
@@ -91,7 +90,7 @@ for _command in (
     *(lifecycle.status, lifecycle.stop, lifecycle.restart, backups.backup, backups.restore),
     *(upgrade.upgrade, upgrade.uninstall),
     *(control.chat, control.send, control.stop_all, control.logs, control.doctor, control.hooks),
-    *(people.link, people.pair, roles.route, trace.cost, roles.mcp, manual.docs, version),
+    *(people.link, people.pair, roles.route, trace.cost, roles.mcp, control.docs, version),
 ):
     app.command()(_command)
 for _group, _name in (

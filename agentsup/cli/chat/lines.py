@@ -7,16 +7,16 @@ can follow it in the same pipe; a command is sent at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import select
-import stat
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from agentsup.cli.chat.conversation import FORMS, ChatState, ShownItem, ShownKind
 from agentsup.cli.chat.link import ChatConnection, is_file
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.kit.clock import Clock
 from agentsup.kit.terminal import clean
@@ -45,19 +45,31 @@ async def chat_in_lines(location: DaemonLocation, talk: ChatState, clock: Clock)
         print(clean(text), file=sys.stderr, flush=True)
 
     link = ChatConnection(location, talk, clock=clock, show=show, tell=tell, give_up_s=GIVE_UP_S)
-    lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_AHEAD)
-    await link.run_until(_say_all(link, talk, lines, notices), _read(lines))
+    lines: asyncio.Queue[str | CommandFailed | None] = asyncio.Queue()
+    room, loop = threading.Semaphore(_LINES_AHEAD), asyncio.get_running_loop()
+
+    def put(line: str | CommandFailed | None) -> None:
+        room.acquire()
+        loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    async def following() -> str | CommandFailed | None:
+        room.release()
+        return await lines.get()
+
+    # A thread that ends with the program, as a read of standard input may never return.
+    threading.Thread(target=_read, args=(put,), name="stdin", daemon=True).start()
+    await link.run_until(_say_all(link, talk, following, notices))
 
 
 async def _say_all(
     link: ChatConnection,
     talk: ChatState,
-    lines: asyncio.Queue[str | None],
+    following: Callable[[], Awaitable[str | CommandFailed | None]],
     notices: list[ShownItem],
 ) -> None:
     while talk.seq is None:
         await _change(link)
-    while (line := await lines.get()) is not None:
+    while isinstance(line := await following(), str):
         if not line.strip():
             continue
         if line.strip() in {"/quit", "/exit"}:
@@ -66,6 +78,8 @@ async def _say_all(
             await _quiet(link, talk, notices)
         await (link.say_file(line) if is_file(line) else link.say(line))
     await _quiet(link, talk, notices)
+    if line is not None and not isinstance(line, str):
+        raise line
 
 
 async def _quiet(link: ChatConnection, talk: ChatState, notices: list[ShownItem]) -> None:
@@ -93,75 +107,30 @@ def line_of(one: ShownItem) -> str | None:
     return one.sentence + "".join(f"\n  {n}. {o}" for n, o in enumerate(one.options, start=1))
 
 
-async def _read(lines: asyncio.Queue[str | None]) -> None:
-    """Put the lines of standard input into the queue, then None."""
-    try:
-        await _read_stream(lines)
-    finally:
-        await lines.put(None)
-
-
-async def _read_stream(lines: asyncio.Queue[str | None]) -> None:
-    if sys.stdin is None:
-        return
-    source = os.dup(sys.stdin.fileno())
-    if not _can_be_watched(source):
+def _read(put: Callable[[str | CommandFailed | None], None]) -> None:
+    """Hand the lines of standard input to ``put``, then None or what went wrong."""
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits for more
         try:
-            await _put_lines(lines, _chunks_at_once(source))
-        finally:
-            os.close(source)
-        return
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
-    )
-    try:
-        await _put_lines(lines, _chunks_as_they_come(reader))
-    finally:
-        transport.close()
+            for line in _lines():
+                put(line)
+            put(None)
+        except CommandFailed as failure:
+            put(failure)
 
 
-def _can_be_watched(descriptor: int) -> bool:
-    """Whether the loop can wait until there is something to read.
-
-    Regular files and devices such as /dev/null can't be waited for: they are always ready. For a
-    device, asyncio finds that out only in a callback, where no caller gets the error.
-    """
-    mode = os.fstat(descriptor).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
-        return False
-    with select.epoll() as probe:
-        try:
-            probe.register(descriptor, select.EPOLLIN)
-        except PermissionError:
-            return False
-    return True
-
-
-async def _chunks_at_once(descriptor: int) -> AsyncIterator[bytes]:
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
-        yield chunk
-
-
-async def _chunks_as_they_come(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while chunk := await reader.read(_CHUNK_BYTES):
-        yield chunk
-
-
-async def _put_lines(lines: asyncio.Queue[str | None], chunks: AsyncIterator[bytes]) -> None:
-    """Queue the lines of ``chunks``. Raises ``CommandFailed`` for a line over ``_LINE_BYTES``."""
+def _lines() -> Iterator[str]:
+    """The lines of standard input. Raises ``CommandFailed`` if it can't be read, or for a line over
+    ``_LINE_BYTES``."""
     rest = b""
-    try:
-        async for chunk in chunks:
+    with failing_as("standard input can't be read"):
+        while sys.stdin is not None and (chunk := os.read(sys.stdin.fileno(), _CHUNK_BYTES)):
             *whole, rest = (rest + chunk).split(b"\n")
             for each in whole:
-                await lines.put(each.decode("utf-8", "replace").rstrip("\r"))
+                yield each.decode("utf-8", "replace").rstrip("\r")
             if len(rest) > _LINE_BYTES:
                 raise CommandFailed(
                     f"a line of standard input is over {_LINE_BYTES // 1024} KiB; "
                     "nothing of it was sent"
                 )
-    except OSError as error:
-        raise CommandFailed(f"standard input can't be read: {error.strerror or error}") from None
     if rest:
-        await lines.put(rest.decode("utf-8", "replace"))
+        yield rest.decode("utf-8", "replace")

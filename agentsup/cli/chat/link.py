@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 
 from agentsup.cli.chat.conversation import ChatState, HelloRefused, ShownItem
-from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable, failing_as
 from agentsup.cli.connect.locate import MISDIRECTED, Address, DaemonLocation
 from agentsup.kit.clock import Clock
 from agentsup.kit.outbound.aiohttp_client import Session, new_session, whole
@@ -51,10 +51,8 @@ def named_file(given: str) -> tuple[Path, str]:
 
 
 def _readable(path: Path) -> Path:
-    try:
+    with failing_as(f"{path} can't be read"):
         mode = path.stat().st_mode
-    except OSError as error:
-        raise CommandFailed(f"{path} can't be read: {error.strerror or error}") from None
     if not stat.S_ISREG(mode):
         raise CommandFailed(f"{path} is no file")
     return path
@@ -99,16 +97,13 @@ class ChatConnection:
         self.changed = asyncio.Event()
         """Set whenever a frame came or the connection changed."""
 
-    async def run_until(
-        self, end: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]
-    ) -> None:
-        """Keep the conversation connected until ``end`` has ended; ``beside`` runs meanwhile. Raises
-        what one of them has raised by then."""
+    async def run_until(self, end: Coroutine[Any, Any, None]) -> None:
+        """Keep the conversation connected until ``end`` has ended. Raises what one of the two has
+        raised by then."""
         owner = TaskOwner("chat", on_error=lambda task, error: None)
-        parts = (self.run(), end, *beside)
-        tasks = [owner.spawn(each, name=f"{n}:chat") for n, each in enumerate(parts)]
+        tasks = [owner.spawn(self.run(), name="run:chat"), owner.spawn(end, name="end:chat")]
         try:
-            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()

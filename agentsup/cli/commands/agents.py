@@ -274,10 +274,10 @@ def validate(ctx: typer.Context, as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
     from agentsup.cli.commands.agents_editor import check_home
+    from agentsup.cli.commands.home_files import require_home
 
     home = location_of(ctx).home
-    if not home.root.is_dir():
-        raise CommandFailed(f"there is no home at {home.root}; make one with `agentsup init`")
+    require_home(home)
     found = check_home(home)
     errors = sum(one.is_error for one in found)
     screen = CommandOutput()
@@ -310,7 +310,7 @@ def add(
     ] = None,
 ) -> None:
     """Add an agent to agents.json; a running daemon starts it at once."""
-    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.cli.commands.home_files import change_file
     from agentsup.config import with_entry
 
     entry: dict[str, Any] = {"name": name}
@@ -381,7 +381,7 @@ def _field(text: str) -> tuple[str, Any]:
 @app.command()
 def remove(ctx: typer.Context, agent: AgentName) -> None:
     """Take an agent out of agents.json; its memory and its mail stay for when it comes back."""
-    from agentsup.cli.commands.agents_edit import change_file
+    from agentsup.cli.commands.home_files import change_file
     from agentsup.config import without_entry
 
     backup = change_file(location_of(ctx).home, lambda text: without_entry(text, agent))
@@ -424,7 +424,7 @@ def edit_(
 
 
 def _edited(ctx: typer.Context, what: str, backup: str) -> None:
-    from agentsup.cli.commands.agents_edit import errors_of
+    from agentsup.cli.commands.home_files import errors_of
 
     home = location_of(ctx).home
     before = f"; the file before is {backup}" if backup else ""

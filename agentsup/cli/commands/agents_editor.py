@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from agentsup.agents.roles import read_roles
-from agentsup.cli.commands.agents_edit import agents_text, change_file, entry_span
+from agentsup.cli.commands.home_files import agents_text, change_file, difference, entry_span
 from agentsup.cli.commands.send import NOTHING_NAMED
-from agentsup.cli.commands.settings_edit import difference
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import (
     ChangePlan,

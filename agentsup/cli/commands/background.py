@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agentsup.cli.connect.client import ConnectionLost, DaemonClient
-from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable, failing_as
 from agentsup.cli.connect.keeping import is_container_main
 from agentsup.cli.connect.locate import DaemonLocation, holder_of, is_alive
 from agentsup.cli.output.show import CommandOutput
@@ -100,7 +100,7 @@ def ensure_running(
 
 def _is_started_as_service(location: DaemonLocation, screen: CommandOutput) -> bool:
     """Start the person's own service of this home, if one is installed and can be started."""
-    from agentsup.cli.service.service_file import installed_unit
+    from agentsup.cli.service.unit import installed_unit
 
     unit = installed_unit(location.home)
     if unit is None:
@@ -154,13 +154,11 @@ def _start(
         argv += ["--port", str(port)]
     env = {name: value for name, value in os.environ.items() if name not in _OF_SUPERVISORS}
     log = location.home.logs / OUTPUT
-    try:
+    with failing_as("the daemon can't be started"):
         location.home.create()
         if tether is None:
             return start_keeper(location.home.keeper, argv, env, log)
         return start_detached(argv, env=env, log=log, stdin=tether)
-    except OSError as error:
-        raise CommandFailed(f"the daemon can't be started: {error.strerror or error}") from None
 
 
 def _until_ready(

@@ -11,7 +11,7 @@ import typer
 
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
-from agentsup.cli.output.options import location_of
+from agentsup.cli.output.options import home_location, location_of
 from agentsup.cli.output.show import CommandOutput, when
 from agentsup.config import Home
 from agentsup.kit.terminal import clean_line
@@ -104,9 +104,7 @@ def restore(
 
     All of the backup is checked first. What was there is moved aside, not removed.
     """
-    location, screen = location_of(ctx), CommandOutput()
-    if location.url:
-        raise CommandFailed("a backup is put into a home; unset AGENTSUP_URL or give --home")
+    location, screen = home_location(ctx, "a backup is put into a home"), CommandOutput()
     file = Path(which).expanduser() if which is not None else None
     if file is not None and _is_archive(file):
         _restore_home(location, file, screen, dry_run=dry_run)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.output.options import AsJson, group, location_of
 from agentsup.cli.output.show import Column, CommandOutput
 from agentsup.kit.terminal import clean
@@ -73,15 +73,14 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Change a setting in config.toml; comments and order stay, and nothing wrong is written."""
-    from agentsup.cli.commands.settings_edit import change_settings
+    from agentsup.cli.commands.home_files import change_settings, require_home
     from agentsup.config import without_setting
 
     if (value is None) != clear:
         raise CommandFailed("give either a VALUE or --clear", exit_code=2)
     kind = _effect(key)
     home = location_of(ctx).home
-    if not home.root.is_dir():
-        raise CommandFailed(f"there is no home at {home.root}; make one with `agentsup init`")
+    require_home(home)
     table, _, name = key.rpartition(".")
     if value is None:
         lines = change_settings(home, lambda text: without_setting(text, table, name))
@@ -104,7 +103,7 @@ def set_(
 def _first_that_fits(home: Home, table: str, name: str, value: str) -> list[str]:
     """Write the value as TOML reads it, or else as a text. Raises ``CommandFailed`` if neither is
     right."""
-    from agentsup.cli.commands.settings_edit import change_settings, with_settings
+    from agentsup.cli.commands.home_files import change_settings, with_settings
 
     candidates: list[Any] = [value]
     with contextlib.suppress(ValueError):
@@ -132,12 +131,8 @@ def _refuse_secret(name: str, value: str) -> None:
 def _listed(home: Home) -> list[dict[str, Any]]:
     from agentsup.config import settings_bytes, settings_list
 
-    try:
+    with failing_as(f"{home.config_toml} can't be read"):
         data = settings_bytes(home)
-    except OSError as error:
-        raise CommandFailed(
-            f"{home.config_toml} can't be read: {error.strerror or error}"
-        ) from None
     return [
         {
             "key": one.key,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable, failing_as
 from agentsup.cli.connect.locate import DaemonLocation, is_alive
 from agentsup.cli.output.show import CommandOutput
 from agentsup.config import TEMPORARY_MARK, Home
@@ -95,10 +95,8 @@ def _demo_home(given: str | None) -> Iterator[DaemonLocation]:
         return
     location = DaemonLocation(Home.resolve(given))
     root = location.home.root
-    try:
+    with failing_as(f"{root} can't be used as a home"):
         is_new = not root.exists() or not any(root.iterdir())
-    except OSError as error:
-        raise CommandFailed(f"{root} can't be used as a home: {error.strerror or error}") from None
     if not is_new and not (root / FAKE).is_dir():
         raise CommandFailed(
             f"{root} is not the home of a demo; name a new directory, or leave --home out for one "
@@ -167,10 +165,8 @@ class _Demo:
         from agentsup.kit.files import HomeLocked
 
         folder = self._location.home.root / FAKE
-        try:
+        with failing_as(f"{folder} can't be made"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommandFailed(f"{folder} can't be made: {error.strerror or error}") from None
         wanted = (PAGE_PORT, 0) if self._port is None else (self._port,)
         reason: OSError | None = None
         for port in wanted:

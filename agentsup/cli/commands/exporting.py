@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AgentName, group, location_of
+from agentsup.cli.output.options import AgentName, group, home_location
 from agentsup.cli.output.show import CommandOutput
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _sessions(reader: Reader, agent: str | None, conversation: str | None) -> li
 
 def declared(home: Home, name: str) -> dict[str, Any]:
     """The entry of an agent as the files have it. Raises ``CommandFailed``."""
-    from agentsup.cli.commands.agents_edit import EMPTY
+    from agentsup.cli.commands.home_files import EMPTY
     from agentsup.config import decode, did_you_mean, listed
     from agentsup.kit.safe_files import read_plain
     from agentsup.model.agent import MAIN
@@ -185,9 +185,7 @@ def declared(home: Home, name: str) -> dict[str, Any]:
 
 
 def _home(ctx: typer.Context) -> Home:
-    location = location_of(ctx)
-    if location.url:
-        raise CommandFailed("`export` reads a home; unset AGENTSUP_URL or give --home")
-    if not location.home.root.is_dir():
-        raise CommandFailed(f"there is no home at {location.home.root}")
-    return location.home
+    home = home_location(ctx, "`export` reads a home").home
+    if not home.root.is_dir():
+        raise CommandFailed(f"there is no home at {home.root}")
+    return home

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
-from agentsup.cli.output.options import AsJson, location_of
+from agentsup.cli.output.options import AsJson, home_location, location_of
 from agentsup.cli.output.reads import status_at
 from agentsup.cli.output.show import CommandOutput, duration
 from agentsup.kit.loading import loading
@@ -86,17 +86,16 @@ def up(
     del home
     from agentsup.cli.commands.background import ensure_running
     from agentsup.cli.commands.home_files import create_home
+    from agentsup.cli.connect.keeping import keeping_of
 
-    location = location_of(ctx)
-    if location.url:
-        raise CommandFailed("`up` starts a daemon for a home; unset AGENTSUP_URL or give --home")
+    location = home_location(ctx, "`up` starts a daemon for a home")
     screen = CommandOutput()
     if not location.home.root.is_dir() or not any(path.exists() for path in location.home.watched):
         create_home(location.home)
         screen.say(f"made the home {location.home.root}")
     client = ensure_running(location, screen, port=port, accept_store=accept_store)
     _tell_engines(screen, client)
-    _tell_keeping(screen, client, location)
+    screen.prose(f"Kept running {keeping_of(location, client.address.pid).text}.")
     _tell_program(screen)
     _tell_page(screen, client, location, shows=not chat)
     if not chat:
@@ -127,13 +126,6 @@ def _tell_page(
         return
     link = client.post("/web/links")["url"]
     screen.say(f"Web page, for one browser within 10 minutes:\n{link}")
-
-
-def _tell_keeping(screen: CommandOutput, client: DaemonClient, location: DaemonLocation) -> None:
-    """Print what starts the daemon again when it ends."""
-    from agentsup.cli.connect.keeping import keeping_of
-
-    screen.prose(f"Kept running {keeping_of(location, client.address.pid).text}.")
 
 
 def _tell_engines(

@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agentsup.cli.commands.agents_edit import change_file
-from agentsup.cli.commands.settings_edit import change_settings, difference, with_settings
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.commands.home_files import (
+    change_file,
+    change_settings,
+    difference,
+    with_settings,
+)
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.config import (
     Home,
     environment_of,
@@ -74,11 +78,9 @@ def checked_key(text: str) -> str:
 
 def store_secret(home: Home, name: str, secret: str) -> str:
     """Write a secret into a file of the home that only its owner reads; returns ``file:…``."""
-    try:
+    with failing_as(f"{home.secrets} can't be written"):
         home.secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(home.secrets / name, f"{secret}\n".encode(), mode=0o600)
-    except OSError as error:
-        raise CommandFailed(f"{home.secrets} can't be written: {error.strerror or error}") from None
     return f"file:{home.secrets.name}/{name}"
 
 

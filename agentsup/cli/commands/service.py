@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, group, location_of
+from agentsup.cli.output.options import AsJson, group, home_location, location_of
 from agentsup.cli.output.show import CommandOutput
 
 if TYPE_CHECKING:
-    from agentsup.cli.service.service_file import ServiceFile
+    from agentsup.cli.service.unit import ServiceFile
 
 service = group("Keep the daemon running, over a reboot too: a service of systemd or launchd.")
 OfMachine = Annotated[
@@ -118,11 +118,9 @@ def logs(
 
 def _file(ctx: typer.Context, is_system: bool, user: str | None) -> ServiceFile:
     """The file of the service of this home. Raises ``CommandFailed``."""
-    from agentsup.cli.service.service_file import file_of
+    from agentsup.cli.service.unit import file_of
 
-    location = location_of(ctx)
-    if location.url:
-        raise CommandFailed("a service runs a home; unset AGENTSUP_URL or give --home")
+    location = home_location(ctx, "a service runs a home")
     if user is not None and not is_system:
         raise CommandFailed("--as is for --system; a service of your own runs as you")
     given = ctx.find_root().params.get("home")

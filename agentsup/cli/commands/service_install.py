@@ -9,13 +9,12 @@ import shlex
 from typing import Any, Final
 
 from agentsup.cli.commands.background import STOP_S, stop_daemon
-from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable, failing_as
 from agentsup.cli.connect.keeping import is_container_main
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
 from agentsup.cli.output.show import CommandOutput
-from agentsup.cli.service.service_file import ServiceFile
 from agentsup.cli.service.systemd import Systemd, asked, is_macos, lingers
-from agentsup.cli.service.unit import UnitState, argv_in, complaints, is_ours
+from agentsup.cli.service.unit import ServiceFile, UnitState, argv_in, complaints, is_ours
 from agentsup.config import read_environment
 from agentsup.kit.files import write_atomic
 
@@ -76,13 +75,11 @@ def _available(file: ServiceFile) -> None:
 def _write(file: ServiceFile, found: UnitState) -> None:
     if found is UnitState.SAME:
         return
-    try:
+    with failing_as(f"{file.path} can't be written"):
         if found is UnitState.FOREIGN:
             file.path.rename(file.path.with_name(f"{file.path.name}~"))
         file.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file.path, file.wanted.encode(), mode=0o644)
-    except OSError as error:
-        raise CommandFailed(f"{file.path} can't be written: {error.strerror or error}") from None
 
 
 def _take_over(
@@ -166,10 +163,8 @@ def uninstall(file: ServiceFile, screen: CommandOutput, *, force: bool) -> None:
         asked("launchctl", "bootout", f"gui/{os.getuid()}/{file.name}")
     else:
         Systemd(file.is_system).run("disable", "--now", file.unit)
-    try:
+    with failing_as(f"{file.path} can't be removed"):
         file.path.unlink(missing_ok=True)
-    except OSError as error:
-        raise CommandFailed(f"{file.path} can't be removed: {error.strerror}") from None
     if not is_macos():
         Systemd(file.is_system).run("daemon-reload")
     screen.say(f"stopped the service and removed {file.path}")

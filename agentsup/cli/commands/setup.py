@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from agentsup.cli.commands.lifecycle import HomeHere
 from agentsup.cli.commands.models import BaseUrl, KeyFile
-from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import location_of
-
-if TYPE_CHECKING:
-    pass
-
-HomeHere = Annotated[
-    str | None, typer.Option("--home", metavar="PATH", help="The home; see `agentsup --help`.")
-]
+from agentsup.cli.output.options import home_location
 
 
 def setup(
@@ -54,13 +47,10 @@ def setup(
     Every question has an option. Secrets come from files or from the keyboard, never from options.
     """
     del home
-    from agentsup.cli.commands.setup_bot import BotAnswers
     from agentsup.cli.commands.setup_model import ModelAnswers
-    from agentsup.cli.commands.setup_steps import SetupAnswers, run_setup
+    from agentsup.cli.commands.setup_steps import BotAnswers, SetupAnswers, run_setup
 
-    location = location_of(ctx)
-    if location.url:
-        raise CommandFailed("`setup` is for a home; unset AGENTSUP_URL or give --home")
+    location = home_location(ctx, "`setup` is for a home")
     answers = SetupAnswers(
         ModelAnswers(provider, base_url, key_file, model, test),
         BotAnswers(bot_token_file, person, telegram_id),

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentsup.cli.commands.agents_edit import change_file
+from agentsup.cli.commands.home_files import change_file
 from agentsup.cli.commands.model_choice import (
     ModelChoice,
     ProviderUnavailable,

@@ -10,12 +10,11 @@ import typer
 
 from agentsup import __version__
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import agree, location_of
+from agentsup.cli.output.options import agree, home_location
 from agentsup.cli.output.show import CommandOutput
 
 if TYPE_CHECKING:
-    from agentsup.cli.commands.installed import Installation
-    from agentsup.cli.commands.upgrade_steps import Environment
+    from agentsup.cli.commands.upgrade_steps import Environment, Installation
     from agentsup.cli.connect.locate import DaemonLocation
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
@@ -38,12 +37,16 @@ def upgrade(
     """
     import tempfile
 
-    from agentsup.cli.commands.installed import installation
-    from agentsup.cli.commands.upgrade_steps import StepFailed, fetched, news, version_of
+    from agentsup.cli.commands.upgrade_steps import (
+        StepFailed,
+        fetched,
+        installation,
+        news,
+        version_of,
+    )
 
-    location, screen, way = location_of(ctx), CommandOutput(), installation()
-    if location.url:
-        raise CommandFailed("`upgrade` is for a home; unset AGENTSUP_URL or give --home")
+    location = home_location(ctx, "`upgrade` is for a home")
+    screen, way = CommandOutput(), installation()
     screen.say(f"agentsup {__version__}, installed by {way.way}")
     if not way.upgrade:
         screen.prose(
@@ -196,18 +199,16 @@ def uninstall(
     from agentsup.cli.archives.home import problem_of, remove_home
     from agentsup.cli.commands.background import STOP_S, stop_daemon
     from agentsup.cli.commands.backups import back_up_home
-    from agentsup.cli.commands.installed import installation
     from agentsup.cli.commands.service_install import uninstall as remove_service
+    from agentsup.cli.commands.upgrade_steps import installation
     from agentsup.cli.connect.failure import DaemonUnreachable
     from agentsup.cli.connect.locate import holder_of
-    from agentsup.cli.service.service_file import file_of
+    from agentsup.cli.service.unit import file_of
     from agentsup.kit.clock import SystemClock
     from agentsup.store import stamp
 
-    location, screen = location_of(ctx), CommandOutput()
+    location, screen = home_location(ctx, "`uninstall` is for a home"), CommandOutput()
     home = location.home
-    if location.url:
-        raise CommandFailed("`uninstall` is for a home; unset AGENTSUP_URL or give --home")
     if backup is not None and not home_too:
         raise CommandFailed(
             "--backup goes with --home-too; else use `agentsup backup`", exit_code=2

@@ -1,4 +1,5 @@
-"""The steps of an upgrade. All that is needed once files were exchanged is imported here at once.
+"""This installation, and the steps of its upgrade. All that is needed once files were exchanged is
+imported here at once.
 
 The environment is copied by hard links, which an installer never writes into: to go back is to
 rename two folders. Programs are started in sessions of their own, since a daemon outlives us.
@@ -14,12 +15,13 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
 from agentsup.cli.archives.home import HOME, replace_home, room_for
 from agentsup.cli.commands.background import looks
-from agentsup.cli.commands.installed import NAME, Installation
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home
 from agentsup.kit.archive.unpacking import check
@@ -29,6 +31,11 @@ from agentsup.kit.files import HomeLock
 from agentsup.model.errors import SchemaTooNew
 from agentsup.store import restoring
 
+NAME: Final = "agentsup"
+_DISTRIBUTION: Final = re.compile(r"[\w.-]+")
+"""The name at the beginning of a requirement."""
+_OF_IMAGE: Final = "bin/entrypoint.sh"
+"""A file that only the container image has beside the interpreter."""
 INSTALL_S: Final = 900.0
 COMMAND_S: Final = 240.0
 _WHEEL: Final = re.compile(rf"{NAME}-([0-9][0-9A-Za-z.]*)-py3-none-any\.whl")
@@ -36,6 +43,111 @@ _CHANGES: Final = f"{NAME}/CHANGELOG.md"
 _MAX_CHANGES: Final = 4 * 1024**2
 _SECTION: Final = re.compile(r"^## \[([^\]]+)\]", re.MULTILINE)
 _TAIL: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """One way of installing."""
+
+    way: str
+    """In words."""
+    upgrade: tuple[str, ...]
+    """The command that brings the newest version; empty if only a person can do it."""
+    advice: str
+    """The way to upgrade by hand, if ``upgrade`` is empty."""
+    removal: str
+    """The way to remove the program."""
+    takes_wheel: tuple[str, ...] = ()
+    """The command that installs the wheel that is put after it, in place of this version."""
+
+
+def installation() -> Installation:
+    """The installation that runs this code. Reads files, starts nothing."""
+    prefix = Path(sys.prefix)
+    extras = _extras()
+    wanted = f"{NAME}[{','.join(extras)}]" if extras else NAME
+    if (source := _source()) is not None:
+        return Installation(
+            f"a checkout ({source})",
+            (),
+            f"git -C {source} pull && make -C {source} setup",
+            "remove the checkout",
+        )
+    if (prefix / _OF_IMAGE).exists():
+        return Installation(
+            "a container",
+            (),
+            "docker compose pull && docker compose up -d (or build the image anew); the home is a volume",
+            "docker compose down",
+        )
+    if (prefix / "pipx_metadata.json").is_file() and (pipx := shutil.which("pipx")):
+        return Installation(
+            "pipx", (pipx, "upgrade", NAME), "", f"pipx uninstall {NAME}", _pip() or ()
+        )
+    if (prefix / "uv-receipt.toml").is_file() and (uv := shutil.which("uv")):
+        return Installation(
+            "uv tool", (uv, "tool", "upgrade", NAME), "", f"uv tool uninstall {NAME}", _pip() or ()
+        )
+    if sys.prefix != sys.base_prefix and (pip := _pip()) is not None:
+        return Installation(
+            f"pip in {prefix}",
+            (*pip, wanted),
+            "",
+            f"{sys.executable} -m pip uninstall {NAME}",
+            pip,
+        )
+    return Installation(
+        f"Python at {prefix}",
+        (),
+        f"upgrade {wanted} with what installed it",
+        f"remove {NAME} with what installed it",
+    )
+
+
+def _pip() -> tuple[str, ...] | None:
+    """The command that installs into this environment, without what is installed."""
+    if _found("pip") is not None:
+        return (sys.executable, "-m", "pip", "install", "--upgrade", "--no-input")
+    if (uv := shutil.which("uv")) is not None:
+        return (uv, "pip", "install", "--python", sys.executable, "--upgrade")
+    return None
+
+
+def _found(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _source() -> str | None:
+    """The folder of a checkout that is used as it is."""
+    ours = _found(NAME)
+    if ours is None:
+        return str(Path(__file__).parents[3])
+    try:
+        recorded = json.loads(ours.read_text("direct_url.json") or "{}")
+    except ValueError:
+        return None
+    is_editable = isinstance(recorded, dict) and recorded.get("dir_info", {}).get("editable")
+    return str(recorded.get("url", "")).removeprefix("file://") if is_editable else None
+
+
+def _extras() -> list[str]:
+    """The optional parts that are installed, so that an upgrade has them too."""
+    ours = _found(NAME)
+    if ours is None:
+        return []
+    found = []
+    for extra in ours.metadata.get_all("Provides-Extra") or ():
+        needs = [
+            _DISTRIBUTION.findall(line)[0]
+            for line in ours.requires or ()
+            if f"extra == '{extra}'" in line.replace('"', "'")
+        ]
+        if extra != "all" and needs and all(map(_found, needs)):
+            found.append(extra)
+    return found
 
 
 class StepFailed(Exception):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CommandFailed(Exception):
     """Ends the command with ``exit_code``; the text says what happened and what to do.
@@ -16,3 +19,12 @@ class CommandFailed(Exception):
 
 class DaemonUnreachable(CommandFailed):
     """No daemon answers at the address."""
+
+
+@contextmanager
+def failing_as(text: str) -> Iterator[None]:
+    """Raise an ``OSError`` as ``CommandFailed``: ``text``, and the reason that the system names."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandFailed(f"{text}: {error.strerror or error}") from None

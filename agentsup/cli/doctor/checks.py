@@ -19,22 +19,27 @@ from agentsup.cli.connect.keeping import by_settings
 from agentsup.cli.connect.locate import DaemonLocation, holder_of
 from agentsup.cli.doctor.agents import (
     check_engines,
+    check_programs,
     check_running_servers,
     check_servers,
     check_warnings,
 )
 from agentsup.cli.doctor.check import FAIL, OK, WARN, Check, Examined
 from agentsup.cli.doctor.fence import check_fence, check_folders
-from agentsup.cli.doctor.programs import check_programs
-from agentsup.cli.doctor.store import check_store, check_work
 from agentsup.config import resolve, validate
 from agentsup.daemon.runtime import ScriptCheck
+from agentsup.kit.clock import SystemClock
 from agentsup.kit.outbound.proxy import NAMES, ProxyUnusable, proxy_of
-from agentsup.model.errors import ConfigError
+from agentsup.model.errors import AgentsupError, ConfigError, StoreLost
 from agentsup.model.platforms import PLATFORMS
 from agentsup.model.secret import Secret
-from agentsup.store import SQLITE_VERSION
+from agentsup.observe.traces import TraceFinding
+from agentsup.observe.traces import examine as examine_traces
+from agentsup.store import SQLITE_VERSION, Reader, StoreRecord, glance, latest, taken_at
 
+_DAY_MS = 86_400_000
+_SHOWN = 5
+_TEXT_CHARS = 200
 LEAST_PYTHON: Final = (3, 11)
 LEAST_SQLITE: Final = (3, 37, 0)
 """The first with STRICT tables."""
@@ -50,6 +55,9 @@ _EXTRAS: Final = {
     "files": ("pypdf", "pypdf"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http"),
 }
+
+
+SUBJECTS = ("loops", "timeouts", "leaks", "questions", "failures")
 
 
 def examine(location: DaemonLocation) -> list[Check]:
@@ -275,6 +283,88 @@ def _voice(it: Examined) -> Iterator[Check]:
         yield Check("voice", FAIL, text, "install it, or correct hear_command in config.toml")
     else:
         yield Check("voice", OK, f"voice messages are heard by {voice.hear_command[0]}")
+
+
+def check_store(it: Examined) -> Iterator[Check]:
+    """Whether a start will take the store, and what it can be restored from.
+
+    Only the files are read, and the store's own file only if no daemon has it open.
+    """
+    now, home = SystemClock().now_ms(), it.home
+    if not it.is_running:
+        try:
+            StoreRecord(home.state_db, now_ms=lambda: now, new_id=str).check()
+        except StoreLost as error:
+            advice = "put the right files back, restore a backup or accept it"
+            yield Check("store", FAIL, error.message, advice)
+        except (AgentsupError, OSError) as error:
+            yield Check("store", FAIL, str(error))
+    if not home.state_db.is_file():
+        return
+    text = "no backup yet: the first is made 10 minutes after a start"
+    if (newest := latest(home.backups)) is not None:
+        age_days = max(0.0, (now - (taken_at(newest) or now)) / _DAY_MS)
+        text = f"newest backup {newest.name}, {age_days:.1f} days old"
+    yield Check("store", OK, text)
+
+
+def check_work(it: Examined) -> Iterator[Check]:
+    """Problems of the latest work, from the store; a daemon may write it meanwhile."""
+    if not it.home.state_db.is_file():
+        return
+
+    def read(reader: Reader) -> list[TraceFinding]:
+        boot = "SELECT boot_id FROM boots ORDER BY started_at DESC LIMIT 1"
+        boot_id = reader.scalar(boot) if it.is_running else None
+        now = SystemClock().now_ms()
+        return [*examine_traces(reader, now, boot_id), *failures(reader, now)]
+
+    try:
+        found = glance(it.home.state_db, read)
+    except AgentsupError as error:
+        yield Check("work", FAIL, error.message)
+        return
+    for one in found:
+        yield Check(one.subject, WARN, one.text, one.advice)
+    well = [subject for subject in SUBJECTS if subject not in {one.subject for one in found}]
+    if well:
+        yield Check("work", OK, f"nothing amiss: {', '.join(well)}")
+
+
+def failures(reader: Reader, now: int) -> Iterator[TraceFinding]:
+    """The failures of the last day by error code, and how often a fallback model had to answer,
+    each with the text of the last one."""
+    tables = {row[0] for row in reader.all("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not {"messages", "attempts"} <= tables:
+        return  # a store that no daemon of this version has opened yet
+    rows = reader.all(
+        "SELECT error_code, count(*), error_text, max(finished_at) FROM messages"
+        " WHERE finished_at >= ? AND (outcome = 'failed' OR state = 'dead')"
+        " AND error_code NOT IN ('', 'cancelled', 'expired')"
+        " GROUP BY error_code ORDER BY count(*) DESC LIMIT ?",
+        (now - _DAY_MS, _SHOWN),
+    )
+    for code, count, text, _ in rows:
+        yield TraceFinding(
+            "failures",
+            f"{count} failed within a day with {code}, the last one: {_short(text)}",
+            "see `agentsup messages list` and `agentsup failed list`; `agentsup docs recovery` names the kinds",
+        )
+    switched = reader.one(
+        "SELECT count(*), text, max(attempt_id) FROM attempts WHERE at >= ? AND act = 'switch'",
+        (now - _DAY_MS,),
+    )
+    if switched is not None and switched[0]:
+        yield TraceFinding(
+            "failures",
+            f"{switched[0]} went to a fallback model within a day, the last because:"
+            f" {_short(switched[1])}",
+            "the primary model of these agents is out; `agentsup logs` has each case",
+        )
+
+
+def _short(text: str) -> str:
+    return " ".join(str(text).split())[:_TEXT_CHARS]
 
 
 CHECKS: Final[tuple[Callable[[Examined], Iterator[Check]], ...]] = (

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import PurePath
 
 from agentsup.agents.memory import MemoryOwner, MemoryScope, append_tx, draft, rows
-from agentsup.cli.commands.agents_edit import change_file, errors_of
-from agentsup.cli.commands.home_files import create_home
+from agentsup.cli.commands.home_files import change_file, create_home, errors_of
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.moving.foreign_home import ForeignAgent, ForeignChat
 from agentsup.cli.moving.plan import MovePlan

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from agentsup.cli.commands.importing import import_archive
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, location_of
+from agentsup.cli.output.options import AsJson, home_location
 from agentsup.cli.output.show import CommandOutput
 from agentsup.kit.terminal import clean
 
@@ -50,11 +49,11 @@ def import_(
     from agentsup.cli.moving.report import plan_lines
     from agentsup.cli.moving.source import SourceFolder
 
-    location = location_of(ctx)
-    if location.url:
-        raise CommandFailed("`import` is for a home; unset AGENTSUP_URL or give --home")
+    location = home_location(ctx, "`import` is for a home")
     screen, file = CommandOutput(), Path(path).expanduser()
     if product is None and file.is_file():
+        from agentsup.cli.commands.import_agent import import_archive
+
         import_archive(location, file, screen, name=name, apply=apply)
         return
     if name is not None:

@@ -1,6 +1,7 @@
 """A small reader of JSON5: comments, trailing commas, plain keys, single quotes, other numbers.
 
-Only what people write into a configuration is understood. Anything else is an error with its line.
+Token by token the text becomes JSON, each token in its line. Only what people write into a
+configuration is understood. Anything else is an error with its line.
 """
 
 from __future__ import annotations
@@ -9,30 +10,21 @@ import json
 import re
 from typing import Any, Final
 
-MAX_DEPTH: Final = 64
-_SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n\r]*|/\*.*?\*/)*", re.DOTALL)
-_NAME: Final = re.compile(r"[^\W\d][\w$]*|[$][\w$]*")
-_NUMBER: Final = re.compile(
-    r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?)"
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<space>[\s\ufeff]+|//[^\n\r]*|/\*.*?\*/)
+    |(?P<text>"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*')
+    |(?P<number>[+-]?(?:0[xX][0-9a-fA-F]{1,16}
+        |(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?))
+    |(?P<name>[^\W\d][\w$]*|[$][\w$]*)
+    |(?P<sign>[{}\[\]:,])
+    """,
+    re.DOTALL | re.VERBOSE,
 )
-_PLAIN: Final = {
-    '"': re.compile(r'[^"\\\n\r]+'),
-    "'": re.compile(r"[^'\\\n\r]+"),
-}
-_ESCAPES: Final = {
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "0": "\0",
-    "\n": "",
-    "\r": "",
-    "\u2028": "",
-    "\u2029": "",
-}
-_WORDS: Final = {"true": True, "false": False, "null": None}
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(\r\n|.))", re.DOTALL)
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
+_LINE_ENDS: Final = ("\n", "\r", "\r\n", "\u2028", "\u2029")
+"""Behind a backslash: the text goes on in the next line."""
 
 
 class BadJson5(ValueError):
@@ -44,117 +36,44 @@ def parse_json5(text: str) -> Any:
     try:
         return json.loads(text)  # what a program wrote is plain JSON
     except (ValueError, RecursionError):
-        return _Reader(text).whole()
+        pass
+    try:
+        return json.loads(_as_json(text))
+    except json.JSONDecodeError as error:
+        raise BadJson5(f"line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise BadJson5("line 1: nested too deep") from None
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
+def _as_json(text: str) -> str:
+    parts: list[str] = []
+    at = last = 0
+    is_name = False
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            line = text.count("\n", 0, at) + 1
+            raise BadJson5(f"line {line}: {text[at]!r} is not understood")
+        at, shown = token.end(), token[0]
+        if token["space"]:
+            parts.append("\n" * shown.count("\n"))
+            continue
+        if shown in ("}", "]") and parts and parts[last] == ",":
+            parts[last] = ""  # a comma at the end
+        elif shown == ":" and is_name:
+            parts[last] = json.dumps(parts[last])
+        last, is_name = len(parts), bool(token["name"])
+        if token["text"]:
+            plain = _ESCAPE.sub(_plain, shown[1:-1])
+            shown = json.dumps(plain) + "\n" * shown.count("\n")
+        parts.append(json.dumps(_number(shown)) if token["number"] else shown)
+    return " ".join(parts)
 
-    def whole(self) -> Any:
-        value = self._value(0)
-        self._skip()
-        if self._at < len(self._text):
-            raise self._wrong("more text after the end")
-        return value
 
-    def _wrong(self, what: str) -> BadJson5:
-        return BadJson5(f"line {self._text.count(chr(10), 0, self._at) + 1}: {what}")
-
-    def _skip(self) -> None:
-        found = _SPACE.match(self._text, self._at)
-        assert found is not None, "the pattern matches the empty text, too"
-        self._at = found.end()
-
-    def _next(self) -> str:
-        self._skip()
-        return self._text[self._at : self._at + 1]
-
-    def _value(self, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise self._wrong(f"nested more than {MAX_DEPTH} levels deep")
-        sign = self._next()
-        if sign == "{":
-            return self._object(depth)
-        if sign == "[":
-            return self._list(depth)
-        if sign in ('"', "'") and sign:
-            return self._string(sign)
-        if found := _NUMBER.match(self._text, self._at):
-            self._at = found.end()
-            return _number(found[0])
-        if (found := _NAME.match(self._text, self._at)) and found[0] in _WORDS:
-            self._at = found.end()
-            return _WORDS[found[0]]
-        raise self._wrong("a value is missing")
-
-    def _object(self, depth: int) -> dict[str, Any]:
-        self._at += 1
-        found: dict[str, Any] = {}
-        while self._next() != "}":
-            key = self._key()
-            if self._next() != ":":
-                raise self._wrong("':' is missing after a key")
-            self._at += 1
-            found[key] = self._value(depth + 1)
-            self._comma("}")
-        self._at += 1
-        return found
-
-    def _list(self, depth: int) -> list[Any]:
-        self._at += 1
-        found: list[Any] = []
-        while self._next() != "]":
-            found.append(self._value(depth + 1))
-            self._comma("]")
-        self._at += 1
-        return found
-
-    def _comma(self, end: str) -> None:
-        sign = self._next()
-        if sign == ",":
-            self._at += 1
-        elif sign != end:
-            raise self._wrong(f"',' or {end!r} is missing")
-
-    def _key(self) -> str:
-        sign = self._next()
-        if sign in ('"', "'") and sign:
-            return self._string(sign)
-        if found := _NAME.match(self._text, self._at):
-            self._at = found.end()
-            return found[0]
-        raise self._wrong("a key is missing")
-
-    def _string(self, quote: str) -> str:
-        self._at += 1
-        parts: list[str] = []
-        while True:
-            if found := _PLAIN[quote].match(self._text, self._at):
-                parts.append(found[0])
-                self._at = found.end()
-            sign = self._text[self._at : self._at + 1]
-            if sign == quote:
-                self._at += 1
-                return "".join(parts)
-            if sign != "\\":
-                raise self._wrong("a text has no end")
-            parts.append(self._escaped())
-
-    def _escaped(self) -> str:
-        sign = self._text[self._at + 1 : self._at + 2]
-        self._at += 2
-        length = {"x": 2, "u": 4}.get(sign)
-        if length is None:
-            if sign == "\r" and self._text[self._at : self._at + 1] == "\n":
-                self._at += 1
-            return _ESCAPES.get(sign, sign)
-        digits = self._text[self._at : self._at + length]
-        if not re.fullmatch(f"[0-9a-fA-F]{{{length}}}", digits):
-            raise self._wrong("an escape is not understood")
-        self._at += length
+def _plain(escape: re.Match[str]) -> str:
+    if digits := escape[1] or escape[2]:
         return chr(int(digits, 16))
+    return "" if escape[3] in _LINE_ENDS else _ESCAPES.get(escape[3], escape[3])
 
 
 def _number(text: str) -> int | float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from agentsup.cli.commands.agents_edit import EMPTY
-from agentsup.cli.commands.home_files import TEMPLATES
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.commands.home_files import EMPTY, TEMPLATES
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.moving.foreign_home import (
     ForeignAgent,
     ForeignChat,
@@ -78,14 +78,9 @@ def plan_move(source: SourceFolder, found: ForeignHome, home: Home) -> MovePlan:
 
 
 def _entries(home: Home) -> dict[str, Mapping[str, Any]]:
-    try:
+    data = EMPTY.encode()
+    with failing_as(f"{home.agents_json} can't be read"), suppress(FileNotFoundError):
         data = read_plain(home.agents_json, MAX_BYTES)
-    except FileNotFoundError:
-        data = EMPTY.encode()
-    except OSError as error:
-        raise CommandFailed(
-            f"{home.agents_json} can't be read: {error.strerror or error}"
-        ) from None
     try:
         parse_agents(data)
     except ConfigErrors as error:

@@ -94,7 +94,7 @@ class SourceFolder:
 
     def json(self, path: str) -> Any:
         """The value of a JSON file; None if there is none or it is wrong."""
-        return self._parsed(path, _parse_json)
+        return self._parsed(path, json.loads)
 
     def json5(self, path: str) -> Any:
         """The value of a JSON5 file; None if there is none or it is wrong."""
@@ -122,7 +122,7 @@ class SourceFolder:
         data = self.data(path, MAX_FILE * 4)
         for line in (data or b"").split(b"\n")[:most]:
             with suppress(ValueError, RecursionError):
-                found = _parse_json(line.decode("utf-8", "replace"))
+                found = json.loads(line.decode("utf-8", "replace"))
                 if isinstance(found, dict):
                     yield found
 
@@ -214,10 +214,6 @@ class SourceFolder:
                 target.write(piece)
                 left -= len(piece)
         return True
-
-
-def _parse_json(text: str) -> Any:
-    return json.loads(text)
 
 
 def _below(path: str, name: str) -> str:

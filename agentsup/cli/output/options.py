@@ -296,6 +296,15 @@ def location_of(ctx: typer.Context) -> DaemonLocation:
     return location if location is not None else DaemonLocation.of(None)
 
 
+def home_location(ctx: typer.Context, why: str) -> DaemonLocation:
+    """The home that this command line is about. Raises ``CommandFailed`` if only an address is known;
+    ``why`` says what a home is needed for."""
+    location = location_of(ctx)
+    if location.url:
+        raise CommandFailed(f"{why}; unset AGENTSUP_URL or give --home")
+    return location
+
+
 def client_of(ctx: typer.Context) -> DaemonClient:
     """A client of the daemon that this command line is about. Raises ``CommandFailed`` if none is
     known."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -27,30 +26,18 @@ def engine_notes(agents: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"{', '.join(names)}: {problem}" for problem, names in found.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class LostEngine:
-    """An agent whose engine was better before a restart."""
-
-    agent: str
-    before: str
-    now: str
-    reason: str
-
-    def __str__(self) -> str:
-        now = "can't now" if self.now == self.before else f"now with {self.now}"
-        return f"{self.agent} thought with {self.before} before, and {now}: {self.reason}"
-
-
 def lost_engines(
     before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> list[LostEngine]:
-    """The agents whose engine had no problem ``before`` and has one ``now``."""
-    earlier = {one["name"]: one for one in before if not one.get("engine_problem")}
-    return [
-        LostEngine(one["name"], _engine(earlier[one["name"]]), _engine(one), one["engine_problem"])
-        for one in now
-        if one.get("engine_problem") and one["name"] in earlier
-    ]
+) -> list[str]:
+    """A line for each agent whose engine had no problem ``before`` and has one ``now``."""
+    earlier = {one["name"]: _engine(one) for one in before if not one.get("engine_problem")}
+    lines = []
+    for one in now:
+        if one.get("engine_problem") and (was := earlier.get(one["name"])):
+            then = "can't now" if _engine(one) == was else f"now with {_engine(one)}"
+            text = f"{one['name']} thought with {was} before, and {then}: {one['engine_problem']}"
+            lines.append(text)
+    return lines
 
 
 def _engine(one: Mapping[str, Any]) -> str:

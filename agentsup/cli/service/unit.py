@@ -1,17 +1,25 @@
-"""The service's file, as text: what ``install`` writes, and what a file on the disk is to it. Pure."""
+"""The file of a service: the text that ``install`` writes, its path, and what a file there is to it."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import pwd
 import re
+import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.failure import CommandFailed, failing_as
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.service.systemd import is_macos
+from agentsup.config import Home
 
 MARK: Final = "# Written by `agentsup service install`, sha256 "
 """Begins the first line of a unit; the sum of all other lines follows."""
@@ -19,6 +27,7 @@ PLIST_MARK: Final = "<!-- Written by `agentsup service install`, sha256 "
 _EXEC: Final = "%h/.local/bin/agentsup run"
 _ENVIRONMENT: Final = "EnvironmentFile=-%h/.config/agentsup/environment\n"
 _WANTED: Final = "WantedBy=default.target"
+_SYSTEM_UNITS = Path("/etc/systemd/system")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +173,89 @@ def complaints(argv: Sequence[str], service: Service, exists: bool) -> list[str]
 
 def _sum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    """The file of one home's service."""
+
+    service: Service
+    name: str
+    path: Path
+    wanted: str
+    """The text that ``install`` writes."""
+    is_system: bool
+
+    @property
+    def unit(self) -> str:
+        """The unit's name for systemd."""
+        return f"{self.name}.service"
+
+    def content(self) -> str | None:
+        """The content of the file; None if there is none. Raises ``CommandFailed``."""
+        with failing_as(f"{self.path} can't be read"), suppress(FileNotFoundError):
+            return self.path.read_text(encoding="utf-8", errors="replace")
+        return None
+
+    def found(self) -> UnitState:
+        """The state of the file now."""
+        return judged(self.content(), self.wanted)
+
+
+def file_of(
+    location: DaemonLocation, *, is_system: bool, user: str | None, is_home_given: bool
+) -> ServiceFile:
+    """The service's file for a home. Raises ``CommandFailed``."""
+    root, runs_as = location.home.root, ""
+    default = Home.resolve(None, {}).root
+    if is_system:
+        runs_as = user or os.environ.get("SUDO_USER", "")
+        try:
+            entry = pwd.getpwnam(runs_as)
+        except KeyError:
+            raise CommandFailed(
+                f"there is no user {runs_as!r} here"
+                if runs_as
+                else "say who the service runs as, with --as USER"
+            ) from None
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", runs_as):
+            raise CommandFailed(f"a unit can't name the user {runs_as!r}")
+        default = Path(entry.pw_dir) / ".agentsup"
+        root = root if is_home_given else default
+    service = Service(program(), root, runs_as)
+    name = name_of(root, default)
+    if is_macos():
+        folder, label = Path.home() / "Library" / "LaunchAgents", f"local.{name}"
+        return ServiceFile(
+            service, label, folder / f"{label}.plist", plist_of(service, label), False
+        )
+    folder = _SYSTEM_UNITS if is_system else user_units()
+    return ServiceFile(
+        service, name, folder / f"{name}.service", unit_of(service, template()), is_system
+    )
+
+
+def installed_unit(home: Home) -> Path | None:
+    """The unit of a person's own service of ``home``, if there is one."""
+    path = user_units() / f"{name_of(home.root, Home.resolve(None, {}).root)}.service"
+    return path if path.is_file() else None
+
+
+def user_units() -> Path:
+    """The folder of a person's own units."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    config = Path(given) if given.startswith("/") else Path.home() / ".config"
+    return config / "systemd" / "user"
+
+
+def template() -> str:
+    """The unit that the package ships."""
+    return files("agentsup.cli.service").joinpath("agentsup.service").read_text(encoding="utf-8")
+
+
+def program() -> tuple[str, ...]:
+    """The command of this installation: the script beside our interpreter, which an upgrade keeps."""
+    script = Path(sys.executable).with_name("agentsup")
+    if os.access(script, os.X_OK):
+        return (str(script),)
+    return (sys.executable, "-P", "-m", "agentsup")

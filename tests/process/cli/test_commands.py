@@ -55,12 +55,6 @@ def test_from_nothing_to_two_agents_that_ask_each_other(tmp_path: Path) -> None:
             cli.run("stop")
 
 
-def test_init_never_overwrites(cli: Cli) -> None:
-    before = {p: p.read_bytes() for p in cli.home.iterdir() if p.is_file()}
-    assert "complete already" in cli.good("init")
-    assert {p: p.read_bytes() for p in before} == before
-
-
 @pytest.mark.timeout(180)  # it starts some thirty programs
 def test_reads_of_a_running_daemon(cli: Cli) -> None:
     cli.daemon()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli.commands import agents_edit
-from agentsup.cli.commands.agents_edit import change_file
-from agentsup.cli.commands.home_files import create_home
+from agentsup.cli.commands import home_files
+from agentsup.cli.commands.home_files import change_file, create_home
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.home import Home
 from agentsup.config.json_edit import listed, with_entry, without_entry
@@ -155,4 +154,4 @@ def test_a_linked_file_stays_a_link(home: Home, tmp_path: Path) -> None:
 def test_without_a_home_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="agentsup init"):
         change_file(Home(tmp_path / "none"), lambda text: text)
-    assert agents_edit.EMPTY == "[]\n"
+    assert home_files.EMPTY == "[]\n"

@@ -1,10 +1,13 @@
-"""What a person is told about what starts the daemon again."""
+"""What starts the daemon again: how it is known, and what a person is told about it."""
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from agentsup.cli.commands.background import is_supervised
 from agentsup.cli.connect.keeping import CONTAINER, NOTHING, PARENT, SYSTEMD, keeping_by, plan_of
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.config.home import Home
@@ -58,3 +61,18 @@ def test_a_daemon_that_is_down_says_what_becomes_of_it() -> None:
 
 def test_the_keeper_knows_the_code_of_a_restart() -> None:
     assert keeper_program.REBUILD_CODE == REBUILD_CODE
+
+
+def place(root: Path, **facts: object) -> DaemonLocation:
+    home = Home(root)
+    home.create()
+    written = {"pid": os.getpid(), "url": "http://127.0.0.1:1", **facts}
+    home.daemon_json.write_text(json.dumps(written))
+    return DaemonLocation(home)
+
+
+def test_systemd_restarts_what_it_runs(tmp_path: Path) -> None:
+    assert is_supervised(place(tmp_path, systemd=True))
+    if os.getsid(0) != 1:
+        assert not is_supervised(place(tmp_path, systemd=False))
+        assert not is_supervised(place(tmp_path))

@@ -255,3 +255,16 @@ def test_exit_codes_and_sentences(
         assert err.startswith("agentsup: ")
         assert err.count("\n") == 1
     assert not (tmp_path / "none").exists()
+
+
+RAW = os.fsdecode(b"a\xff")
+"""An argument that is no UTF-8, as a shell may pass it."""
+
+
+def test_a_name_that_is_no_text_still_makes_a_path() -> None:
+    assert segment(RAW) == "a%3F"
+    assert segment("a/../b\0") == "a%2F..%2Fb%00"
+
+
+def test_a_plain_read_of_such_a_name() -> None:
+    assert path_of(["agents", "show", RAW]) == "/agents/a%3F"

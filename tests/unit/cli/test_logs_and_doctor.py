@@ -266,7 +266,7 @@ def test_a_coding_agent_that_never_answers_is_waited_for_so_long(
     program = tmp_path / "qwen"
     program.write_text("#!/bin/sh\nsleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr("agentsup.cli.doctor.programs._LIMIT_S", 0.2)
+    monkeypatch.setattr("agentsup.cli.doctor.agents._LIMIT_S", 0.2)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     home.agents_json.write_text('[{"name": "b", "engine": "qwen"}]')
     qwen = found(checks(home), "engine qwen")

@@ -17,18 +17,20 @@ from hypothesis import strategies as st
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.service import systemd
-from agentsup.cli.service.service_file import file_of, program, template
 from agentsup.cli.service.systemd import Answer, Systemd
 from agentsup.cli.service.unit import (
     Service,
     UnitState,
     argv_in,
     complaints,
+    file_of,
     is_ours,
     judged,
     name_of,
     plist_of,
+    program,
     quoted,
+    template,
     unit_of,
     unquoted,
 )

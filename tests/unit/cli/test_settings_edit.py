@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.cli.commands.home_files import TEMPLATES
-from agentsup.cli.commands.settings_edit import (
+from agentsup.cli.commands.home_files import (
+    TEMPLATES,
     change_settings,
     difference,
     with_settings,

@@ -1,4 +1,4 @@
-"""Spans as lines of a terminal, and what the doctor reads from a store."""
+"""Spans as lines of a terminal, costs below their table, and what the doctor reads from a store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import asyncio
 import importlib.util
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from agentsup.cli.commands.trace import length, line
+from agentsup.cli.commands.trace import cost, length, line
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
 from agentsup.cli.doctor.check import Check
 from agentsup.cli.doctor.checks import examine
+from agentsup.cli.output import options
 from agentsup.cli.output.show import width_of
 from agentsup.config.home import Home
 from agentsup.kit.clock import SystemClock
@@ -73,6 +75,26 @@ def test_a_narrow_terminal_keeps_one_line_for_each_span(width: int) -> None:
 )
 def test_lengths_are_short(ms: float | None, wanted: str) -> None:
     assert length(ms) == wanted
+
+
+def test_what_is_estimated_counts_for_an_agent_of_any_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    span: dict[str, Any] = {
+        "usd": 0.0,
+        "input_tokens": 7,
+        "output_tokens": 0,
+        "estimated_tokens": 7,
+        "unpriced": 1,
+    }
+    spent = {"day": span, "month": span, "total": span, "budgets": []}
+    document = {"agents": [{"agent": name, **spent} for name in ("ann", "all")], "all": spent}
+    client = MagicMock(get=lambda path, query=None: document)
+    monkeypatch.setattr(options, "client_of", lambda ctx: client)
+    cost(MagicMock(), None)
+    told = capsys.readouterr().out
+    assert "14 tokens of this month are estimated" in told
+    assert "2 turns of this month have no known price" in told
 
 
 # -- the doctor --------------------------------------------------------------------------------------

@@ -14,9 +14,13 @@ from agentsup.cli.moving.foreign_home import (
     ForeignSchedule,
     names_for,
 )
-from agentsup.cli.moving.model_names import Keyring, model_fields
-from agentsup.cli.moving.products.accounts import matrix_account, telegram_account
-from agentsup.cli.moving.products.jobs import at_time
+from agentsup.cli.moving.products.accounts import (
+    Keyring,
+    at_time,
+    matrix_account,
+    model_fields,
+    telegram_account,
+)
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import (
     MOST_MEMORIES,
@@ -242,13 +246,9 @@ def _schedules(
         if times is None:
             gathered.remark(f"{name}: schedule {title}", "its time has passed or is not understood")
             continue
+        is_paused = job.get("enabled") is False or job.get("state") == "paused"
         to = _delivery(job)
-        yield ForeignSchedule(
-            *(name, f"hermes:{key}", title, prompt, times),
-            is_paused=job.get("enabled") is False or job.get("state") == "paused",
-            channel=to[0],
-            conversation=to[1],
-        )
+        yield ForeignSchedule(name, f"hermes:{key}", title, prompt, times, is_paused, *to)
 
 
 def _times(schedule: Mapping[str, Any], zone: str) -> NewSchedule | None:
@@ -298,12 +298,8 @@ def _chats(source: SourceFolder, home: str, name: str) -> Iterable[ForeignChat]:
             target, thread = str(row.get("chat_id") or ""), str(row.get("thread_id") or "")
             to = chat_of(text_of(row.get("source"), 50), target, thread)
             title = text_of(row.get("title") or row.get("display_name"), 200)
-            yield ForeignChat(
-                *(name, f"{row.get('source')}:{session}", lines),
-                title=title or text_of(row.get("source"), 50),
-                channel=to[0],
-                conversation=to[1],
-            )
+            title = title or text_of(row.get("source"), 50)
+            yield ForeignChat(name, f"{row.get('source')}:{session}", lines, title, *to)
 
 
 def _content(content: object) -> object:

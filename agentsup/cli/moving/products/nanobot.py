@@ -15,9 +15,13 @@ from agentsup.cli.moving.foreign_home import (
     ForeignSchedule,
     joined_text,
 )
-from agentsup.cli.moving.model_names import Keyring, model_fields
-from agentsup.cli.moving.products.accounts import matrix_account, telegram_account
-from agentsup.cli.moving.products.jobs import job_times
+from agentsup.cli.moving.products.accounts import (
+    Keyring,
+    job_times,
+    matrix_account,
+    model_fields,
+    telegram_account,
+)
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import (
     chat_lines,
@@ -168,30 +172,18 @@ def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[ForeignSche
         target = text_of(payload.get("originChatId") or payload.get("to"), 300)
         if not channel:
             channel, _, target = text_of(payload.get("sessionKey"), 400).partition(":")
-        to = chat_of(channel, target)
-        yield ForeignSchedule(
-            *(MAIN, f"nanobot:{key}", name, message, times),
-            is_paused=job.get("enabled") is False,
-            channel=to[0],
-            conversation=to[1],
-        )
+        to, is_paused = chat_of(channel, target), job.get("enabled") is False
+        yield ForeignSchedule(MAIN, f"nanobot:{key}", name, message, times, is_paused, *to)
 
 
 def _chats(source: SourceFolder) -> Iterable[ForeignChat]:
-    paths = (
-        [p for p in source.walk("sessions") if p.endswith(".jsonl")]
-        if source.has("sessions")
-        else []
-    )
-    older = f"{_WORKSPACE}/sessions"
-    if source.has(older):
-        paths += [path for path in source.walk(older) if path.endswith(".jsonl")]
+    folders = [each for each in ("sessions", f"{_WORKSPACE}/sessions") if source.has(each)]
+    paths = [p for each in folders for p in source.walk(each) if p.endswith(".jsonl")]
     for path in paths[:_MOST_CHATS]:
         key, lines = _session(source, path)
         if lines:
             channel, _, target = key.partition(":")
-            to = chat_of(channel, target)
-            yield ForeignChat(MAIN, key, lines, title=key, channel=to[0], conversation=to[1])
+            yield ForeignChat(MAIN, key, lines, key, *chat_of(channel, target))
 
 
 def _session(source: SourceFolder, path: str) -> tuple[str, tuple[ChatLine, ...]]:

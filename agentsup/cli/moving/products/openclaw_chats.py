@@ -77,4 +77,4 @@ def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> It
             channel = text_of(look(last, "lastChannel") or look(last, "channel"), 50)
             to = chat_of(channel, text_of(look(last, "lastTo") or look(last, "to"), 300))
     title = text_of(look(entry, "displayName") or look(entry, "label"), 200) or key
-    yield ForeignChat(name, key, lines, title=title, channel=to[0], conversation=to[1])
+    yield ForeignChat(name, key, lines, title, *to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from agentsup.cli.moving.foreign_home import (
@@ -13,8 +14,7 @@ from agentsup.cli.moving.foreign_home import (
     joined_text,
     names_for,
 )
-from agentsup.cli.moving.model_names import Keyring, is_secret
-from agentsup.cli.moving.products.sygen_tools import FOLDERS, tool_scripts
+from agentsup.cli.moving.products.accounts import Keyring, is_secret
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import chat_of, look, mapping, objects, text_of, variables
 from agentsup.cli.moving.workspaces import (
@@ -29,6 +29,27 @@ from agentsup.config import Report, translate
 from agentsup.model.agent import MAIN
 from agentsup.model.task import MAX_PROMPT_CHARS, NewSchedule
 
+_CLIENT: Final = Path(__file__).parents[1] / "templates/agentsup_tools.py.txt"
+_SCRIPTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent_tools": ("ask_agent", "ask_agent_async", "list_agents"),
+    "task_tools": (
+        *("create_task", "resume_task", "ask_parent", "list_tasks", "cancel_task", "delete_task"),
+    ),
+    "cron_tools": ("cron_add", "cron_list", "cron_remove"),
+}
+FOLDERS: Final = (*_SCRIPTS, "webhook_tools")
+"""Folders of scripts that belong to Sygen itself and do not come."""
+_SCRIPT: Final = '''"""As before; what it does is in ../agentsup_tools.py."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from agentsup_tools import main
+
+main("{name}")
+'''
 _CONFIG: Final = "config/config.json"
 _TAKEN: Final = (
     *("transport", "transports", "telegram_token", "allowed_user_ids", "allowed_group_ids"),
@@ -204,15 +225,9 @@ def _schedules(
         channel = {"tg": "telegram", "mx": "matrix"}.get(str(job.get("transport", "tg")), "")
         to = chat_of(channel, chat, str(job.get("topic_id") or ""))
         cron, zone = text_of(job.get("schedule"), 200), text_of(job.get("timezone"), 100)
-        found.append(
-            ForeignSchedule(
-                *(name, f"sygen:{key}", title or key, prompt or title or key),
-                NewSchedule(cron=cron, zone=zone),
-                is_paused=job.get("enabled") is False,
-                channel=to[0],
-                conversation=to[1],
-            )
-        )
+        times, is_paused = NewSchedule(cron=cron, zone=zone), job.get("enabled") is False
+        facts = (name, f"sygen:{key}", title or key, prompt or title or key)
+        found.append(ForeignSchedule(*facts, times, is_paused, *to))
     return found
 
 
@@ -237,3 +252,13 @@ def _remark_rest(source: SourceFolder, gathered: Gathered) -> None:
                 f".env: {', '.join(sorted(names))}", "write what is still needed into environment"
             )
         )
+
+
+def tool_scripts() -> dict[str, str]:
+    """The scripts by their paths in a workspace."""
+    scripts = {
+        f"tools/{folder}/{name}.py": _SCRIPT.format(name=name)
+        for folder, names in _SCRIPTS.items()
+        for name in names
+    }
+    return {"tools/agentsup_tools.py": _CLIENT.read_text(encoding="utf-8"), **scripts}
