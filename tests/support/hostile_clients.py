@@ -59,7 +59,7 @@ async def _anthropic(url: str, limit_s: float) -> Any:
 async def _recording(url: str, limit_s: float) -> Any:
     from agentsup.agents.media import Hearing
     from agentsup.agents.media.service import Unreadable
-    from agentsup.config.voice import VoiceSettings
+    from agentsup.config.settings_file import VoiceSettings
     from agentsup.engines.process import Fencing
     from agentsup.kit.pool import BoundedPool
 

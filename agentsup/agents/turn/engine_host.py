@@ -33,7 +33,7 @@ from agentsup.agents.turn.own_calls import (
 from agentsup.agents.turn.services import HostServices
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.usage import SuspendedTurn
-from agentsup.kit.orphan_sweep import GroupRecord
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.mailbox.work import Replay, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
@@ -60,7 +60,7 @@ from agentsup.model.tool import (
 )
 from agentsup.model.tool_names import wire_name
 from agentsup.model.trace import by_turn_of
-from agentsup.model.wire_names import wire_name
+from agentsup.model.tool_names import wire_name
 
 _OF_TOOLS = (
     *("is_optional", "is_essential", "is_outside", "is_paged"),

@@ -19,7 +19,7 @@ from agentsup.cli.commands.setup_questions import Questions
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.config import Home, load
-from agentsup.kit.sentences import as_sentence
+from agentsup.kit.text import as_sentence
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import AgentsupError
 from agentsup.model.secret import Secret

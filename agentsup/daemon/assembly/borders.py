@@ -41,7 +41,7 @@ from agentsup.daemon.runtime.setup import DaemonSetup, ask_bot
 from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
 from agentsup.daemon.runtime.transports import ChannelServices
 from agentsup.kit import descriptors, installation
-from agentsup.mailbox.messages import pointed_chats
+from agentsup.mailbox.messages import sessions
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 from agentsup.model.managed_bots import BotMaker
@@ -304,5 +304,5 @@ def chat_commands_of(
             *main_commands(given, mail.dispatcher.reassign, bots),
         ),
         lambda: boot_context.roster.entry(MAIN).agent_id,
-        partial(pointed_chats.keep_own, boot_context.database, mail.mailbox.context),
+        partial(sessions.keep_own, boot_context.database, mail.mailbox.context),
     )

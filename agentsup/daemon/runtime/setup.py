@@ -313,9 +313,8 @@ async def ask_bot(token: Secret, base_url: str) -> str:
     if importlib.util.find_spec(TELEGRAM.library) is None:
         raise Conflict(TELEGRAM.missing_library)
     # As in transports: a home without a bot loads nothing of this.
-    library: Any = importlib.import_module("agentsup.channels.telegram.library")
-    await library.load()
-    module: Any = importlib.import_module("agentsup.channels.telegram")
+    module: Any = importlib.import_module("agentsup.channels.telegram.client")
+    await module.library()
     http = module.SharedHttp()
     client = module.TelegramClient(token, base_url, http=http)
     try:

@@ -20,7 +20,7 @@ from agentsup.model.engine import (
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
 from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
-from agentsup.model.wire_names import wire_name
+from agentsup.model.tool_names import wire_name
 from tests.component.agents.shared import (
     PlayedEngine,
     give_append,

@@ -1,4 +1,4 @@
-"""What the doctor says of proxies, of tool servers (without starting any), and of what failed of late."""
+"""What the doctor says of proxies, of tool servers (none is started), and of the latest failures."""
 
 from __future__ import annotations
 
