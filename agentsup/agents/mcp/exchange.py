@@ -22,7 +22,6 @@ from mcp_types.methods import validate_server_result
 from pydantic import TypeAdapter, ValidationError
 
 from agentsup.agents.mcp.offered import MAX_LISTED, Hints, ListedTool, clean, joined, readable
-from agentsup.kit.tasks import CooperativeYield
 from agentsup.kit.outbound.httpx_client import BoundedClient
 from agentsup.kit.tasks import CooperativeYield
 

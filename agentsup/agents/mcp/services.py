@@ -16,8 +16,8 @@ from agentsup.config import McpServer
 from agentsup.engines.process import Fencing
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.process_tracker import GroupRecord
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.process_tracker import GroupRecord
 from agentsup.model.tool import Tool
 
 MOST = 64

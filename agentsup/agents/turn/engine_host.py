@@ -60,7 +60,6 @@ from agentsup.model.tool import (
 )
 from agentsup.model.tool_names import wire_name
 from agentsup.model.trace import by_turn_of
-from agentsup.model.tool_names import wire_name
 
 _OF_TOOLS = (
     *("is_optional", "is_essential", "is_outside", "is_paged"),

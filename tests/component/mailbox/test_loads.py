@@ -80,7 +80,9 @@ async def test_an_end_with_nothing_left_looks_for_no_next_message(
     assert looks == ["looked"], "for the third message alone"
 
 
-async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(rig: MailboxFixture) -> None:
+async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(
+    rig: MailboxFixture,
+) -> None:
     await rig.reboot()
     await rig.put("now")
     await rig.one()
