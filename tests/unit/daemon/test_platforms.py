@@ -31,7 +31,7 @@ def test_its_fields_packages_and_extra_are_there(platform: PlatformSpec) -> None
     for field in (platform.account, platform.people, *platform.fixed, *of_secrets, *required):
         attrgetter(field)(spec)
     assert platform.name in Person.model_fields
-    for module in ("library", "life"):
+    for module in ("client", "life"):
         assert importlib.util.find_spec(f"agentsup.channels.{platform.name}.{module}")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (needed,) = extras["optional-dependencies"][platform.name]
