@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
@@ -27,6 +26,8 @@ _CALL_SLOTS = 16
 """Most calls of one bot under way; polls are not counted."""
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
+_loaded: Final[dict[str, Any]] = {}
+"""The module, once it is whole: that it is known to ``sys`` comes earlier."""
 
 
 async def library() -> Any:
@@ -36,14 +37,14 @@ async def library() -> Any:
     own HTTP client and the library for Telegram Passport would take 13 MiB more. Raises
     ``ImportError`` if it is not installed.
     """
-    return sys.modules.get(_REQUEST) or await asyncio.to_thread(_load)
+    return _loaded.get(_REQUEST) or await asyncio.to_thread(_load)
 
 
 def _load() -> Any:
     late("telegram")
     late("telegram.request")
     with hidden("cryptography"):  # only Telegram Passport would take it
-        return importlib.import_module(_REQUEST)
+        return _loaded.setdefault(_REQUEST, importlib.import_module(_REQUEST))
 
 
 class SharedHttp:

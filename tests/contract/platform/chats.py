@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -32,10 +31,10 @@ from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay
-from agentsup.model.agent import AgentSpec, Streaming
+from agentsup.model.agent import Streaming
 from agentsup.model.control import CommandButton, CommandContext, CommandInfo, CommandReply
 from agentsup.model.message import DeliverTo
-from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.model.secret import Secret
 from agentsup.observe.live import LiveHub
@@ -45,6 +44,7 @@ from tests.contract.platform.faulty_client import FaultyMatrixClient
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_rooms import Rooms
 from tests.support.press_deps import press_deps
+from tests.support.stream_bench import TurnBench
 
 ROOM = "!r:localhost"
 ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
@@ -70,33 +70,26 @@ class CommandsTwin:
         return ()
 
 
-class PlatformChat(ABC):
+class PlatformChat(TurnBench, ABC):
     """A bot's life around one chat. ``end`` and ``begin`` are the end and the start of a process."""
 
-    channel_name: ClassVar[str]
+    agent_id = AGENT
     is_idempotent: ClassVar[bool]
-    conversation: str
     channel: PieceChannel[Any, Any, Any]
     streams: StreamSet
 
     menus: Presses[Any]
 
     def __init__(self, mail: MailboxFixture, folder: Path) -> None:
+        super().__init__(
+            mail.db, mail.clock, Streaming(edit_interval_s=1.0, min_chars=8, idle_ms=50)
+        )
         self.mail = mail
-        self.database = mail.db
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.settings = DeliverySettings(self.workspace)
-        self.clock = mail.clock
         self.commands = CommandsTwin()
-        self.live = LiveHub()
-        self.agent_id = AGENT
-        self.streaming = Streaming(edit_interval_s=1.0, min_chars=8, idle_ms=50)
         self.boots = 0
-
-    @property
-    def spec(self) -> Callable[[], AgentSpec]:
-        return lambda: AgentSpec("bob", streaming=self.streaming)
 
     # -- of the platform ---------------------------------------------------------------------------
 
@@ -188,43 +181,6 @@ class PlatformChat(ABC):
         self.live = LiveHub()
 
     # -- the store ---------------------------------------------------------------------------------
-
-    async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
-        def run(tx: Tx) -> list[tuple[Any, ...]]:
-            rows = [tuple(row) for row in tx.all(text, params)]
-            for topic in ("events", f"agent:{AGENT}", "done:m1"):
-                tx.touch(topic)
-            return rows
-
-        return await self.database.write(run)
-
-    async def accept(self) -> None:
-        """Store the message ``m1`` of this chat, whose turn runs."""
-        await self.sql(
-            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
-            " VALUES ('s', ?, 'k', 1, 1)",
-            AGENT,
-        )
-        to = {
-            "kind": "chat",
-            "agent_id": AGENT,
-            "channel": self.channel_name,
-            "conversation": self.conversation,
-        }
-        await self.sql(
-            "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
-            " parts, principal, deliver_to, root_id, accepted_at)"
-            " VALUES ('m1', ?, 's', 'chat', 'interactive', 1, 'leased', '[]', ?, ?, 'm1', 1)",
-            AGENT,
-            json.dumps(OPERATOR.to_json()),
-            json.dumps(to),
-        )
-
-    async def become(self, state: str, outcome: str | None = None) -> None:
-        """The message ``m1`` gets another state."""
-        await self.sql(
-            "UPDATE messages SET state = ?, outcome = ? WHERE message_id = 'm1'", state, outcome
-        )
 
     async def turn(self, text: str) -> None:
         """The turn of ``m1`` runs and says ``text``."""

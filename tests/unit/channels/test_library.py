@@ -11,9 +11,12 @@ import agentsup.channels.telegram.deliver, agentsup.channels.telegram.client
 assert "telegram" not in sys.modules, "a daemon without a bot pays for the library"
 from agentsup.channels.telegram.client import library
 async def main():
-    first, second = await asyncio.gather(library(), library())
-    assert first is second
+    loading = asyncio.create_task(library())
+    while "agentsup.channels.telegram.request" not in sys.modules:
+        await asyncio.sleep(0.001)
+    first = await library()
     assert issubclass(first.WrappedError, sys.modules["telegram.error"].TelegramError)
+    assert first is await loading
 asyncio.run(main())
 assert gc.isenabled()
 print(*sorted({"httpx", "cryptography", "telegram._bot", "telegram.ext"} & set(sys.modules)))

@@ -31,7 +31,7 @@ CUT = OutcomeUnknown("the line was cut")
 class Bench(StreamBench):
     """Its rooms are in memory."""
 
-    channel, place = "matrix", ROOM
+    channel_name, conversation = "matrix", ROOM
 
     def __init__(self, database: Database, clock: LoopClock) -> None:
         super().__init__(database, clock, LIVE)
@@ -111,19 +111,6 @@ async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(context:
     new = edit.content["m.new_content"]
     assert "<code>&lt;more&gt;</code>" in new["formatted_body"]
     assert "m.relates_to" not in new
-
-
-async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
-    context: Bench,
-) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    context.live.end("m1")
-    await context.answer("the whole answer", "delivered", "$other")
-    await context.clock.sleep(15.0)
-    assert context.rooms.texts() == []
-    assert await context.on_record() == []
 
 
 async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(context: Bench) -> None:

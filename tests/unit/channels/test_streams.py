@@ -128,7 +128,7 @@ class Platform:
 class Bench(StreamBench):
     """Its chats are a dictionary."""
 
-    channel, place = "telegram", GROUP
+    channel_name, conversation = "telegram", GROUP
 
     def __init__(self, database: Database, clock: LoopClock) -> None:
         super().__init__(database, clock, LIVE)
@@ -349,20 +349,6 @@ async def test_what_could_not_be_deleted_at_once_is_deleted_later(context: Bench
 
 
 # -- after a crash ---------------------------------------------------------------------------------
-
-
-async def test_right_after_a_crash_the_answer_goes_as_a_new_message(context: Bench) -> None:
-    """An edit that was under way may still land."""
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    context.live.end("m1")
-    await context.answer("the whole answer")
-    await context.crash()
-    assert await context.streams.takeover("m1") is None
-    await context.settle("delivered", "9999")
-    await context.clock.sleep(15.0)
-    assert context.platform.messages == {}
 
 
 async def test_a_crash_does_not_make_an_edit_of_unknown_fate_forgotten(context: Bench) -> None:

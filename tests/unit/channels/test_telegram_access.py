@@ -54,6 +54,16 @@ COMMAND = [{"type": "bot_command", "offset": 0, "length": 13}]
 REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob"}}
 
 
+def pressed(who: int, where: int) -> dict[str, Any]:
+    return {"callback_query": {"id": "1", "from": user(who), "message": message(where, 777)}}
+
+
+def reacted(*emojis: str, **by: Any) -> dict[str, Any]:
+    new = [{"type": "emoji", "emoji": each} for each in emojis]
+    body = {"chat": chat(TEAM), "message_id": 5, "date": 1, "new_reaction": new, **by}
+    return {"message_reaction": body}
+
+
 @pytest.mark.parametrize(
     "update, reason",
     [
@@ -89,43 +99,12 @@ REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob
         ({"channel_post": message(TEAM, None)}, AccessReason.NOT_FOR_US),
         ({"channel_post": message(TEAM, ANN)}, AccessReason.NOT_FOR_US),
         ({"inline_query": {"id": "1", "from": user(ANN)}}, AccessReason.NOT_FOR_US),
-        (
-            {"callback_query": {"id": "1", "from": user(ANN), "message": message(TEAM, 777)}},
-            AccessReason.ALLOWED,
-        ),
-        (
-            {"callback_query": {"id": "1", "from": user(EVE), "message": message(TEAM, 777)}},
-            AccessReason.STRANGER,
-        ),
-        (
-            {"callback_query": {"id": "1", "from": user(ANN), "message": message(OTHERS, 777)}},
-            AccessReason.GROUP,
-        ),
+        (pressed(ANN, TEAM), AccessReason.ALLOWED),
+        (pressed(EVE, TEAM), AccessReason.STRANGER),
+        (pressed(ANN, OTHERS), AccessReason.GROUP),
         ({"callback_query": {"id": "1", "from": user(ANN)}}, AccessReason.NOT_FOR_US),
-        (
-            {
-                "message_reaction": {
-                    "chat": chat(TEAM),
-                    "message_id": 5,
-                    "date": 1,
-                    "user": user(EVE),
-                    "new_reaction": [{"type": "emoji", "emoji": "👍"}],
-                }
-            },
-            AccessReason.STRANGER,
-        ),
-        (
-            {
-                "message_reaction": {
-                    "chat": chat(TEAM),
-                    "message_id": 5,
-                    "date": 1,
-                    "actor_chat": chat(TEAM),
-                    "new_reaction": [],
-                }
-            },
-            AccessReason.NO_PERSON,
-        ),
+        (reacted("👍", user=user(EVE)), AccessReason.STRANGER),
+        (reacted(actor_chat=chat(TEAM)), AccessReason.NO_PERSON),
     ],
 )
 def test_who_may_what(update: dict[str, Any], reason: AccessReason) -> None:
@@ -229,38 +208,18 @@ def test_nobody_but_known_people_in_allowed_places_is_let_through(
             assert event.addressed or not mention_only
 
 
+PEOPLE = ["id", "type", "chat", "from", "user", "is_bot", "forward_origin"]
+TEXTS = ["message", "message_id", "date", "text", "data", "entities", "offset", "length"]
+MORE = ["reply_to_message", "photo", "file_id", "new_reaction", "emoji", "location"]
+KEYS = [*PEOPLE, *TEXTS, *MORE, "poll", "options"]
+SPOKEN = ["message", "edited_message", "channel_post", "poll"]
+KINDS = [*SPOKEN, "callback_query", "message_reaction", "my_chat_member"]
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats(allow_nan=False),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "id",
-                    "type",
-                    "chat",
-                    "from",
-                    "user",
-                    "message",
-                    "message_id",
-                    "date",
-                    "text",
-                    "data",
-                    "entities",
-                    "offset",
-                    "length",
-                    "reply_to_message",
-                    "photo",
-                    "file_id",
-                    "is_bot",
-                    "new_reaction",
-                    "emoji",
-                    "location",
-                    "poll",
-                    "options",
-                    "forward_origin",
-                ]
-            ),
+            st.sampled_from(KEYS),
             inner,
             max_size=6,
         )
@@ -270,17 +229,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(
-    st.sampled_from(
-        [
-            "message",
-            "edited_message",
-            "callback_query",
-            "message_reaction",
-            "my_chat_member",
-            "channel_post",
-            "poll",
-        ]
-    ),
+    st.sampled_from(KINDS),
     json_values,
 )
 def test_whatever_an_update_holds_it_is_read_or_called_malformed(kind: str, body: Any) -> None:

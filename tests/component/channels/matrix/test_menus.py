@@ -197,15 +197,6 @@ async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MatrixMenuFixtur
     assert rig.shown(rig.last()) == "This button is not for you."
 
 
-async def test_a_free_question_is_answered_by_a_reply(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask("What name?", options=())
-    assert rig.rooms.reactions(event.event_id) == []
-    assert await rig.say("Something else") is None
-    assert await rig.say("Rosa", reply_to=event) == ""
-    assert await rig.answer_of(question) == ("answered", "Rosa")
-    assert rig.shown(event) == "What name?\n\n✔ Ann: Rosa"
-
-
 async def test_a_late_and_a_double_press_are_told_so(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     await rig.react(event, "1️⃣")
@@ -367,25 +358,6 @@ async def test_the_eleventh_choice_has_its_number_only(rig: MatrixMenuFixture) -
 
 
 # -- repeats and waiting messages ------------------------------------------------------------------
-
-
-async def test_what_may_be_lost_is_shown_again_once(rig: MatrixMenuFixture) -> None:
-    number = await rig.part("answer", {"text": "precious"})
-    await rig.mail.db.write(
-        lambda tx: (
-            tx.execute("UPDATE outbox SET state = 'unknown' WHERE outbox_id = ?", (number,))
-            and None
-        )
-    )
-    await rig.part("notice", {"text": "It may be lost.", "again": number})
-    note = rig.last()
-    assert "1. Show again" in rig.shown(note)
-    await rig.react(note, "1️⃣")
-    assert rig.shown(rig.last()) == "↻ Perhaps for the second time:\n\nprecious"
-    assert rig.shown(note) == "It may be lost."
-    await rig.react(note, "1️⃣", BEN)
-    assert "Ann pressed this at" in rig.shown(rig.last())
-    assert sum("precious" in text for text in rig.rooms.texts()) == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,16 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
-from agentsup.channels.core.receiving import messages as core_messages
-from agentsup.channels.core.receiving.rows import SkipReason, skip_tx
-from agentsup.channels.core.receiving.stop_marks import mark_tx
 from agentsup.channels.matrix.event import DOUBTFUL
-from agentsup.channels.matrix.incoming import Incoming
-from agentsup.channels.matrix.received import RoomNews, store_tx
 from agentsup.mailbox.messages.sessions import point_tx
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
-from agentsup.model.principal import SYSTEM
 from agentsup.store.transaction import Tx
 from tests.component.channels.matrix.receive_rig import (
     ANN,
     BEN,
     EVE,
     ME,
-    OWNER,
     ROOM,
     MatrixReceiveFixture,
     receiving,
@@ -176,50 +168,6 @@ async def test_a_stop_reaches_every_conversation_of_its_session(rig: MatrixRecei
     assert told == [IN_THREAD]
 
 
-@pytest.mark.parametrize("given_in", ["the room", "its session", "another room", "telegram"])
-async def test_a_stop_ends_the_downloads_that_it_drops(
-    rig: MatrixReceiveFixture, given_in: str
-) -> None:
-    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
-    await rig.say("first")
-    ((session_id,),) = await rig.mail.sql("SELECT session_id FROM messages")
-    key = f"chat:matrix:{IN_THREAD}"
-    await rig.mail.db.write(lambda tx: point_tx(tx, "agt_bob", key, session_id))
-    rig.server.answers_downloads.clear()
-    file = {"msgtype": "m.file", "url": "mxc://here/1", "body": "a.txt", "info": {"size": 4}}
-    row = await rig.come(file)
-    assert rig.server.count("download", "mxc://here/1") == 1
-    match given_in:
-        case "the room":
-            await rig.say("/stop")
-        case "its session":
-            await rig.say("/stop", THREAD)
-        case "another room":
-            await rig.say("/stop_all", room=OTHER)
-        case channel:
-            await rig.mail.mailbox.stop(
-                "all", SYSTEM, also=lambda tx: mark_tx(tx, "all", given_in=channel)
-            )
-            await asyncio.sleep(1)
-    assert await rig.state(row) == ("skipped", "stopped_here")
-    (told,) = [(room, text) for room, text in await rig.notices() if "not read yet" in text]
-    assert told[0] == ROOM
-    assert [path for path in (rig.folder / "workspace").rglob("*") if path.is_file()] == []
-    await rig.say("after it")
-    assert [text for _, text in await rig.heard()] == ["first", "after it"]
-
-
-async def test_a_stop_of_others_ends_no_download(rig: MatrixReceiveFixture) -> None:
-    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
-    rig.server.answers_downloads.clear()
-    row = await rig.come({"msgtype": "m.image", "url": "mxc://here/1", "body": "a.png"})
-    await rig.say("/stop", room=OTHER)
-    await rig.mail.db.write(lambda tx: mark_tx(tx, "agent:agt_other", given_in=""))
-    rig.server.answers_downloads.set()
-    await asyncio.sleep(1)
-    assert (await rig.state(row))[0] == "done"
-
-
 async def test_a_stop_counts_what_would_have_been_answered(rig: MatrixReceiveFixture) -> None:
     rig.server.rooms[ROOM] = {ME: {}, ANN: {}}
     rig.group()
@@ -336,22 +284,6 @@ async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(
     await rig.say("/stop", THREAD)
     assert rig.ran == [ROOM, ROOM, IN_THREAD]
     assert rig.server.count("event") == 0
-
-
-async def test_what_a_stop_from_elsewhere_has_dropped_is_told_once_also_in_a_later_life(
-    rig: MatrixReceiveFixture,
-) -> None:
-    raw = rig.raw({"msgtype": "m.text", "body": "go"})
-    news = RoomNews(ROOM, (raw,), raw["event_id"])
-    (row,) = await rig.mail.db.write(lambda tx: store_tx(tx, OWNER, [news], since="s", at=0))
-    await rig.mail.db.write(lambda tx: skip_tx(tx, [row], SkipReason.STOPPED_ELSEWHERE))
-    for _ in range(2):
-        await rig.reopen()
-        await rig.incoming.feed.take_leftovers()
-        await asyncio.sleep(1)
-    assert await rig.heard() == []
-    assert [room for room, _ in await rig.notices()] == [ROOM]
-    assert (await rig.state(row))[0] == "skipped"
 
 
 # -- invitations -----------------------------------------------------------------------------------
@@ -479,42 +411,6 @@ async def test_a_strangers_presses_are_told_once_to_be_none_of_his(
 
 
 # -- poison ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine lacks memory, and then a descriptor, when an event is handled."""
-    real = Incoming._route
-    short: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
-
-    async def route(self: Incoming, item: Any, event: Any, lane: Any) -> None:
-        if short:
-            raise RuntimeError("a library's") from short.pop()
-        await real(self, item, event, lane)
-
-    monkeypatch.setattr(Incoming, "_route", route)
-
-
-async def test_a_shortage_of_the_machine_sets_no_event_aside(
-    lacking: None, rig: MatrixReceiveFixture
-) -> None:
-    row = await rig.say("good")
-    await asyncio.sleep(30)
-    assert await rig.heard() == [(ROOM, "good")]
-    assert (await rig.state(row))[0] == "done"
-    assert rig.set_aside == []
-
-
-async def test_a_shortage_taken_for_a_fault_sets_an_event_aside(
-    lacking: None, rig: MatrixReceiveFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same without what tells the two apart."""
-    monkeypatch.setattr(core_messages, "is_shortage", lambda error: False)
-    row = await rig.say("good")
-    await asyncio.sleep(30)
-    assert await rig.heard() == []
-    assert (await rig.state(row))[0] == "quarantined"
-    assert rig.set_aside == [1]
 
 
 async def test_whoever_can_not_be_looked_up_costs_the_others_nothing(

@@ -128,26 +128,6 @@ async def test_a_question_whose_work_was_stopped_is_withdrawn(
     assert (await rig.question(question.question_id)).state is QuestionState.CANCELLED
 
 
-async def test_trouble_of_the_platform_delays_how_it_is_shown(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    await rig.ask(str(ann))
-    await rig.people.fault("server_error", method="editMessageText", count=2, status=502)
-    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
-    await rig.until_text(chat, "Ann: red", has_keyboard=False)
-
-
-async def test_a_typed_option_answers_the_only_open_question(
-    rig: TelegramMenuFixture, ann: int, chat: str
-) -> None:
-    question = await rig.ask(str(ann))
-    await rig.people.say(chat, "hello")
-    await rig.people.say(chat, " Blue")
-    await rig.until_text(chat, "Ann: blue", has_keyboard=False)
-    assert rig.heard == ["hello"]
-    assert (await rig.question(question.question_id)).answer == "blue"
-
-
 async def test_with_two_questions_open_a_text_needs_a_reply(
     rig: TelegramMenuFixture, ann: int
 ) -> None:

@@ -334,30 +334,6 @@ async def test_a_server_that_fails_is_waited_out(rig: TelegramFixture) -> None:
     assert rig.agent.texts == ["through it"]
 
 
-async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: TelegramFixture) -> None:
-    rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
-    await rig.start()
-    fault = await rig.people.fault("server_error", method="getUpdates")
-    await rig.until(lambda: bool(rig.told))
-    assert "has heard nothing" in rig.told[0]
-    await rig.people.clear_faults(fault)
-    await rig.until(lambda: len(rig.told) == 2)
-    assert "hears again" in rig.told[1]
-
-
-async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: TelegramFixture) -> None:
-    """The platform says to ask again in 50 minutes, in answer to a single poll."""
-    rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
-    await rig.start()
-    await rig.people.fault("flood", method="getUpdates", retry_after=3000, count=1)
-    await rig.until(lambda: rig.reports[-1].state is ChannelState.RETRYING)
-    await rig.until(lambda: bool(rig.told))
-    assert "has heard nothing" in rig.told[0]
-    assert not rig.reports[-1].is_well
-    await asyncio.sleep(0.6)  # a second word would come by now
-    assert len(rig.told) == 1
-
-
 async def test_commands_know_whether_others_read_along(rig: TelegramFixture) -> None:
     group = await rig.people.group("Group", [rig.ann, rig.bot.bot_id])
     rig.allow(groups=(int(group),))
