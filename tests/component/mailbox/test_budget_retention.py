@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from agentsup.daemon.assembly.services import _keep_sums
 from agentsup.mailbox.usage import reports

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -55,7 +54,9 @@ async def expiring(context: MailboxFixture, after_s: float) -> str:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, 365 * 24 * HOUR_MS, 3_000])
-async def test_a_step_ends_nothing_early_and_keeps_nothing(rig: MailboxFixture, step_ms: int) -> None:
+async def test_a_step_ends_nothing_early_and_keeps_nothing(
+    rig: MailboxFixture, step_ms: int
+) -> None:
     question, message = await asked(rig, 600), await expiring(rig, 600)
     rig.clock.jump_ms(step_ms)
     answered = await asked(rig, 5, "other")
@@ -101,7 +102,9 @@ async def test_over_a_restart_the_wall_decides(rig: MailboxFixture) -> None:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -365 * 24 * HOUR_MS])
-async def test_a_step_neither_shortens_nor_prolongs_a_pause(rig: MailboxFixture, step_ms: int) -> None:
+async def test_a_step_neither_shortens_nor_prolongs_a_pause(
+    rig: MailboxFixture, step_ms: int
+) -> None:
     """The pause before another attempt, of a message and of a delivery."""
     await again(rig)
     await paused_part(rig)
@@ -268,7 +271,9 @@ async def test_work_that_was_late_by_a_wrong_clock_alone_is_begun(rig: MailboxFi
     assert (await rig.one("ben")).message.message_id == message
 
 
-async def test_a_late_answer_after_a_start_is_refused_and_can_be_repeated(rig: MailboxFixture) -> None:
+async def test_a_late_answer_after_a_start_is_refused_and_can_be_repeated(
+    rig: MailboxFixture,
+) -> None:
     question = await asked(rig, 600)
     rig.clock.jump_ms(HOUR_MS)  # off for an hour, or a clock an hour ahead
     await rig.reboot()
@@ -417,9 +422,7 @@ async def test_a_part_is_sent_again_after_its_pause_over_a_step(
     await rig.put()
     await rig.finish(await rig.one())
     steady = rig.mailbox.context.steady
-    relay = Relay(
-        rig.db, rig.clock, rig.entropy, {"console": channel}, boot_id="b", steady=steady
-    )
+    relay = Relay(rig.db, rig.clock, rig.entropy, {"console": channel}, boot_id="b", steady=steady)
     rig.clock.jump_ms(step_ms)
     begun_s, draining = rig.clock.monotonic(), asyncio.Event()
     running = asyncio.create_task(relay.run(lambda: None, draining))
@@ -433,7 +436,9 @@ async def test_a_part_is_sent_again_after_its_pause_over_a_step(
     await running
 
 
-async def test_work_that_waited_for_an_answer_is_not_told_as_never_started(rig: MailboxFixture) -> None:
+async def test_work_that_waited_for_an_answer_is_not_told_as_never_started(
+    rig: MailboxFixture,
+) -> None:
     put = await rig.put(expires_at=rig.clock.now_ms() + 60_000)
     question = await rig.park(await rig.one(), timeout_s=600)
     rig.later(61)

@@ -1,7 +1,6 @@
 """The loads in memory: those of the rows at every instant, whoever fails and whatever comes back.
 
-``test_machine`` asks the same after each step of any history with crashes; so does every test that
-ends with ``MailboxFixture.check``.
+Every test that ends with ``MailboxFixture.check`` asks the same.
 """
 
 from __future__ import annotations
@@ -80,7 +79,9 @@ async def test_an_end_with_nothing_left_looks_for_no_next_message(
     assert looks == ["looked"], "for the third message alone"
 
 
-async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(rig: MailboxFixture) -> None:
+async def test_a_delayed_message_is_due_also_beside_one_that_is_claimed(
+    rig: MailboxFixture,
+) -> None:
     await rig.reboot()
     await rig.put("now")
     await rig.one()

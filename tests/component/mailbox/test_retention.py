@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from agentsup.mailbox.queue.views import retention_rules
 from agentsup.store.retention import prune
 from tests.support.mailbox_fixture import BOB, MailboxFixture
