@@ -1,7 +1,6 @@
 """The loads in memory: those of the rows at every instant, whoever fails and whatever comes back.
 
-``test_machine`` asks the same after each step of any history with crashes; so does every test that
-ends with ``MailboxFixture.check``.
+Every test that ends with ``MailboxFixture.check`` asks the same.
 """
 
 from __future__ import annotations
