@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 import aiohttp
@@ -168,7 +169,7 @@ class ProviderClient:
         )
         url = f"{self.address}{path}"
         # Loaded with the first question: most homes ask for no models.
-        http = await asyncio.to_thread(import_module, "agentsup.kit.outbound.aiohttp_client")
+        http = await asyncio.to_thread(_client)
         connector = aiohttp.TCPConnector(ssl=await tls.loaded())
         try:
             async with (
@@ -344,3 +345,7 @@ def _said(document: Mapping[str, Any]) -> str:
 
 def _count(usage: Mapping[str, Any], *keys: str) -> int:
     return next((n for key in keys if isinstance(n := usage.get(key), int)), 0)
+
+
+def _client() -> ModuleType:
+    return import_module("agentsup.kit.outbound.aiohttp_client")
