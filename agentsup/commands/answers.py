@@ -69,8 +69,10 @@ class _Answers:
 
     async def skip(self, context: CommandContext, rest: str) -> CommandReply:
         """Leave a question of an agent unanswered: its turn continues without an answer."""
-        fits = _is_of_agents
-        question = await (self._named(context, rest) if rest else self._only(context, fits))
+        if rest:
+            question = await self._named(context, rest)
+        else:
+            question = await self._only(context, lambda each: each.kind in OF_AGENTS)
         closed = await self.database.write(
             lambda tx: answering.skip_tx(
                 self.mailbox.context, tx, question.question_id, context.principal
@@ -193,10 +195,6 @@ def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple
             "question", "[ID]", "show all of an open question, with the whole call", run.question
         ),
     )
-
-
-def _is_of_agents(question: Question) -> bool:
-    return question.kind in OF_AGENTS
 
 
 def option_named(question: Question, text: str) -> str | None:

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from agentsup.engines import clean
 from agentsup.engines.clean import json_object
 from agentsup.engines.failures import CheckpointUnusable, OutputUnreadable
-from agentsup.model.engine import EngineSpec, HistoryItem, Segment
+from agentsup.model.engine import EngineSpec, Segment
 from agentsup.model.question import AnswerableBy
 
 _ENGINE = "command"
@@ -201,15 +201,12 @@ def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> byte
 
 def as_text(segment: Segment) -> bytes:
     """Plain text as a model reads it: instructions, the conversation so far, the message."""
-    blocks = [segment.instructions, *map(_said, segment.history), segment.prompt]
+    said = (f"{_SPEAKERS[item.role]}: {item.text}" for item in segment.history)
+    blocks = [segment.instructions, *said, segment.prompt]
     if segment.resume is not None and segment.resume.answer is not None:
         blocks.append(segment.resume.answer)
     text = "\n\n".join(block for block in blocks if block)
     return text.encode("utf-8", "replace") + b"\n"
-
-
-def _said(item: HistoryItem) -> str:
-    return f"{_SPEAKERS[item.role]}: {item.text}"
 
 
 def _resume(segment: Segment, left: Suspension | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ left out of both, so that old sessions are corrected, too.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,7 @@ def replayable(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
             del sound[-1]  # the answer that was asked for again
         if parts:
             # A history is read and saved in each turn; what is sound is passed on as it is.
-            same = len(parts) == len(message.parts) and all(map(_is, parts, message.parts))
+            same = len(parts) == len(message.parts) and all(map(operator.is_, parts, message.parts))
             sound.append(message if same else replace(message, parts=parts))
     return sound
 
@@ -81,10 +82,6 @@ def _was_rejected(message: ModelMessage) -> bool:
 def _has_calls(message: ModelMessage) -> bool:
     is_answer = isinstance(message, ModelResponse)
     return not is_answer or any(isinstance(part, ToolCallPart) for part in message.parts)
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _sound_parts(part: Any, paired: set[str]) -> Iterable[Any]:

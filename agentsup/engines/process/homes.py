@@ -60,10 +60,11 @@ class Removed:
 
         If ``folder`` is on another disk, the entry is renamed there and its new name returned.
         """
-        GuardedFolder(self.path).make(mode=0o700)
-        here = next(str(number) for number in count(1) if not self._has(str(number)))
+        trash = GuardedFolder(self.path)
+        trash.make(mode=0o700)
+        here = next(str(number) for number in count(1) if not trash.has(str(number)))
         try:
-            folder.move_out(name, GuardedFolder(self.path), here)
+            folder.move_out(name, trash, here)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -88,9 +89,6 @@ class Removed:
             if not GuardedFolder(self.path).remove_tree(name, lambda: next(left, None) is not None):
                 return True
         return has_more
-
-    def _has(self, name: str) -> bool:
-        return GuardedFolder(self.path).has(name)
 
 
 @dataclass(frozen=True, slots=True)
