@@ -144,5 +144,3 @@ def test_an_edit_names_the_one_server_it_touches_and_rebuilds_nothing(tmp_path: 
     assert list(plan.changed["ada"]) == ["mcp.two"]
     assert plan.changed["ada"]["mcp.two"].cls is FieldClass.LIVE
     assert plan.rebuild == ()
-
-

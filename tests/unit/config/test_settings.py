@@ -229,8 +229,6 @@ def test_sockets_that_may_be_reached_are_named_in_the_same_way() -> None:
     assert fence.socket_paths({"HOME": "/home/ann"}) == ("/run/docker.sock", "/home/ann/.x/s")
 
 
-
-
 def test_without_an_endpoint_nothing_is_sent() -> None:
     settings = parse_settings(None).settings
     assert settings.otel.url == ""
