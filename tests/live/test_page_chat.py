@@ -19,6 +19,7 @@ from tests.support.bound import BOUND_S
 LOSS = (
     "ERR_EMPTY_RESPONSE",
     "ERR_CONNECTION_RESET",
+    "ERR_SOCKET_NOT_CONNECTED",
     "ERR_CONNECTION_REFUSED",
     "ERR_INTERNET_DISCONNECTED",
     "WebSocket connection",

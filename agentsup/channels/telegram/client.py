@@ -26,8 +26,6 @@ _CALL_SLOTS = 16
 """Most calls of one bot under way; polls are not counted."""
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
-_loaded: Final[dict[str, Any]] = {}
-"""The module, once it is whole: that it is known to ``sys`` comes earlier."""
 
 
 async def library() -> Any:
@@ -37,14 +35,14 @@ async def library() -> Any:
     own HTTP client and the library for Telegram Passport would take 13 MiB more. Raises
     ``ImportError`` if it is not installed.
     """
-    return _loaded.get(_REQUEST) or await asyncio.to_thread(_load)
+    return await asyncio.to_thread(_load)
 
 
 def _load() -> Any:
     late("telegram")
     late("telegram.request")
     with hidden("cryptography"):  # only Telegram Passport would take it
-        return _loaded.setdefault(_REQUEST, importlib.import_module(_REQUEST))
+        return importlib.import_module(_REQUEST)
 
 
 class SharedHttp:
