@@ -82,6 +82,7 @@ class TelegramClient:
         self._slots = CallSlots(
             _CALL_SLOTS, "too many calls of this bot wait for Telegram's answers"
         )
+        self._library: Any = None
         self._request: Any = None
         self._is_closed = False
 
@@ -119,15 +120,13 @@ class TelegramClient:
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
                     handle = opened.enter_context(await file.opened())
-                    fields[name] = (await library()).input_file(handle, file.name)
+                    fields[name] = (await self._loaded()).input_file(handle, file.name)
                 return await self._call(method, fields, timeout_s, before)
 
     async def _call(
         self, method: str, fields: dict[str, Any], timeout_s: float, before: BeforeSending | None
     ) -> Any:
-        requests = await library()
-        if self._request is None:
-            self._request = requests.Request(self._http)
+        requests = await self._loaded()
         if self._is_closed:
             raise NotSent("this bot's connection is closed")
         try:
@@ -142,6 +141,12 @@ class TelegramClient:
             # URL, and with it the token, which must not be stored.
             text = error.message.replace(self._token, "TOKEN")
             raise OutcomeUnknown(f"{type(error).__name__}: {text}") from None
+
+    async def _loaded(self) -> Any:
+        if self._library is None:
+            self._library = await library()
+            self._request = self._library.Request(self._http)
+        return self._library
 
     async def download(self, file_path: str, write: Write, max_bytes: int) -> int:
         """Fetch a file (``file_path`` of ``getFile``), ``write`` it and return its size in bytes.
