@@ -15,8 +15,8 @@ from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, MessageState
 from agentsup.model.principal import OPERATOR, Principal
 from benchmarks.bare import BODY
+from benchmarks.daemon_fixture import household
 from benchmarks.figure import BenchContext, Figure, median
-from benchmarks.household import household
 
 CALLERS = 16
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median
-from benchmarks.household import write_home
 from benchmarks.process import Process
 
 AGENTS, MORE_AGENTS = 50, 150

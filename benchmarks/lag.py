@@ -7,8 +7,8 @@ import contextlib
 from time import perf_counter
 
 from agentsup.kit.lag import LagProbe, LagStats
+from benchmarks.daemon_fixture import BenchDaemon, household
 from benchmarks.figure import BenchContext, Figure
-from benchmarks.household import BenchDaemon, household
 from benchmarks.peers import RULES, scripted
 
 AGENTS = 50

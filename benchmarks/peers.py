@@ -5,8 +5,8 @@ from __future__ import annotations
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.principal import Principal, PrincipalKind
 from benchmarks.bare import BareTable
+from benchmarks.daemon_fixture import household
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import household
 from benchmarks.timing import each_ms
 
 RULES = {"rules.yaml": "- match: '(?s).*'\n  steps:\n    - say: ok\n"}

@@ -19,8 +19,8 @@ from agentsup.store.database import Database
 from agentsup.store.options import StoreOptions
 from agentsup.store.transaction import Tx
 from benchmarks.accept import message
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median
-from benchmarks.household import write_home
 from benchmarks.process import Process, run_ms
 from benchmarks.start import LIBRARIES
 

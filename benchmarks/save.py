@@ -10,8 +10,8 @@ from typing import Any
 
 from watchfiles import awatch
 
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import write_home
 from benchmarks.process import Process
 
 AGENTS = 20

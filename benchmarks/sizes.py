@@ -9,8 +9,8 @@ from pathlib import Path
 
 import aiohttp
 
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure
-from benchmarks.household import write_home
 from benchmarks.process import Process
 
 AGENTS = 50

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median
-from benchmarks.household import write_home
 from benchmarks.process import Process, run_ms
 
 LIBRARIES = "import asyncio, aiohttp.web, aiosqlite, pydantic_settings, structlog, watchfiles"

@@ -23,8 +23,8 @@ from agentsup.model.engine import (
     Segment,
 )
 from agentsup.model.principal import OPERATOR
+from benchmarks.daemon_fixture import BenchDaemon, household
 from benchmarks.figure import BenchContext, Figure, median
-from benchmarks.household import BenchDaemon, household
 
 AGENTS = 50
 _TREE = 'read -r go || exit 1; sleep "$0" & wait'

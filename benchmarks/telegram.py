@@ -15,8 +15,8 @@ import aiohttp
 
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.lag import LagProbe
+from benchmarks.daemon_fixture import household, write_home
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import household, write_home
 from benchmarks.peers import RULES
 from benchmarks.process import Process
 from tests.support.telegram_process import FakeTelegramProcess

@@ -21,8 +21,8 @@ from agentsup.model.ids import AgentId
 from agentsup.model.message import LaneName
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from benchmarks.bare import BareTable
+from benchmarks.daemon_fixture import BenchDaemon, household
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import BenchDaemon, household
 from benchmarks.peers import RULES, scripted
 from benchmarks.timing import each_ms
 from tests.support.mode_approver import ModeApprover

@@ -12,8 +12,8 @@ from typing import Any
 
 from agentsup.store import Database
 from benchmarks.bare import BareTable
+from benchmarks.daemon_fixture import BenchDaemon, household
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import BenchDaemon, household
 from benchmarks.peers import COMMITS, RULES, scripted
 from benchmarks.timing import each_ms
 

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median, percentile
-from benchmarks.household import write_home
 from benchmarks.peers import RULES, scripted
 from benchmarks.process import Process
 from benchmarks.timing import each_ms

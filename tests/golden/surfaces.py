@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agentsup import __version__
-from tests.golden.household import GoldenHousehold, golden_household
+from tests.golden.daemon import GoldenDaemon, golden_household
 from tests.golden.mask import mask, mask_document
 
 FOLDER: Final = Path(__file__).parent
@@ -103,7 +103,7 @@ HTTP: Final = (
 class _Recording:
     """The sections of one file."""
 
-    def __init__(self, household: GoldenHousehold, ids: Mapping[str, str]) -> None:
+    def __init__(self, household: GoldenDaemon, ids: Mapping[str, str]) -> None:
         self._household = household
         self._ids = ids
         self._sections: list[str] = []
@@ -149,14 +149,14 @@ async def record(root: Path) -> dict[str, str]:
         return {name: str(recording) for name, recording in files.items()}
 
 
-async def _chat(household: GoldenHousehold, recording: _Recording, language: str) -> None:
+async def _chat(household: GoldenDaemon, recording: _Recording, language: str) -> None:
     for name, lines in CHAT.items():
         for line in lines:
             said = await household.chat(name, recording.filled(line), language)
             await recording.add(f"{name} {line}", said)
 
 
-async def _http(household: GoldenHousehold, recording: _Recording) -> None:
+async def _http(household: GoldenDaemon, recording: _Recording) -> None:
     for line in HTTP:
         method, path = recording.filled(line).split()
         status, document = await household.http(method, path, {} if method == "POST" else None)

@@ -22,7 +22,7 @@ from time import monotonic
 from playwright.async_api import expect
 
 from tests.live.browser import open_browser
-from tests.live.page_scene import say
+from tests.live.page_fixture import say
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 _ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith(("AGENTSUP_", "OPENAI_"))}

@@ -20,7 +20,7 @@ from tests.live.browser import Browsing, axe
 
 
 @dataclass(slots=True)
-class Scene:
+class Fixture:
     """Ann at the page, with two bots and a group that has topics."""
 
     people: TelegramDriver
@@ -69,7 +69,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, browsing: Browsing) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, browsing: Browsing) -> AsyncIterator[Fixture]:
     async with FakeTelegram(tmp_path / "fake") as fake, TelegramDriver(fake.url) as people:
         main = fake.bot(username="main_bot", name="Main", has_topics_enabled=True)
         writer = fake.bot(username="writer_bot", name="Writer")
@@ -80,11 +80,11 @@ async def scene(tmp_path: Path, browsing: Browsing) -> AsyncIterator[Scene]:
         )
         page = await browsing.page()
         await page.goto(f"{fake.url}/")
-        yield Scene(people, page, main, writer, ann, ben, chat, group)
+        yield Fixture(people, page, main, writer, ann, ben, chat, group)
         await page.close()
 
 
-async def test_a_bot_that_asks_for_a_reply_gets_one(scene: Scene) -> None:
+async def test_a_bot_that_asks_for_a_reply_gets_one(scene: Fixture) -> None:
     about = scene.page.locator("#about")
     await scene.open("Main")
     asked = {"force_reply": True, "input_field_placeholder": "Your name"}
@@ -117,7 +117,7 @@ async def test_a_bot_that_asks_for_a_reply_gets_one(scene: Scene) -> None:
     await expect(about).to_be_hidden()
 
 
-async def test_what_changes_is_seen_to_change(scene: Scene) -> None:
+async def test_what_changes_is_seen_to_change(scene: Fixture) -> None:
     log = await scene.open("Main")
     newest = log.locator("article").last
     number = await scene.send("first wording")
@@ -164,7 +164,7 @@ def picture(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-async def test_files_and_pictures_go_both_ways(scene: Scene) -> None:
+async def test_files_and_pictures_go_both_ways(scene: Fixture) -> None:
     log = await scene.open("Main")
     await scene.text.fill("our beds")
     chosen = scene.page.locator("#file")
@@ -196,7 +196,7 @@ async def test_files_and_pictures_go_both_ways(scene: Scene) -> None:
     await expect(theirs).to_contain_text("yours again")
 
 
-async def test_each_chat_is_of_one_person_and_one_agent(scene: Scene) -> None:
+async def test_each_chat_is_of_one_person_and_one_agent(scene: Fixture) -> None:
     page = scene.page
     chats = page.get_by_role("navigation", name="Chats")
     await scene.open("Main")

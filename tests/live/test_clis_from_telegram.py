@@ -44,7 +44,7 @@ reads its agent's own; OpenCode and Codex end their turn without asking it, and 
 
 
 @dataclass
-class Town:
+class Fixture:
     """A person, their chat with the bot of ``main``, and the daemon behind it."""
 
     engine: str
@@ -144,7 +144,7 @@ def entry(engine: str, model: CliModel) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def town(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
+async def town(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fixture]:
     engine: str = request.param
     async with (
         FakeTelegramProcess(tmp_path / "telegram") as fake,
@@ -163,12 +163,12 @@ async def town(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         }
         home = write_home(tmp_path / "home", [main], config="[limits]\ndrain_s = 2\n")
         async with daemon_of(home) as daemon:
-            yield Town(engine, people, model, daemon, chat, bot)
+            yield Fixture(engine, people, model, daemon, chat, bot)
             assert await people.violations() == []
 
 
 @pytest.mark.parametrize("town", SHELLS, indirect=True)
-async def test_leave_is_given_from_telegram_whatever_dies_between(town: Town) -> None:
+async def test_leave_is_given_from_telegram_whatever_dies_between(town: Fixture) -> None:
     await town.says("SAY(hello there friend)", "hello there friend")
 
     card = await town.orders()

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit.faults import MATRIX_POINTS
-from tests.live.kill_talk import (
+from tests.live.kill_harness import (
     CHUNKS,
     RESTARTED,
     RULES,
@@ -32,7 +32,7 @@ from tests.live.kill_talk import (
     judge,
     room_of,
 )
-from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts, settled
+from tests.live.matrix_cluster import BOT_PASSWORD, MatrixCluster, accounts, settled
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.matrix_driver import MatrixPerson

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.live.matrix_town import BOT_PASSWORD, MatrixCluster, accounts
+from tests.live.matrix_cluster import BOT_PASSWORD, MatrixCluster, accounts
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.matrix_town import BOT_PASSWORD, HELD, MatrixCluster, accounts, settled
+from tests.live.matrix_cluster import BOT_PASSWORD, HELD, MatrixCluster, accounts, settled
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess
 from tests.support.matrix_driver import MatrixPerson

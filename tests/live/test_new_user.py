@@ -19,7 +19,7 @@ from playwright.async_api import Page, expect
 from agentsup.cli.connect.locate import is_alive
 from agentsup.fakes.telegram.driver import TelegramDriver
 from tests.live.browser import Browsing
-from tests.live.page_scene import log, say, theirs
+from tests.live.page_fixture import log, say, theirs
 from tests.live.terminal import TMUX, Terminal
 from tests.process.cli.process_cli import Cli
 from tests.support.model_server import Asked, ModelServer, Reply

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.live.browser import Browsing, axe, overflow_px
-from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
+from tests.live.page_fixture import CONFIG, RULES, PageFixture, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 
@@ -33,10 +33,10 @@ PNG = bytes.fromhex(
 
 
 @pytest.fixture
-async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Scene]:
+async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[PageFixture]:
     daemon = make_daemon(["main", "writer", "cook"], RULES, CONFIG)
     await daemon.start()
-    made = Scene(daemon, browsing)
+    made = PageFixture(daemon, browsing)
     yield made
     await made.close()
 
@@ -47,7 +47,7 @@ async def order(page: Page) -> list[str]:
     return [text.split("\n")[0][:30].strip() for text in texts if text.strip()]
 
 
-async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Scene) -> None:
+async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "report")
     said = theirs(page, "Report")
@@ -64,7 +64,7 @@ async def test_an_answer_is_shown_with_its_markup_and_never_as_markup(scene: Sce
     assert await axe(page) == []
 
 
-async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: Scene) -> None:
+async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: PageFixture) -> None:
     page = await scene.page(device="phone")
     await say(page, "essay")
     live = log(page).locator(".live")
@@ -77,7 +77,7 @@ async def test_a_finished_paragraph_is_drawn_while_the_rest_is_written(scene: Sc
 
 
 async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
-    scene: Scene,
+    scene: PageFixture,
 ) -> None:
     page = await scene.page()
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -96,7 +96,7 @@ async def test_what_was_done_for_an_answer_stays_with_it_and_it_can_be_copied(
 
 
 @pytest.mark.smoke
-async def test_a_reload_in_mid_stream_goes_on_and_ends_once(scene: Scene) -> None:
+async def test_a_reload_in_mid_stream_goes_on_and_ends_once(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "stream one")
     live = log(page).locator(".live")
@@ -111,7 +111,7 @@ async def test_a_reload_in_mid_stream_goes_on_and_ends_once(scene: Scene) -> Non
     assert await order(page) == ["stream one", ("word " * 40)[:30].strip()]
 
 
-async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: Scene) -> None:
+async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "stream one")
     await expect(log(page).locator(".live")).to_contain_text("word word word")
@@ -141,7 +141,7 @@ async def test_the_daemon_is_killed_and_the_page_goes_on_by_itself(scene: Scene)
     scene.forgive(*LOSS)
 
 
-async def test_a_text_typed_while_the_network_is_away_is_said_once(scene: Scene) -> None:
+async def test_a_text_typed_while_the_network_is_away_is_said_once(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "before")
     await expect(theirs(page, "you said before")).to_be_visible()
@@ -166,7 +166,7 @@ async def test_a_text_typed_while_the_network_is_away_is_said_once(scene: Scene)
     scene.forgive(*LOSS)
 
 
-async def test_a_lost_answer_to_a_text_does_not_say_it_twice(scene: Scene) -> None:
+async def test_a_lost_answer_to_a_text_does_not_say_it_twice(scene: PageFixture) -> None:
     """The socket dies between the acceptance and the word of it: the text goes again, under its id."""
     page = await scene.page()
     await page.evaluate(
@@ -189,7 +189,7 @@ async def test_a_lost_answer_to_a_text_does_not_say_it_twice(scene: Scene) -> No
     assert scene.said() == ["only once"]
 
 
-async def test_a_socket_that_died_in_silence_is_noticed(scene: Scene) -> None:
+async def test_a_socket_that_died_in_silence_is_noticed(scene: PageFixture) -> None:
     """No close frame comes: with the network back the page asks, hears nothing and connects anew."""
     page = await scene.page()
     # The page shows its log before its socket is welcome; a hello that dies is another case.
@@ -215,7 +215,7 @@ async def test_a_socket_that_died_in_silence_is_noticed(scene: Scene) -> None:
     assert scene.said() == ["hello", "into a dead socket"]
 
 
-async def test_two_tabs_stay_in_step(scene: Scene) -> None:
+async def test_two_tabs_stay_in_step(scene: PageFixture) -> None:
     context = await scene.browsing.context()
     one = await scene.page("ann", context=context)
     two = await context.new_page()
@@ -243,7 +243,7 @@ async def test_two_tabs_stay_in_step(scene: Scene) -> None:
     await expect(two.get_by_role("button", name="green")).to_be_disabled()
 
 
-async def test_what_waits_has_a_place_and_can_be_taken_back(scene: Scene) -> None:
+async def test_what_waits_has_a_place_and_can_be_taken_back(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "slow one")
     await expect(log(page)).to_contain_text("main is at work")
@@ -265,7 +265,7 @@ async def test_what_waits_has_a_place_and_can_be_taken_back(scene: Scene) -> Non
     await expect(log(page).locator(".notice.bad")).to_contain_text("the model is broken")
 
 
-async def test_files_go_both_ways(scene: Scene, tmp_path: Path) -> None:
+async def test_files_go_both_ways(scene: PageFixture, tmp_path: Path) -> None:
     page = await scene.page("ann")
     notes, picture = tmp_path / "notes ü.txt", tmp_path / "dot.png"
     notes.write_text("water the beans")
@@ -333,7 +333,7 @@ async def test_files_go_both_ways(scene: Scene, tmp_path: Path) -> None:
     assert (await loading.value).suggested_filename == "letter.txt"
 
 
-async def test_questions_are_answered_by_words_and_stay_answered(scene: Scene) -> None:
+async def test_questions_are_answered_by_words_and_stay_answered(scene: PageFixture) -> None:
     page = await scene.page(device="phone")
     await say(page, "name")
     await page.get_by_label("Your answer").fill("Bob")
@@ -353,7 +353,7 @@ async def test_questions_are_answered_by_words_and_stay_answered(scene: Scene) -
     await expect(page.get_by_role("button", name="black")).to_be_disabled()
 
 
-async def test_commands_are_offered_answered_and_pressed(scene: Scene) -> None:
+async def test_commands_are_offered_answered_and_pressed(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "hello")
     await expect(theirs(page, "you said hello")).to_be_visible()
@@ -378,7 +378,7 @@ async def test_commands_are_offered_answered_and_pressed(scene: Scene) -> None:
     await expect(offers).to_be_hidden()
 
 
-async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
+async def test_a_session_is_begun_and_gone_back_to(scene: PageFixture) -> None:
     page = await scene.page("ann")
     await say(page, "first")
     await expect(theirs(page, "you said first")).to_be_visible()
@@ -410,7 +410,7 @@ async def test_a_session_is_begun_and_gone_back_to(scene: Scene) -> None:
     assert first == third != second
 
 
-async def test_the_terminals_chat_is_found_shown_and_continued(scene: Scene) -> None:
+async def test_the_terminals_chat_is_found_shown_and_continued(scene: PageFixture) -> None:
     terminal = await scene.daemon.chat("main")
     await terminal.ask("about my bike")
     await terminal.close()
@@ -433,7 +433,9 @@ async def test_the_terminals_chat_is_found_shown_and_continued(scene: Scene) -> 
     assert len(rows) == 1
 
 
-async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene: Scene) -> None:
+async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(
+    scene: PageFixture,
+) -> None:
     """It was done in a session of its own, beside what is being written here."""
     page = await scene.page()
     await say(page, "first")
@@ -453,7 +455,7 @@ async def test_a_tasks_result_stands_in_a_card_and_begins_no_other_session(scene
         await expect(theirs(page, "end one")).to_be_visible()
 
 
-async def test_earlier_messages_come_on_demand_and_the_place_is_kept(scene: Scene) -> None:
+async def test_earlier_messages_come_on_demand_and_the_place_is_kept(scene: PageFixture) -> None:
     chat = await scene.chat()
     for number in range(60):
         await chat.ask(f"number {number}")
@@ -478,7 +480,7 @@ async def test_earlier_messages_come_on_demand_and_the_place_is_kept(scene: Scen
     await expect(theirs(page, "you said one more")).to_be_in_viewport()
 
 
-async def test_two_hundred_messages_stand_and_stream_without_a_stall(scene: Scene) -> None:
+async def test_two_hundred_messages_stand_and_stream_without_a_stall(scene: PageFixture) -> None:
     chat = await scene.chat()
     for number in range(98):
         await chat.ask("report" if number % 7 == 0 else f"number {number} " + "with words " * 30)
@@ -530,7 +532,7 @@ def tasks_ms(trace: bytes) -> list[float]:
 
 @pytest.mark.parametrize("device", ["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_chat_is_for_everybody(scene: Scene, device: str, scheme: str) -> None:
+async def test_the_chat_is_for_everybody(scene: PageFixture, device: str, scheme: str) -> None:
     page = await scene.page(device=device, scheme=scheme)  # type: ignore[arg-type]  # the two names each
     for text in ("report", "fail", "effect", "/status"):
         await say(page, text)
@@ -554,7 +556,7 @@ async def test_the_chat_is_for_everybody(scene: Scene, device: str, scheme: str)
         assert composer["y"] + composer["height"] <= views["y"]
 
 
-async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Scene) -> None:
+async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: PageFixture) -> None:
     page = await scene.page()
     scene.daemon.kill()
     await scene.daemon.ended()
@@ -580,7 +582,7 @@ async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Sc
     scene.forgive(*LOSS)
 
 
-async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) -> None:
+async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: PageFixture) -> None:
     """More at once than the daemon takes would be refused in part, and the rest go first."""
     page = await scene.page()
     await page.evaluate(
@@ -613,7 +615,7 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
     scene.forgive(*LOSS)
 
 
-async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
+async def test_a_stop_holds_for_texts_that_still_wait(scene: PageFixture) -> None:
     page = await scene.page()
     scene.daemon.kill()
     await scene.daemon.ended()
@@ -628,7 +630,7 @@ async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
     scene.forgive(*LOSS)
 
 
-async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
+async def test_texts_of_another_chat_go_after_a_reload(scene: PageFixture) -> None:
     page = await scene.page()
     scene.daemon.kill()
     await scene.daemon.ended()
@@ -647,7 +649,7 @@ async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
     scene.forgive(*LOSS)
 
 
-async def test_a_question_that_is_told_twice_is_shown_once(scene: Scene) -> None:
+async def test_a_question_that_is_told_twice_is_shown_once(scene: PageFixture) -> None:
     page = await scene.page()
     # Its welcome tells the question, and then its event comes too.
     await page.evaluate(
@@ -681,7 +683,7 @@ async def test_a_question_that_is_told_twice_is_shown_once(scene: Scene) -> None
     await expect(log(page).locator(".question")).to_have_count(1)
 
 
-async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
+async def test_a_long_chat_lets_go_of_its_beginning(scene: PageFixture) -> None:
     page = await scene.page()
     await say(page, "tea")
     asked = page.get_by_role("button", name="black")
@@ -719,7 +721,7 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     await expect(theirs(page, "black tea")).to_have_count(1)
 
 
-async def test_a_screen_reader_hears_an_answer_once(scene: Scene) -> None:
+async def test_a_screen_reader_hears_an_answer_once(scene: PageFixture) -> None:
     page = await scene.page()
     await page.evaluate(
         """() => {

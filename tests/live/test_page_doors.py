@@ -16,7 +16,7 @@ from multidict import CIMultiDictProxy
 from playwright.async_api import Page, expect
 
 from tests.live.browser import Browsing
-from tests.live.page_scene import log, say, theirs
+from tests.live.page_fixture import log, say, theirs
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import DaemonProcess, write_home
 

@@ -14,7 +14,7 @@ from playwright.async_api import Error, FilePayload, Page, Route, expect
 
 import agentsup.api
 from tests.live.browser import Browsing, Scheme, axe, overflow_px
-from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
+from tests.live.page_fixture import CONFIG, RULES, PageFixture, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
 from tests.support.bound import BOUND_S
 
@@ -27,10 +27,10 @@ REFUSED = ("401", "409", "WebSocket connection", "ERR_INCOMPLETE")
 
 
 @pytest.fixture
-async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Scene]:
+async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[PageFixture]:
     daemon = make_daemon(["main", "writer"], RULES, CONFIG)
     await daemon.start()
-    made = Scene(daemon, browsing)
+    made = PageFixture(daemon, browsing)
     yield made
     await made.close()
 
@@ -46,7 +46,7 @@ def test_the_page_is_small() -> None:
     assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
-async def test_a_first_visit_loads_the_chat_alone(scene: Scene) -> None:
+async def test_a_first_visit_loads_the_chat_alone(scene: PageFixture) -> None:
     page, names = await scene.browsing.page(), set[str]()
     page.on("request", lambda request: names.add(urlsplit(request.url).path.rpartition("/")[2]))
     await page.goto(await scene.link("ann"))
@@ -58,7 +58,7 @@ async def test_a_first_visit_loads_the_chat_alone(scene: Scene) -> None:
     assert sum(sizes.values()) <= AT_FIRST_BYTES, sizes
 
 
-async def test_a_link_signs_in_once_and_leaves_no_trace(scene: Scene) -> None:
+async def test_a_link_signs_in_once_and_leaves_no_trace(scene: PageFixture) -> None:
     page = await scene.browsing.page()
     link = await scene.link("ann")
     await page.goto(link)
@@ -90,7 +90,7 @@ async def test_a_link_signs_in_once_and_leaves_no_trace(scene: Scene) -> None:
     scene.forgive(*REFUSED)
 
 
-async def test_the_token_signs_in_and_a_wrong_one_is_told(scene: Scene) -> None:
+async def test_the_token_signs_in_and_a_wrong_one_is_told(scene: PageFixture) -> None:
     page = await scene.browsing.page(device="phone", scheme="dark")
     await page.goto(scene.daemon.url)
     token = page.get_by_label("Operator’s token")
@@ -110,7 +110,7 @@ async def test_the_token_signs_in_and_a_wrong_one_is_told(scene: Scene) -> None:
     scene.forgive(*REFUSED)
 
 
-async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) -> None:
+async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: PageFixture) -> None:
     page = await scene.page("ann")
     other = await scene.page("ann")
     await text_field(page).fill("not sent yet")
@@ -127,7 +127,7 @@ async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) 
     scene.forgive(*REFUSED)
 
 
-async def test_an_upload_that_ends_after_one_signed_out_is_forgotten(scene: Scene) -> None:
+async def test_an_upload_that_ends_after_one_signed_out_is_forgotten(scene: PageFixture) -> None:
     page = await scene.page()
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -151,7 +151,7 @@ async def test_an_upload_that_ends_after_one_signed_out_is_forgotten(scene: Scen
     scene.forgive(*REFUSED)
 
 
-async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
+async def test_one_moves_about_by_address_and_by_keyboard(scene: PageFixture) -> None:
     page = await scene.page()
     views = page.get_by_role("navigation", name="Views")
     names = ("Agents", "Work", "Questions", "Failed messages", "Statistics")
@@ -207,7 +207,9 @@ BROKEN = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_no_label_breaks_inside_a_word_at_any_width(scene: Scene, scheme: Scheme) -> None:
+async def test_no_label_breaks_inside_a_word_at_any_width(
+    scene: PageFixture, scheme: Scheme
+) -> None:
     """Phones, upright tablets and halves of a screen, in both languages."""
     page = await scene.page(scheme=scheme)
     await say(page, "hello")
@@ -234,7 +236,7 @@ async def test_no_label_breaks_inside_a_word_at_any_width(scene: Scene, scheme: 
     assert await page.evaluate(BROKEN) == []
 
 
-async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> None:
+async def test_questions_are_counted_and_everything_is_stopped(scene: PageFixture) -> None:
     page = await scene.page()
     views = page.get_by_role("navigation", name="Views")
     await say(page, "tea")
@@ -256,7 +258,7 @@ async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> 
     await expect(mine(page, "tea")).not_to_contain_text("waits")
 
 
-async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None:
+async def test_somebody_else_finds_nothing_of_who_was_here(scene: PageFixture) -> None:
     page = await scene.page("ann")
     await text_field(page).fill("a secret draft")
     await say(page, "hello")
@@ -274,7 +276,7 @@ async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None
     scene.forgive(*REFUSED)
 
 
-async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: Scene) -> None:
+async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: PageFixture) -> None:
     page = await scene.page(device="phone")
     foreign = await scene.link("ann")
     await page.goto(foreign)
@@ -293,7 +295,7 @@ async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: Scene) ->
     scene.forgive(*REFUSED)
 
 
-async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) -> None:
+async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: PageFixture) -> None:
     page = await scene.browsing.page()
     link = await scene.link("ann")
     refused = {"status": 503, "json": {"detail": "not now"}}
@@ -307,7 +309,7 @@ async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) 
     scene.forgive("503", *REFUSED)
 
 
-async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
+async def test_the_page_speaks_the_language_of_its_person(scene: PageFixture) -> None:
     config = scene.daemon.home / "config.toml"
     config.write_text(
         config.read_text().replace("[people.ann]\n", '[people.ann]\nlanguage = "de"\n')
@@ -350,7 +352,7 @@ async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
     scene.forgive(*REFUSED)
 
 
-async def test_a_tab_asks_before_it_goes_on_as_somebody_else(scene: Scene) -> None:
+async def test_a_tab_asks_before_it_goes_on_as_somebody_else(scene: PageFixture) -> None:
     page = await scene.page("ann")
     other = await page.context.new_page()
     await other.goto(scene.daemon.url)
@@ -404,7 +406,7 @@ HEARD_TWICE = """() => {
 }"""
 
 
-async def test_all_tabs_follow_who_signs_in_and_out(scene: Scene) -> None:
+async def test_all_tabs_follow_who_signs_in_and_out(scene: PageFixture) -> None:
     page = await scene.page("ann")
     other = await page.context.new_page()
     await other.goto(scene.daemon.url)
@@ -429,7 +431,7 @@ async def test_all_tabs_follow_who_signs_in_and_out(scene: Scene) -> None:
 
 
 async def test_a_session_that_ended_meanwhile_is_told_as_such_and_a_new_browser_is_not(
-    scene: Scene,
+    scene: PageFixture,
 ) -> None:
     page = await scene.page("ann", device="phone")
     await page.goto("about:blank")

@@ -23,7 +23,7 @@ NAME = "Eve <img src=x>"
 
 
 @dataclass
-class Door:
+class Fixture:
     daemon: DaemonProcess
     browsing: Browsing
     people: TelegramDriver
@@ -39,7 +39,9 @@ class Door:
 
 
 @pytest.fixture
-async def door(make_daemon: MakeDaemon, browsing: Browsing, tmp_path: Path) -> AsyncIterator[Door]:
+async def door(
+    make_daemon: MakeDaemon, browsing: Browsing, tmp_path: Path
+) -> AsyncIterator[Fixture]:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,
         TelegramDriver(fake.url) as people,
@@ -49,12 +51,12 @@ async def door(make_daemon: MakeDaemon, browsing: Browsing, tmp_path: Path) -> A
         rules = [{"match": "(.+)", "steps": [{"say": "you said $1"}]}]
         daemon = make_daemon([entry, {"name": "poet"}], rules, '[people.ann]\nrole = "user"\n')
         await daemon.start()
-        yield Door(daemon, browsing, people, bot)
+        yield Fixture(daemon, browsing, people, bot)
         for context in browsing.browser.contexts:
             await context.close()
 
 
-async def test_a_stranger_is_let_in_on_the_page(door: Door) -> None:
+async def test_a_stranger_is_let_in_on_the_page(door: Fixture) -> None:
     page = await door.page()
     asking = page.get_by_role("heading", name="Who wants to be let in")
     await expect(page.get_by_role("heading", name="main", exact=True)).to_be_visible()
@@ -84,7 +86,7 @@ async def test_a_stranger_is_let_in_on_the_page(door: Door) -> None:
     await expect(other.get_by_role("heading", name="Who wants to be let in")).to_have_count(0)
 
 
-async def test_the_bot_of_an_agent_is_offered_as_a_link_and_a_code_to_scan(door: Door) -> None:
+async def test_the_bot_of_an_agent_is_offered_as_a_link_and_a_code_to_scan(door: Fixture) -> None:
     page = await door.page()
     poet = page.get_by_role("article", name="poet")
     await poet.get_by_role("button", name="Telegram bot").click()

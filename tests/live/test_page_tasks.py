@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.live.browser import Browsing, axe, overflow_px
-from tests.live.page_scene import Scene
+from tests.live.page_fixture import PageFixture
 from tests.process.conftest import MakeDaemon
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -20,12 +20,12 @@ RULES = [
 
 
 @pytest.fixture
-async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Scene]:
+async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[PageFixture]:
     daemon = make_daemon(
         [{"name": "main"}, {"name": "cook"}], RULES, '[people.ann]\nrole = "user"\n'
     )
     await daemon.start()
-    made = Scene(daemon, browsing)
+    made = PageFixture(daemon, browsing)
     yield made
     await made.close()
 
@@ -43,7 +43,7 @@ async def agree(page: Page, button: str) -> None:
     await page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
 
 
-async def test_a_task_is_created_run_again_and_deleted_on_a_phone(scene: Scene) -> None:
+async def test_a_task_is_created_run_again_and_deleted_on_a_phone(scene: PageFixture) -> None:
     page = await scene.page(device="phone")
     await show(page, "Tasks")
     await expect(page.get_by_text("No tasks. Create one here")).to_be_visible()
@@ -68,7 +68,7 @@ async def test_a_task_is_created_run_again_and_deleted_on_a_phone(scene: Scene) 
     await expect(page.get_by_text("No tasks. Create one here")).to_be_visible()
 
 
-async def test_a_schedule_is_paused_goes_on_and_is_cancelled(scene: Scene) -> None:
+async def test_a_schedule_is_paused_goes_on_and_is_cancelled(scene: PageFixture) -> None:
     schedule = {"cron": "30 8 * * MON-FRI", "timezone": "Europe/Berlin"}
     body = {"prompt": "read the feeds", "schedule": schedule}
     assert (await scene.daemon.post("/tasks/create", body)).status == 200
@@ -89,7 +89,7 @@ async def test_a_schedule_is_paused_goes_on_and_is_cancelled(scene: Scene) -> No
     await expect(feeds).not_to_contain_text("next run")
 
 
-async def test_who_is_no_operator_has_tasks_in_the_chat_only(scene: Scene) -> None:
+async def test_who_is_no_operator_has_tasks_in_the_chat_only(scene: PageFixture) -> None:
     page = await scene.page("ann")
     links = page.get_by_role("navigation", name="Views").get_by_role("link")
     await expect(links.filter(has_text="Work")).to_be_visible()
@@ -98,7 +98,7 @@ async def test_who_is_no_operator_has_tasks_in_the_chat_only(scene: Scene) -> No
     await expect(page.get_by_role("log")).to_be_visible()
 
 
-async def test_a_setting_is_changed_and_given_back_to_the_files(scene: Scene) -> None:
+async def test_a_setting_is_changed_and_given_back_to_the_files(scene: PageFixture) -> None:
     page = await scene.page(device="phone")
     await show(page, "Agents")
     await expect(page.get_by_role("article", name="main")).not_to_contain_text("true")

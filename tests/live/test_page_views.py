@@ -66,7 +66,7 @@ CONFIG: Final = '[people.ann]\nrole = "user"\n[people.vic]\nrole = "viewer"\n'
 
 
 @dataclass(slots=True)
-class House:
+class Fixture:
     """A daemon with three agents, and pages of people who are signed in."""
 
     daemon: DaemonProcess
@@ -117,7 +117,7 @@ async def show_chat(page: Page) -> None:
 
 
 @pytest.fixture
-async def house(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[House]:
+async def house(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Fixture]:
     agents = [
         {"name": "main"},
         {"name": "writer", "role": "chronicler", "model": "large"},
@@ -125,7 +125,7 @@ async def house(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Ho
     ]
     daemon = make_daemon(agents, RULES, CONFIG)
     await daemon.start()
-    yield House(daemon, browsing)
+    yield Fixture(daemon, browsing)
     for context in browsing.browser.contexts:
         await context.close()
 
@@ -145,7 +145,7 @@ async def has_focus(found: Locator) -> bool:
 # -- agents ----------------------------------------------------------------------------------------
 
 
-async def test_agents_are_watched_stopped_and_started(house: House) -> None:
+async def test_agents_are_watched_stopped_and_started(house: Fixture) -> None:
     page = await house.page("agents")
     writer = card(page, "writer")
     await expect(writer).to_contain_text("running for")
@@ -195,7 +195,7 @@ async def test_agents_are_watched_stopped_and_started(house: House) -> None:
     await expect(cook).to_contain_text("stopped")
 
 
-async def test_an_agent_is_added(house: House) -> None:
+async def test_an_agent_is_added(house: Fixture) -> None:
     page = await house.page("agents")
     await page.get_by_role("button", name="Add agent").click()
     dialog = page.get_by_role("dialog", name="New agent")
@@ -213,7 +213,7 @@ async def test_an_agent_is_added(house: House) -> None:
     assert entry["description"] == "knows the beds"
 
 
-async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: House) -> None:
+async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Fixture) -> None:
     page = await house.page("agents")
     writer = card(page, "writer")
     await writer.get_by_role("button", name="Settings").click()
@@ -250,7 +250,7 @@ async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Ho
 # -- work ------------------------------------------------------------------------------------------
 
 
-async def test_work_is_seen_cancelled_and_moved_up(house: House) -> None:
+async def test_work_is_seen_cancelled_and_moved_up(house: Fixture) -> None:
     page = await house.page("work")
     await expect(page.get_by_text("Nothing runs and nothing waits.")).to_be_visible()
     first = await house.daemon.send("writer", "wait here")
@@ -287,7 +287,7 @@ async def test_work_is_seen_cancelled_and_moved_up(house: House) -> None:
 # -- questions -------------------------------------------------------------------------------------
 
 
-async def test_questions_are_answered(house: House) -> None:
+async def test_questions_are_answered(house: Fixture) -> None:
     page = await house.page("questions")
     await expect(page.get_by_text("No agent has a question.")).to_be_visible()
     chosen = await house.asked("main", "choose")
@@ -427,7 +427,7 @@ async def test_a_long_call_is_seen_whole_and_every_command_confirmed(
 # -- failed messages ----------------------------------------------------------------------------------
 
 
-async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> None:
+async def test_dead_letters_are_requeued_replayed_and_dropped(house: Fixture) -> None:
     page = await house.page("dead")
     await expect(page.get_by_text("No failed messages.")).to_be_visible()
     soup = await house.crashed("cook", "over the soup")
@@ -464,7 +464,7 @@ async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> N
 # -- log and figures -------------------------------------------------------------------------------
 
 
-async def test_the_log_of_an_agent_is_followed_and_filtered(house: House) -> None:
+async def test_the_log_of_an_agent_is_followed_and_filtered(house: Fixture) -> None:
     page = await house.page("log/cook")
     lines = page.locator("#view .line")
     await expect(lines.first).to_be_visible()
@@ -514,7 +514,7 @@ async def test_the_log_of_an_agent_is_followed_and_filtered(house: House) -> Non
 # -- everywhere ------------------------------------------------------------------------------------
 
 
-async def test_who_may_only_look_is_shown_no_control_and_no_words(house: House) -> None:
+async def test_who_may_only_look_is_shown_no_control_and_no_words(house: Fixture) -> None:
     await house.daemon.send("writer", "wait for a secret")
     await house.crashed("cook", "over a secret")
     page = await house.page("agents", "vic")
@@ -531,7 +531,7 @@ async def test_who_may_only_look_is_shown_no_control_and_no_words(house: House) 
     await expect(page.locator("#view .log")).to_have_count(0)
 
 
-async def test_who_talks_may_cancel_what_is_theirs(house: House) -> None:
+async def test_who_talks_may_cancel_what_is_theirs(house: Fixture) -> None:
     await house.daemon.send("writer", "wait for the operator")
     page = await house.page("work", "ann")
     other = item(page, "Somebody else’s words")
@@ -559,7 +559,7 @@ async def test_who_talks_may_cancel_what_is_theirs(house: House) -> None:
     assert (await house.daemon.result(sent, 0))["state"] == "cancelled"
 
 
-async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) -> None:
+async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: Fixture) -> None:
     page = await house.page("dead")
     await show(page, "agents")
     house.daemon.kill()
@@ -581,7 +581,7 @@ async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) 
 
 
 @pytest.mark.parametrize("device", ["phone", "desktop"])
-async def test_every_view_fits_and_everybody_can_use_it(house: House, device: Device) -> None:
+async def test_every_view_fits_and_everybody_can_use_it(house: Fixture, device: Device) -> None:
     for text in ("hello", "pay", "fail for want of ink"):
         await house.daemon.result(await house.daemon.send("main", text))
     await house.crashed("cook", "over the soup " + "without_a_place_to_break" * 12)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.process.conversation.console import console_stage
-from tests.process.conversation.talker import HELD, Stage
+from tests.process.conversation.talker import HELD, ConversationFixture
 from tests.process.conversation.telegram import telegram_stage
 from tests.process.conversation.web import web_stage
 
@@ -64,7 +64,9 @@ RULES: Sequence[Mapping[str, Any]] = [
     },
     {"match": "(.+)", "steps": [{"say": "you said $1"}]},
 ]
-MakeStage = Callable[[Path, Sequence[Mapping[str, Any]]], AbstractAsyncContextManager[Stage]]
+MakeStage = Callable[
+    [Path, Sequence[Mapping[str, Any]]], AbstractAsyncContextManager[ConversationFixture]
+]
 STAGES: Mapping[str, MakeStage] = {
     "console": console_stage,
     "telegram": telegram_stage,
@@ -73,17 +75,19 @@ STAGES: Mapping[str, MakeStage] = {
 
 
 @pytest.fixture(params=STAGES)
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[ConversationFixture]:
     async with STAGES[request.param](tmp_path, RULES) as made:
         yield made
 
 
 @pytest.mark.timeout(180)
-async def test_the_same_conversation_over_every_transport(stage: Stage) -> None:
+async def test_the_same_conversation_over_every_transport(stage: ConversationFixture) -> None:
     await converse(stage)
 
 
-async def converse(stage: Stage) -> None:
+async def converse(stage: ConversationFixture) -> None:
     """The whole conversation; also for transports that need a heavy real part."""
     await _text(stage)
     await _long_answer(stage)
@@ -95,12 +99,12 @@ async def converse(stage: Stage) -> None:
     await _kill_in_mid_stream(stage)
 
 
-async def _text(stage: Stage) -> None:
+async def _text(stage: ConversationFixture) -> None:
     await stage.talker.say("good morning")
     assert (await stage.talker.hears("good morning")).text == "you said good morning"
 
 
-async def _long_answer(stage: Stage) -> None:
+async def _long_answer(stage: ConversationFixture) -> None:
     """Everything is there once and in order; code is code, and a table can be read."""
     await stage.talker.say("long")
     heard = await stage.talker.hears("The long end.", timeout_s=30.0)
@@ -114,7 +118,7 @@ async def _long_answer(stage: Stage) -> None:
         assert cell in heard.text
 
 
-async def _files_both_ways(stage: Stage) -> None:
+async def _files_both_ways(stage: ConversationFixture) -> None:
     data = bytes(range(256)) * 40
     await stage.talker.send_file("seeds.bin", data, "keep this")
     await stage.talker.hears("It is seeds.bin.")
@@ -123,7 +127,7 @@ async def _files_both_ways(stage: Stage) -> None:
     assert found == data
 
 
-async def _questions(stage: Stage) -> None:
+async def _questions(stage: ConversationFixture) -> None:
     await stage.talker.say("choose")
     asked = await stage.talker.question("Which one?")
     assert asked.options == ("tea", "coffee")
@@ -135,7 +139,7 @@ async def _questions(stage: Stage) -> None:
     await stage.talker.hears("Hello to Rosa Lux.")
 
 
-async def _beside(stage: Stage) -> None:
+async def _beside(stage: ConversationFixture) -> None:
     """Another session of the same person: answered while the first is busy, and only there."""
     beside = await stage.talker.aside("garden")
     await stage.talker.say("wait")
@@ -148,7 +152,7 @@ async def _beside(stage: Stage) -> None:
     assert not any("waited" in text for text in await beside.transcript())
 
 
-async def _correction(stage: Stage) -> None:
+async def _correction(stage: ConversationFixture) -> None:
     """A text that waits behind a running one is corrected and answered once, as corrected."""
     await stage.talker.say("wait")
     said = await stage.talker.say("water the rozes")
@@ -159,7 +163,7 @@ async def _correction(stage: Stage) -> None:
     assert not any("you said water the rozes" in t for t in await stage.talker.transcript())
 
 
-async def _stop_in_mid_stream(stage: Stage) -> None:
+async def _stop_in_mid_stream(stage: ConversationFixture) -> None:
     await stage.talker.say("count on")
     await stage.talker.sees("number 2,")
     await stage.talker.say("/stop")
@@ -169,7 +173,7 @@ async def _stop_in_mid_stream(stage: Stage) -> None:
     assert not any("counted on." in text for text in await stage.talker.transcript())
 
 
-async def _kill_in_mid_stream(stage: Stage) -> None:
+async def _kill_in_mid_stream(stage: ConversationFixture) -> None:
     """The answer comes once and whole, and nothing half-written stays."""
     before = len(await stage.talker.transcript())
     await stage.talker.say("count")

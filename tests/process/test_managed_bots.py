@@ -24,7 +24,7 @@ RULES: list[dict[str, Any]] = [{"match": "hi", "steps": [{"say": "hello"}]}]
 MADE = "can't write to you first"
 
 
-class Town:
+class Fixture:
     """A daemon whose main has a bot that may manage others, its operator Ann, and Eve."""
 
     def __init__(self, fake: FakeTelegramProcess, people: TelegramDriver, make: MakeDaemon) -> None:
@@ -89,16 +89,16 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path, make_daemon: MakeDaemon) -> AsyncIterator[Town]:
+async def town(tmp_path: Path, make_daemon: MakeDaemon) -> AsyncIterator[Fixture]:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,
         TelegramDriver(fake.url) as people,
     ):
-        yield Town(fake, people, make_daemon)
+        yield Fixture(fake, people, make_daemon)
         assert await people.violations() == []
 
 
-async def test_an_agent_is_added_and_gets_its_bot_with_one_tap(town: Town) -> None:
+async def test_an_agent_is_added_and_gets_its_bot_with_one_tap(town: Fixture) -> None:
     await town.begin()
     await town.offered("poet")
     # The person may type another name; the one open offer shows for which agent it is.
@@ -130,7 +130,9 @@ async def test_an_agent_is_added_and_gets_its_bot_with_one_tap(town: Town) -> No
     ],
     ids=",".join,
 )
-async def test_updates_come_in_any_order_and_number(town: Town, updates: tuple[str, ...]) -> None:
+async def test_updates_come_in_any_order_and_number(
+    town: Fixture, updates: tuple[str, ...]
+) -> None:
     await town.begin("poet")
     await town.offered("poet")
     bot = await town.people.create_bot(town.chat, updates=updates)
@@ -141,7 +143,7 @@ async def test_updates_come_in_any_order_and_number(town: Town, updates: tuple[s
     assert len(await town.made()) == 1
 
 
-async def test_two_offers_do_not_mix_and_a_doubt_is_asked(town: Town) -> None:
+async def test_two_offers_do_not_mix_and_a_doubt_is_asked(town: Fixture) -> None:
     await town.begin("poet", "coder", "cook")
     links = {name: await town.offered(name) for name in ("poet", "coder", "cook")}
     # By their links, the later one first: the user name shows which is which.
@@ -163,7 +165,7 @@ async def test_two_offers_do_not_mix_and_a_doubt_is_asked(town: Town) -> None:
     await town.people.wait_text(town.chat, "telegram_token already", after=said)
 
 
-async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(town: Town) -> None:
+async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(town: Fixture) -> None:
     await town.begin("poet", "coder")
     offer = (await town.daemon.post("/agents/poet/bot")).body
     assert offer["qr"].startswith("<svg")
@@ -175,7 +177,7 @@ async def test_an_offer_of_the_page_is_for_any_operator_and_a_doubt_is_asked(tow
     assert (await town.daemon.post("/agents/poet/bot")).status == 409
 
 
-async def test_an_agent_is_added_by_the_page_before_its_bot(town: Town) -> None:
+async def test_an_agent_is_added_by_the_page_before_its_bot(town: Fixture) -> None:
     await town.begin("poet")
     wanted = {"name": "cook", "description": "plans the week's meals"}
     added = await town.daemon.post("/agents", wanted)
@@ -186,7 +188,7 @@ async def test_an_agent_is_added_by_the_page_before_its_bot(town: Town) -> None:
         assert (await town.daemon.post("/agents", {"name": name})).status == status
 
 
-async def test_a_strangers_bot_becomes_nobodys(town: Town) -> None:
+async def test_a_strangers_bot_becomes_nobodys(town: Fixture) -> None:
     await town.begin("poet")
     link = await town.offered("poet")
     await town.people.create_bot(link=link, user=town.eve)
@@ -196,7 +198,7 @@ async def test_a_strangers_bot_becomes_nobodys(town: Town) -> None:
     assert town.token("poet").startswith(f"{bot['id']}:")
 
 
-async def test_without_the_switch_it_is_said_where_it_is(town: Town) -> None:
+async def test_without_the_switch_it_is_said_where_it_is(town: Fixture) -> None:
     await town.begin(may_manage=False)
     said = await town.people.say(town.chat, "/agents add poet")
     await town.people.wait_text(town.chat, "Bot Management Mode", after=said)
@@ -206,7 +208,7 @@ async def test_without_the_switch_it_is_said_where_it_is(town: Town) -> None:
     assert "Bot Management Mode" in done.stdout
 
 
-async def test_a_replaced_token_is_swapped_in_place(town: Town) -> None:
+async def test_a_replaced_token_is_swapped_in_place(town: Fixture) -> None:
     await town.begin("poet")
     await town.offered("poet")
     bot = (await town.people.create_bot(town.chat))["id"]
@@ -222,7 +224,7 @@ async def test_a_replaced_token_is_swapped_in_place(town: Town) -> None:
 
 @pytest.mark.parametrize("point", sorted(BOT_POINTS))
 async def test_a_kill_between_two_steps_loses_nothing_and_repeats_nothing(
-    town: Town, point: str
+    town: Fixture, point: str
 ) -> None:
     await town.begin("poet", fault=point)
     await town.offered("poet")
@@ -237,7 +239,7 @@ async def test_a_kill_between_two_steps_loses_nothing_and_repeats_nothing(
     assert len(await town.made()) == 1
 
 
-async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Town) -> None:
+async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Fixture) -> None:
     await town.begin()
     facts = {"status": 400, "description": "Bad Request: BOT_ACCESS_FORBIDDEN"}
     await town.people.fault("error", method="getManagedBotToken", count=1, **facts)
@@ -255,7 +257,7 @@ async def test_a_refusal_says_what_to_do_and_can_be_tried_again(town: Town) -> N
     await town.talks(bot["id"])
 
 
-async def test_a_token_that_does_not_come_is_asked_for_again(town: Town) -> None:
+async def test_a_token_that_does_not_come_is_asked_for_again(town: Fixture) -> None:
     await town.begin("poet")
     for kind in ("server_error", "flood", "cut_before"):
         await town.people.fault(kind, method="getManagedBotToken", count=1, retry_after=1)

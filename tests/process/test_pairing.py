@@ -24,7 +24,7 @@ RULES: list[dict[str, Any]] = [{"match": "hi", "steps": [{"say": "hello"}]}]
 CODE = re.compile(r"[A-Z2-9]{4}-[A-Z2-9]{4}")
 
 
-class Town:
+class Fixture:
     """Two bots, their operator Ann, and the stranger Eve."""
 
     def __init__(self, fake: FakeTelegramProcess, people: TelegramDriver) -> None:
@@ -62,17 +62,17 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
+async def town(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,
         TelegramDriver(fake.url) as people,
     ):
-        made = Town(fake, people)
+        made = Fixture(fake, people)
         await made.begin()
         yield made
 
 
-def config(town: Town) -> str:
+def config(town: Fixture) -> str:
     return f'# mine\n[people.ann]\nrole = "operator"\ntelegram = [{town.ann}]\n'
 
 
@@ -82,7 +82,7 @@ def people_of(daemon: DaemonProcess) -> dict[str, Any]:
 
 
 async def test_a_stranger_is_let_in_at_that_agent_and_no_other(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     daemon = make_daemon(town.entries, RULES, config(town))
     await daemon.start()
@@ -116,7 +116,7 @@ async def test_a_stranger_is_let_in_at_that_agent_and_no_other(
 
 
 async def test_an_operator_decides_by_a_button_in_mains_chat(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     daemon = make_daemon(town.entries, RULES, config(town))
     await daemon.start()
@@ -136,7 +136,7 @@ async def test_an_operator_decides_by_a_button_in_mains_chat(
     assert set(people_of(daemon)) == {"ann", "eve"}
 
 
-async def test_who_is_no_operator_lets_nobody_in(make_daemon: MakeDaemon, town: Town) -> None:
+async def test_who_is_no_operator_lets_nobody_in(make_daemon: MakeDaemon, town: Fixture) -> None:
     uwe = await town.people.user("Uwe")
     more = f"[people.uwe]\ntelegram = [{uwe}]\n"
     daemon = make_daemon(town.entries, RULES, config(town) + more)
@@ -148,7 +148,9 @@ async def test_who_is_no_operator_lets_nobody_in(make_daemon: MakeDaemon, town: 
     assert len((await daemon.get("/pairings"))["pairings"]) == 1
 
 
-async def test_a_removed_agent_takes_its_codes_with_it(make_daemon: MakeDaemon, town: Town) -> None:
+async def test_a_removed_agent_takes_its_codes_with_it(
+    make_daemon: MakeDaemon, town: Fixture
+) -> None:
     daemon = make_daemon(town.entries, RULES, config(town))
     await daemon.start()
     code = await town.code(town.eve, "bob")

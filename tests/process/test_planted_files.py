@@ -212,7 +212,7 @@ async def change(at: Path, stopping: asyncio.Event) -> None:
 # -- what the daemon does --------------------------------------------------------------------------
 
 
-class Scene:
+class Fixture:
     """A daemon with agents that plant (ada, and cam and gil, which are programs) and one that does
     not, ben; they work for the operator, ada and cam for cleo as well."""
 
@@ -403,7 +403,7 @@ def cases() -> list[tuple[str, str]]:
     return [(path, kind) for path, end in ends.items() for kind in few[end]]
 
 
-async def one_case(scene: Scene, at: Path, kind: str) -> None:
+async def one_case(scene: Fixture, at: Path, kind: str) -> None:
     if kind == CHANGING:
         stopping = asyncio.Event()
         racing = asyncio.create_task(change(at, stopping))
@@ -437,7 +437,7 @@ async def test_what_an_agent_plants_hurts_no_other(make_daemon: MakeDaemon) -> N
     try:
         await tab.sign_in()
         await cleo.sign_in("cleo")
-        scene = Scene(daemon, tab, cleo)
+        scene = Fixture(daemon, tab, cleo)
         await scene.set_up()
         await scene.every_deed()
         before = scene.rss_kib()

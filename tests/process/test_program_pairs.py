@@ -79,7 +79,7 @@ PEOPLE = '[people.cleo]\nrole = "user"\n'
 
 
 @dataclass
-class Town:
+class Fixture:
     """A daemon's home, and where its programs report."""
 
     home: Path
@@ -162,7 +162,7 @@ def is_settled(shown: dict[str, Any], engine: str) -> bool:
     return shown.get("engine") == engine and shown["status"] == "running" and not shown["pending"]
 
 
-async def run_all(town: Town, daemon: DaemonProcess, cleo: Chat) -> None:
+async def run_all(town: Fixture, daemon: DaemonProcess, cleo: Chat) -> None:
     """Each kind of program, one after the other, of all agents at once; for the operator, and of
     the first agent for cleo."""
     for number, engine in enumerate(("exec", *ENGINES)):
@@ -196,7 +196,7 @@ async def signed_in(daemon: DaemonProcess) -> AsyncIterator[Chat]:
 
 
 async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
-    town = Town(tmp_path / "home", tmp_path)
+    town = Fixture(tmp_path / "home", tmp_path)
     town.lay("exec", "first")
     env = {"HOME": str(town.user)}
     async with DaemonProcess(town.home, env=env) as daemon, signed_in(daemon) as cleo:

@@ -26,7 +26,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-class Town:
+class Fixture:
     """The fake, its people, and the bots of two agents."""
 
     def __init__(self, fake: FakeTelegramProcess, people: TelegramDriver) -> None:
@@ -59,12 +59,12 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
+async def town(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with (
         FakeTelegramProcess(tmp_path / "fake") as fake,
         TelegramDriver(fake.url) as people,
     ):
-        made = Town(fake, people)
+        made = Fixture(fake, people)
         made.ann = await people.user("Ann")
         await made.bot("main", 7001)
         await made.bot("bob", 7002)
@@ -86,7 +86,7 @@ def rewrite(daemon: DaemonProcess, *entries: Mapping[str, Any]) -> None:
 
 
 async def test_a_platform_that_is_away_degrades_and_loses_nothing(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     daemon = make_daemon([town.entry("main", telegram_token=None), town.entry("bob")], RULES)
     chat = await town.chat("bob")
@@ -105,7 +105,7 @@ async def test_a_platform_that_is_away_degrades_and_loses_nothing(
 
 
 async def test_a_refused_token_fails_the_bot_alone_and_a_new_one_mends_it(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     wrong = town.entry("bob", telegram_token="7009:AAFnobodyknowsthis")
     daemon = make_daemon([town.entry("main"), wrong], RULES)
@@ -132,7 +132,7 @@ async def test_a_refused_token_fails_the_bot_alone_and_a_new_one_mends_it(
 
 
 async def test_an_agent_added_live_gets_its_bot_and_loses_it_again(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     daemon = make_daemon([town.entry("main", telegram_token=None)], RULES)
     await daemon.start()
@@ -163,7 +163,7 @@ async def test_an_agent_added_live_gets_its_bot_and_loses_it_again(
     await town.people.wait_text(second, "did it", BOUND_S, after=said)
 
 
-async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town) -> None:
+async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Fixture) -> None:
     daemon = make_daemon(
         [town.entry("main"), town.entry("bob")], RULES, 'restart_in_place = "never"\n'
     )
@@ -193,7 +193,7 @@ async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town
 
 
 async def test_a_deaf_main_speaks_through_another_agents_bot(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
     await daemon.start()
@@ -220,7 +220,7 @@ TWO_POLLERS = "terminated by other getUpdates"
 
 
 async def test_no_change_or_restart_of_ours_makes_two_pollers(
-    make_daemon: MakeDaemon, town: Town
+    make_daemon: MakeDaemon, town: Fixture
 ) -> None:
     """Edits of the channel, of the agent, restarts and a SIGKILL: no poll ever meets another."""
     main = town.entry("main", telegram_token=None)

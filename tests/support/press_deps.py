@@ -17,7 +17,7 @@ from tests.support.mailbox_fixture import MailboxFixture
 
 
 @dataclass(frozen=True)
-class PressDepsTwin:
+class FakePressDeps:
     """Has the members of ``BotServices`` that menus and notes use."""
 
     agent_id: str
@@ -33,5 +33,5 @@ def press_deps(
     mail: MailboxFixture, agent_id: str, commands: Commands, spec: Callable[[], AgentSpec]
 ) -> BotServices:
     """The store, mailbox and clock are those of ``mail``."""
-    twin = PressDepsTwin(agent_id, mail.db, mail.mailbox, commands, mail.clock, mail.entropy, spec)
+    twin = FakePressDeps(agent_id, mail.db, mail.mailbox, commands, mail.clock, mail.entropy, spec)
     return cast(BotServices, twin)

@@ -30,7 +30,7 @@ SECRET = "a-very-secret-key-of-the-proof"
 ENVIRON = {"THE_KEY": SECRET}
 
 
-class Town:
+class ToolServersFixture:
     """One agent's servers over a real store, and what their tools did."""
 
     def __init__(
@@ -96,7 +96,7 @@ async def until(is_so: Callable[[], Any], within_s: float = BOUND_S) -> None:
 @asynccontextmanager
 async def town_of(
     root: Path, programs: ServerProcesses | None = None, files: BoundedPool | None = None
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[ToolServersFixture]:
     clock = SystemClock()
     workspace = root / "agents" / "ada" / "workspace"
     workspace.mkdir(parents=True)
@@ -116,7 +116,7 @@ async def town_of(
     servers = AgentServers(ServerLocation("agt_1", "ada", workspace), services)
     servers.open({})
     try:
-        yield Town(root, database, services.processes, servers)
+        yield ToolServersFixture(root, database, services.processes, servers)
     finally:
         await servers.close()
         await database.close()

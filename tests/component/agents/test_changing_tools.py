@@ -23,7 +23,7 @@ NAME = "mcp:shop/drop"
 DROP = {"tool": {"name": NAME, "args": {"table": "x"}}}
 
 
-class Shop:
+class Fixture:
     """The tools of an agent's own server, which may change, go away and come back."""
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class Shop:
 
 
 @pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
-    made = Shop()
+def shop(monkeypatch: pytest.MonkeyPatch) -> Fixture:
+    made = Fixture()
 
-    async def own_tools(self: AgentStack, *, is_patient: bool) -> Shop:
+    async def own_tools(self: AgentStack, *, is_patient: bool) -> Fixture:
         return made
 
     monkeypatch.setattr(AgentStack, "own_tools", own_tools)
@@ -84,7 +84,7 @@ async def asked_of(house: VirtualDaemon) -> int:
 
 
 async def test_leave_for_good_holds_for_the_form_that_the_tool_had(
-    household: Open, shop: Shop
+    household: Open, shop: Fixture
 ) -> None:
     house = await household(ann(DROP))
     assert await go(house, "always") == "dropped x"
@@ -101,7 +101,7 @@ async def test_leave_for_good_holds_for_the_form_that_the_tool_had(
 
 @pytest.mark.parametrize("answer", ["once", "run", "always"])
 async def test_what_changes_between_question_and_answer_is_asked_about_anew(
-    household: Open, shop: Shop, answer: str
+    household: Open, shop: Fixture, answer: str
 ) -> None:
     house = await household(ann(DROP))
     message = await house.said("ann", "go", who=OTTO)
@@ -116,7 +116,7 @@ async def test_what_changes_between_question_and_answer_is_asked_about_anew(
 
 
 async def test_leave_is_not_used_up_by_a_call_whose_server_is_away(
-    household: Open, shop: Shop
+    household: Open, shop: Fixture
 ) -> None:
     house = await household(ann(DROP, DROP))
     message = await house.said("ann", "go", who=OTTO)
@@ -129,7 +129,7 @@ async def test_leave_is_not_used_up_by_a_call_whose_server_is_away(
 
 
 async def test_a_call_whose_server_stays_away_fails_with_a_reason(
-    household: Open, shop: Shop
+    household: Open, shop: Fixture
 ) -> None:
     house = await household(ann(DROP))
     message = await house.said("ann", "go", who=OTTO)

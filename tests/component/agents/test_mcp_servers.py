@@ -28,7 +28,7 @@ from agentsup.observe.traces import examine
 from tests.support.bound import BOUND_S
 from tests.support.daemon_process import group_members
 from tests.support.ports import free_port
-from tests.support.tool_servers import PROGRAM, SECRET, Town, town_of, until
+from tests.support.tool_servers import PROGRAM, SECRET, ToolServersFixture, town_of, until
 
 pytestmark = pytest.mark.timeout(180)
 SILENT = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"]}
@@ -51,12 +51,12 @@ HUGE_LINE = {
 }
 
 
-def flood(town: Town) -> dict[str, Any]:
+def flood(town: ToolServersFixture) -> dict[str, Any]:
     """A server that writes nonsense without end."""
     return {"command": sys.executable, "args": ["-c", FLOOD, str(town.root / "flooded")]}
 
 
-def flooded_lines(town: Town) -> int:
+def flooded_lines(town: ToolServersFixture) -> int:
     """So many lines of the flood were taken."""
     noted = town.root / "flooded"
     return LINES * noted.stat().st_size if noted.exists() else 0
@@ -68,7 +68,9 @@ async def loop_turns(count: int) -> None:
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Town]:
+async def town(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ToolServersFixture]:
     monkeypatch.setattr(serving, "PATIENT", replace(serving.PATIENT, base_s=0.2))
     async with town_of(tmp_path) as made:
         yield made
@@ -91,7 +93,7 @@ async def test_its_home_is_prepared_in_the_daemons_pool(tmp_path: Path) -> None:
     assert set(Watched.keys) == {"ada"}
 
 
-async def test_a_server_is_opened_once_and_its_tools_are_called(town: Town) -> None:
+async def test_a_server_is_opened_once_and_its_tools_are_called(town: ToolServersFixture) -> None:
     town.have(proof=town.proof(env={"API_KEY": "env:THE_KEY"}))
     await town.servers.tried(is_patient=True)
     tool = town.servers.get("mcp:proof/note")
@@ -119,7 +121,9 @@ async def test_a_server_is_opened_once_and_its_tools_are_called(town: Town) -> N
     assert group_members(group) == []
 
 
-async def test_words_of_the_server_are_marked_as_foreign_also_when_it_fails(town: Town) -> None:
+async def test_words_of_the_server_are_marked_as_foreign_also_when_it_fails(
+    town: ToolServersFixture,
+) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
     with pytest.raises(CallRefused) as failed:
@@ -129,7 +133,9 @@ async def test_words_of_the_server_are_marked_as_foreign_also_when_it_fails(town
     assert failed.value.message.endswith("]")
 
 
-async def test_a_tool_that_comes_is_offered_and_a_chosen_few_are_taken(town: Town) -> None:
+async def test_a_tool_that_comes_is_offered_and_a_chosen_few_are_taken(
+    town: ToolServersFixture,
+) -> None:
     town.have(proof=town.proof(tools=["grow", "grown"]))
     await town.servers.tried(is_patient=True)
     assert [tool.name for tool in town.servers.all()] == ["mcp:proof/grow"]
@@ -138,7 +144,9 @@ async def test_a_tool_that_comes_is_offered_and_a_chosen_few_are_taken(town: Tow
     assert await town.call("mcp:proof/grown") == "grown"
 
 
-async def test_a_cancelled_call_is_told_to_the_server_and_not_waited_for(town: Town) -> None:
+async def test_a_cancelled_call_is_told_to_the_server_and_not_waited_for(
+    town: ToolServersFixture,
+) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
     call = asyncio.ensure_future(town.call("mcp:proof/wait", seconds=3600, text="long"))
@@ -151,7 +159,7 @@ async def test_a_cancelled_call_is_told_to_the_server_and_not_waited_for(town: T
 
 
 async def test_a_large_answer_comes_whole_and_one_out_of_proportion_ends_the_server(
-    town: Town, caplog: pytest.LogCaptureFixture
+    town: ToolServersFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
@@ -164,7 +172,7 @@ async def test_a_large_answer_comes_whole_and_one_out_of_proportion_ends_the_ser
 
 
 async def test_doctor_takes_a_program_that_runs_for_no_leak_and_a_left_one_for_one(
-    town: Town,
+    town: ToolServersFixture,
 ) -> None:
     town.have(proof=town.proof())
     await town.is_state("proof", "running")
@@ -187,7 +195,7 @@ async def test_doctor_takes_a_program_that_runs_for_no_leak_and_a_left_one_for_o
 
 
 async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back(
-    town: Town, caplog: pytest.LogCaptureFixture
+    town: ToolServersFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
@@ -203,7 +211,7 @@ async def test_a_crash_in_a_call_fails_that_call_alone_and_the_server_comes_back
 
 
 async def test_a_server_that_hangs_in_a_call_is_given_up_and_started_again(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "_ANSWER_S", 0.5)
     town.have(proof=town.proof(call_timeout_s=0.5))
@@ -215,7 +223,7 @@ async def test_a_server_that_hangs_in_a_call_is_given_up_and_started_again(
 
 
 async def test_sick_servers_delay_nobody_and_are_told_apart(
-    town: Town, caplog: pytest.LogCaptureFixture
+    town: ToolServersFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.have(
         well=town.proof("--misbehave", "garbage"),
@@ -247,7 +255,7 @@ async def test_sick_servers_delay_nobody_and_are_told_apart(
 
 
 async def test_a_flood_leaves_the_loop_to_others(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of it 1,000 lines a second are read; whoever reads as it comes takes a hundred times more."""
     monkeypatch.setattr(wire, "MAX_GARBAGE", 1_000_000_000)
@@ -265,7 +273,7 @@ async def test_a_flood_leaves_the_loop_to_others(
 
 
 async def test_turns_wait_a_moment_for_a_first_try_and_no_longer(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(having, "FIRST_TRY_S", 0.4)
     began = time.monotonic()
@@ -279,7 +287,7 @@ async def test_turns_wait_a_moment_for_a_first_try_and_no_longer(
 
 
 async def test_a_call_to_a_server_that_is_away_says_that_nothing_was_done(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "_COMING_S", 0.2)
     town.have(proof=town.proof())
@@ -293,7 +301,7 @@ async def test_a_call_to_a_server_that_is_away_says_that_nothing_was_done(
 
 
 async def test_without_the_library_the_agent_runs_and_says_so(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(having, "_is_installed", lambda: False)
     town.have(proof=town.proof())
@@ -336,7 +344,7 @@ async def test_no_more_programs_run_than_all_agents_may_have(
 # -- edits -----------------------------------------------------------------------------------------
 
 
-async def test_an_edit_touches_the_one_server_that_changed(town: Town) -> None:
+async def test_an_edit_touches_the_one_server_that_changed(town: ToolServersFixture) -> None:
     town.have(one=town.proof(), two=town.proof())
     await town.servers.tried(is_patient=True)
     before = {name: town.document(name)["since"] for name in ("one", "two")}
@@ -353,7 +361,9 @@ async def test_an_edit_touches_the_one_server_that_changed(town: Town) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_what_does_not_concern_the_connection_is_taken_over_in_place(town: Town) -> None:
+async def test_what_does_not_concern_the_connection_is_taken_over_in_place(
+    town: ToolServersFixture,
+) -> None:
     town.have(proof=town.proof())
     await town.servers.tried(is_patient=True)
     town.have(proof=town.proof(safety={"echo": "safe"}, tools=["echo"]))
@@ -365,7 +375,7 @@ async def test_what_does_not_concern_the_connection_is_taken_over_in_place(town:
     assert town.document("proof")["state"] == "disabled"
 
 
-async def test_an_edit_of_a_stack_that_has_ended_opens_nothing(town: Town) -> None:
+async def test_an_edit_of_a_stack_that_has_ended_opens_nothing(town: ToolServersFixture) -> None:
     town.have(proof=town.proof())
     await town.is_state("proof", "running")
     await town.servers.close()
@@ -378,7 +388,7 @@ async def test_an_edit_of_a_stack_that_has_ended_opens_nothing(town: Town) -> No
 
 
 @asynccontextmanager
-async def web_server(town: Town, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def web_server(town: ToolServersFixture, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
     options = ["--effects", str(town.effects), "--http", str(port), "--token", "SHOWN"]
     process = subprocess.Popen(
         [sys.executable, *PROGRAM, *options],
@@ -393,7 +403,7 @@ async def web_server(town: Town, port: int) -> AsyncIterator[subprocess.Popen[by
 
 
 async def test_a_server_at_an_address_goes_and_comes_back(
-    town: Town, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    town: ToolServersFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(serving, "_COMING_S", 10.0)
     port = free_port()

@@ -15,7 +15,7 @@ from agentsup.kit.tasks import TaskOwner
 from tests.support.bound import BOUND_S
 
 
-class SeenShelf(LiveRoleRegistry):
+class WatchedRoleRegistry(LiveRoleRegistry):
     """Lets a test wait for the next look."""
 
     def __init__(self, directory: Path) -> None:
@@ -50,7 +50,7 @@ async def test_a_directory_of_roles_may_come_change_and_go(
 ) -> None:
     monkeypatch.setattr(registry, "MISSING_S", 0.05)
     directory = tmp_path / "roles"
-    shelf = SeenShelf(directory)
+    shelf = WatchedRoleRegistry(directory)
     stop, owner = asyncio.Event(), TaskOwner("test")
     owner.spawn(watch_roles(shelf, stop=stop, clock=SystemClock()), name="watch:roles")
     for words in ("one", "two"):

@@ -25,7 +25,7 @@ from tests.support.mailbox_fixture import WIDE
 WORKERS = tuple(f"w{n}" for n in range(8))
 
 
-class Rig:
+class Fixture:
     """Eight agents that fit, one turn that asks, and the router of each life."""
 
     def __init__(self, mail: DispatcherFixture, caller: DelegatingTurn) -> None:
@@ -65,18 +65,18 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[Fixture]:
     able = [(name, {"capabilities": ("code",)}) for name in WORKERS]
     mail = await DispatcherFixture.open(tmp_path, ["ann", *able])
     await mail.mail.put()
     lease = await mail.mail.one()
     spec = AgentSpec("ann")
     slot = SlotPool(WIDE, lambda: None).take(lease.message.lane)
-    yield Rig(mail, DelegatingTurn(Asker(lease, slot), spec, spec, "", OPERATOR, "call"))
+    yield Fixture(mail, DelegatingTurn(Asker(lease, slot), spec, spec, "", OPERATOR, "call"))
     await mail.close()
 
 
-async def test_many_at_once_spread_share_a_commit_and_read_once(rig: Rig) -> None:
+async def test_many_at_once_spread_share_a_commit_and_read_once(rig: Fixture) -> None:
     rig.mail.mail.clock.stand_still()  # a batch has no end by time
     stats = rig.mail.mail.db.stats
     commits, reads = stats.commits, stats.reads
@@ -92,7 +92,7 @@ async def test_many_at_once_spread_share_a_commit_and_read_once(rig: Rig) -> Non
     ]
 
 
-async def test_a_call_is_recorded_once_whoever_repeats_it(rig: Rig) -> None:
+async def test_a_call_is_recorded_once_whoever_repeats_it(rig: Fixture) -> None:
     calls = ("a", "b", "a", "c", "a", "b")
     chosen = await asyncio.gather(*map(rig.choose, calls))
     assert len(set(zip(calls, chosen, strict=True))) == 3
@@ -105,7 +105,7 @@ async def test_a_call_is_recorded_once_whoever_repeats_it(rig: Rig) -> None:
 
 
 async def test_nobody_hears_of_a_choice_that_is_not_durable(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object) -> None:
         raise RuntimeError("no disk")
@@ -120,7 +120,7 @@ async def test_nobody_hears_of_a_choice_that_is_not_durable(
     assert await rig.choose("c") == "w0", "what was not recorded is no load"
 
 
-async def test_loads_of_messages_and_of_choices_add_up(rig: Rig) -> None:
+async def test_loads_of_messages_and_of_choices_add_up(rig: Fixture) -> None:
     for name in WORKERS[:-1]:
         await rig.mail.mail.put(agent=name)
     assert await rig.choose("a") == "w7"
@@ -129,7 +129,7 @@ async def test_loads_of_messages_and_of_choices_add_up(rig: Rig) -> None:
     assert await rig.choose("c") == "w7"
 
 
-async def test_who_comes_goes_or_fails_is_seen_at_once(rig: Rig) -> None:
+async def test_who_comes_goes_or_fails_is_seen_at_once(rig: Fixture) -> None:
     assert await rig.choose("a") == "w0"
     rig.router.placed("a")
     rig.mail.agents.remove("w0")

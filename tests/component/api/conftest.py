@@ -72,7 +72,7 @@ PEOPLE = {
 }
 
 
-class TwinDirectory:
+class FakeDirectory:
     """Agents by name, case-insensitively; removed ones are gone."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class TwinDirectory:
         return tuple(sorted(self.entries))
 
 
-class TwinChatModels:
+class FakeChatModels:
     """Keeps what was chosen for chats."""
 
     def __init__(self) -> None:
@@ -121,16 +121,16 @@ class TwinChatModels:
         return self.chosen[chat]
 
 
-class TwinControl:
+class FakeControl:
     """Changes the directory's states and keeps what it was asked."""
 
-    def __init__(self, directory: TwinDirectory) -> None:
+    def __init__(self, directory: FakeDirectory) -> None:
         self._directory = directory
         self.is_draining = False
         self.calls: list[tuple[str, str, str]] = []
         self.healthy = True
         self.chosen: dict[str, str | None] = {}
-        self.chat_models = TwinChatModels()
+        self.chat_models = FakeChatModels()
 
     @property
     def draining(self) -> bool:
@@ -247,7 +247,7 @@ class TwinControl:
         self.calls.append(("exit", str(code), by.label))
 
 
-class TwinCommands:
+class FakeCommands:
     """A slash makes a command; ``/hold``, or what is in ``held``, runs until it is let go."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class TwinCommands:
         )
 
 
-class TwinTraces:
+class FakeTraces:
     """Nothing is sent."""
 
     def counts(self) -> Mapping[str, int]:
@@ -289,9 +289,9 @@ class ApiFixture:
 
     database: Database
     mailbox: Mailbox
-    directory: TwinDirectory
-    control: TwinControl
-    commands: TwinCommands
+    directory: FakeDirectory
+    control: FakeControl
+    commands: FakeCommands
     live: LiveHub
     tokens: TokenRegistry
     deps: ApiDependencies
@@ -421,11 +421,11 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         limits=MailboxLimits(queue_limit=5),
         question_observers=(DecisionRecorder(tools.get),),
     )
-    directory = TwinDirectory()
+    directory = FakeDirectory()
     for name in ("main", "Scout", "worker"):
         directory.add(name)
     tokens = TokenRegistry(entropy, OPERATOR_TOKEN)
-    control, commands, live = TwinControl(directory), TwinCommands(), LiveHub()
+    control, commands, live = FakeControl(directory), FakeCommands(), LiveHub()
     events = EventLog(database)
     people = dict(PEOPLE)
     aborted: list[str] = []
@@ -487,7 +487,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         served=served.find,
         hooks=tuple,
         roles=RoleCatalog(LiveRoleRegistry(tmp_path / "roles", tools.values)),
-        traces=TwinTraces(),
+        traces=FakeTraces(),
         mcp=no_servers,
         cost=CostReport(database, clock, directory, boot_id="boot", limits=limits_of),
         boot_id="boot",

@@ -53,7 +53,7 @@ class Host:
 
 
 @dataclass
-class Door:
+class Fixture:
     """A running turn's token and what it leads to."""
 
     rig: ApiFixture
@@ -67,11 +67,11 @@ class Door:
 
 
 @asynccontextmanager
-async def a_turn(rig: ApiFixture) -> AsyncIterator[Door]:
+async def a_turn(rig: ApiFixture) -> AsyncIterator[Fixture]:
     host, token = Host(), rig.tokens.issue_run("agt_worker", "worker", "msg_1")
     try:
         async with rig.served.serving(token, host.served, host.serve):
-            yield Door(rig, token, host)
+            yield Fixture(rig, token, host)
     finally:
         rig.tokens.revoke(token)
 

@@ -295,14 +295,14 @@ def test_every_route_is_in_the_table() -> None:
 
 
 @dataclass
-class House:
+class Fixture:
     """Ute's words lie everywhere."""
 
     rig: ApiFixture
     things: dict[str, str]
 
 
-async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Path) -> House:
+async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Fixture:
     main, worker = "agt_main", "agt_worker"
     ute = Principal(PrincipalKind.PERSON, "ute", "ute", PersonRole.USER)
     far = Principal(PrincipalKind.PERSON, CHAT_ID, "Far", PersonRole.USER)
@@ -368,7 +368,7 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
     rig.directory.add("ben", "failed", f"EngineCrash: boom over {SECRET} in {HOME}")
     _troubled(rig, monkeypatch)
     (folder / "agentsup.log").write_text(json.dumps({"agent": "main", "event": SECRET}) + "\n")
-    return House(rig, things)
+    return Fixture(rig, things)
 
 
 def _written(tx: Tx, things: dict[str, str], main: str, worker: str) -> None:
@@ -440,7 +440,7 @@ def _troubled(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> House:
+async def house(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fixture:
     return await furnished(rig, monkeypatch, tmp_path)
 
 
@@ -539,7 +539,7 @@ async def test_who_may_use_it(rig: ApiFixture, name: str) -> None:
         assert is_refused != may, (who, status)
 
 
-async def everything(house: House, who: str) -> dict[str, str]:
+async def everything(house: Fixture, who: str) -> dict[str, str]:
     """What one caller gets to read, by route."""
     rig, got = house.rig, {}
     headers = await headers_of(rig, who)
@@ -554,14 +554,14 @@ async def everything(house: House, who: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("who", [NOBODY, ENGINE, VIEWER, USER])
-async def test_nobody_below_operator_reads_what_others_said(house: House, who: str) -> None:
+async def test_nobody_below_operator_reads_what_others_said(house: Fixture, who: str) -> None:
     for name, text in (await everything(house, who)).items():
         for secret in (SECRET, HOME, CHAT_ID):
             assert secret not in text, (name, text)
 
 
 @pytest.mark.parametrize("who", [VIEWER, USER])
-async def test_streams_and_sockets_keep_others_words(house: House, who: str) -> None:
+async def test_streams_and_sockets_keep_others_words(house: Fixture, who: str) -> None:
     headers = await headers_of(house.rig, who)
     own = {VIEWER: "vera", USER: "uwe"}[who]
     status, text = await streamed(house.rig, "/events?after=0", headers)
@@ -579,7 +579,7 @@ async def test_streams_and_sockets_keep_others_words(house: House, who: str) -> 
         assert secret not in read
 
 
-async def test_an_operator_reads_it_all(house: House) -> None:
+async def test_an_operator_reads_it_all(house: Fixture) -> None:
     """So the walks have looked where the words are."""
     got = await everything(house, OPERATOR)
     assert [name for name in READ_BY_OPERATORS if SECRET not in got[name]] == []
@@ -588,7 +588,7 @@ async def test_an_operator_reads_it_all(house: House) -> None:
     assert SECRET in (await chatted(house.rig, "ute", headers))[1]
 
 
-async def test_an_engine_reads_its_own_and_of_others_the_kind_of_error(house: House) -> None:
+async def test_an_engine_reads_its_own_and_of_others_the_kind_of_error(house: Fixture) -> None:
     """Whoever can talk to one agent must not hear by it what was said to another."""
     rig = house.rig
     rig.tokens.issue_run("agt_ben", "ben", "")

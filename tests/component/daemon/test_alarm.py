@@ -28,7 +28,7 @@ class Operators:
         return frozenset({BOSS} if platform is TELEGRAM else {"@boss:here"})
 
 
-class Town:
+class Fixture:
     """A home with two agents, and conversations in the order they were used."""
 
     def __init__(self, rig: MailboxFixture, roster: Roster) -> None:
@@ -85,16 +85,16 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
+async def town(tmp_path: Path) -> AsyncIterator[Fixture]:
     rig = await MailboxFixture.open(tmp_path)
     roster = Roster(rig.db, rig.clock, rig.entropy)
     await roster.load()
     await roster.take_over({name: AgentSpec(name) for name in ("main", "bob")})
-    yield Town(rig, roster)
+    yield Fixture(rig, roster)
     await rig.close()
 
 
-async def test_an_operators_chat_is_preferred_to_the_latest_one(town: Town) -> None:
+async def test_an_operators_chat_is_preferred_to_the_latest_one(town: Fixture) -> None:
     town.hearing = {"main", "bob"}
     await town.talked("main", "telegram", str(BOSS))
     await town.talked("main", "telegram", "-100500")
@@ -103,7 +103,7 @@ async def test_an_operators_chat_is_preferred_to_the_latest_one(town: Town) -> N
     assert await town.told_at() == ("main", "telegram", str(BOSS))
 
 
-async def test_while_main_is_deaf_another_bot_says_it(town: Town) -> None:
+async def test_while_main_is_deaf_another_bot_says_it(town: Fixture) -> None:
     await town.talked("main", "console", "local")
     await town.talked("bob", "telegram", str(BEN))
     await town.talked("bob", "telegram", str(BOSS))
@@ -114,7 +114,7 @@ async def test_while_main_is_deaf_another_bot_says_it(town: Town) -> None:
     assert await town.told_at() == ("main", "console", "local")
 
 
-async def test_the_console_is_an_operators_place(town: Town) -> None:
+async def test_the_console_is_an_operators_place(town: Fixture) -> None:
     assert await town.told_at() == ("main", "console", "local"), "nobody ever talked to main"
     town.hearing = {"main", "bob"}
     await town.talked("main", "telegram", str(BOSS))
@@ -122,7 +122,7 @@ async def test_the_console_is_an_operators_place(town: Town) -> None:
     assert await town.told_at() == ("main", "console", "desk")
 
 
-async def spoke(town: Town, conversation: str, role: PersonRole = PersonRole.OPERATOR) -> None:
+async def spoke(town: Fixture, conversation: str, role: PersonRole = PersonRole.OPERATOR) -> None:
     """Somebody said something to main in a Matrix room, later than anything before."""
     main_id = town.id_of("main")
     await town.talked("main", "matrix", conversation)
@@ -131,7 +131,7 @@ async def spoke(town: Town, conversation: str, role: PersonRole = PersonRole.OPE
     await town.rig.put("hello", main_id, principal=by, deliver_to=to)
 
 
-async def test_a_room_in_which_an_operator_is_alone_with_the_bot_is_told(town: Town) -> None:
+async def test_a_room_in_which_an_operator_is_alone_with_the_bot_is_told(town: Fixture) -> None:
     town.hearing = {"main", "bob"}
     town.rooms = {"!boss:here": "@boss:here", "!ben:here": "@ben:here"}
     await spoke(town, "!boss:here")
@@ -141,7 +141,7 @@ async def test_a_room_in_which_an_operator_is_alone_with_the_bot_is_told(town: T
     assert body == [("@boss:here",)], "and if somebody comes before it is said, it is not"
 
 
-async def test_a_room_with_others_in_it_is_never_told(town: Town) -> None:
+async def test_a_room_with_others_in_it_is_never_told(town: Fixture) -> None:
     """Whoever speaks in it, and whoever is alone with the bot in another one."""
     town.hearing = {"main", "bob"}
     town.rooms = {"!ben:here": "@ben:here"}
@@ -155,7 +155,7 @@ async def test_a_room_with_others_in_it_is_never_told(town: Town) -> None:
     assert await town.told_at() == ("main", "matrix", "!boss:here"), "it is asked afresh"
 
 
-async def test_only_so_many_rooms_are_asked_about(town: Town) -> None:
+async def test_only_so_many_rooms_are_asked_about(town: Fixture) -> None:
     town.hearing = {"main"}
     await town.talked("main", "telegram", str(BOSS))
     for number in range(30):
@@ -164,14 +164,14 @@ async def test_only_so_many_rooms_are_asked_about(town: Town) -> None:
     assert len(town.asked) == 8
 
 
-async def test_the_page_is_told_as_the_console_is(town: Town) -> None:
+async def test_the_page_is_told_as_the_console_is(town: Fixture) -> None:
     await town.talked("main", "web", "ben")
     await town.talked("main", "web", "local.plans")
     await town.talked("main", "web", "carl.plans")
     assert await town.told_at() == ("main", "web", "local.plans")
 
 
-async def test_others_are_never_told(town: Town) -> None:
+async def test_others_are_never_told(town: Fixture) -> None:
     town.hearing = {"main", "bob"}
     await town.talked("main", "telegram", str(BEN))
     await town.talked("bob", "telegram", str(BEN))
@@ -179,7 +179,7 @@ async def test_others_are_never_told(town: Town) -> None:
 
 
 @pytest.mark.virtual
-async def test_homeservers_that_do_not_answer_are_not_waited_for_long(town: Town) -> None:
+async def test_homeservers_that_do_not_answer_are_not_waited_for_long(town: Fixture) -> None:
     """The word is about trouble, and what says it may be what hears stops."""
     town.hearing = {"main", "bob"}
     town.answers_after_s = 10.0

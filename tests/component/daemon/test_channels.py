@@ -35,25 +35,25 @@ ACCOUNT = MatrixIdentity(
 )
 BOTH = AgentSpec("bob", telegram_token=Secret("1:good"), matrix=ACCOUNT)
 PART = OutboxPart(1, "m", "a", "s", "telegram", "5", 0, "answer", {"text": "x"}, 0)
-Life = Callable[["Stage", Any, asyncio.Event], Any]
+Life = Callable[["Fixture", Any, asyncio.Event], Any]
 
 
-async def up(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+async def up(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
     deps.report(ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms()))
     await draining.wait()
     deps.report(ChannelReport(deps.agent_id, ChannelState.STOPPED))
 
 
-async def crash(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+async def crash(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
     raise RuntimeError("a defect")
 
 
-async def refused(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+async def refused(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
     raise TokenRefused("nobody knows this token.")
 
 
 @dataclass
-class Stage:
+class Fixture:
     """The bots on a stage without a platform: each life does what the script says."""
 
     root: Path
@@ -135,13 +135,13 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path)
+async def stage(tmp_path: Path) -> AsyncIterator[Fixture]:
+    made = Fixture(tmp_path)
     yield made
     await made.channels.close()
 
 
-async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Stage) -> None:
+async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Fixture) -> None:
     stage.script = [crash] * 20
     stage.channels.match("a", BOB, is_up=True)
     assert stage.channels.problem("a") == "its Telegram bot is not connected yet"
@@ -159,7 +159,7 @@ async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Stage)
     assert stage.channels.connected("telegram") == {"a"}
 
 
-async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> None:
+async def test_a_refused_token_is_failed_until_somebody_acts(stage: Fixture) -> None:
     stage.script = [refused, refused]
     stage.channels.match("a", BOB, is_up=True)
     await stage.until(AgentState.FAILED)
@@ -178,7 +178,9 @@ async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> No
     assert stage.channels.problem("a") is None
 
 
-async def test_a_token_that_main_renewed_meanwhile_leaves_the_bot_its_chances(stage: Stage) -> None:
+async def test_a_token_that_main_renewed_meanwhile_leaves_the_bot_its_chances(
+    stage: Fixture,
+) -> None:
     def by_main() -> bool:
         stage.channels.renew("a")
         return False
@@ -192,7 +194,7 @@ async def test_a_token_that_main_renewed_meanwhile_leaves_the_bot_its_chances(st
     assert stage.told == []
 
 
-async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Stage) -> None:
+async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Fixture) -> None:
     gone = AgentSpec("bob", telegram_token=Secret("env:GONE"))
     stage.channels.match("a", gone, is_up=True)
     await stage.until(AgentState.FAILED)
@@ -202,7 +204,7 @@ async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Stage) -> N
     await stage.until(AgentState.RUNNING)
 
 
-async def test_a_live_edit_leaves_the_bot_alone_and_reaches_it(stage: Stage) -> None:
+async def test_a_live_edit_leaves_the_bot_alone_and_reaches_it(stage: Fixture) -> None:
     stage.channels.match("a", BOB, is_up=True)
     await stage.until(AgentState.RUNNING)
     edited = AgentSpec("bob", telegram_token=Secret("1:good"), allowed_user_ids=(7,))
@@ -212,7 +214,7 @@ async def test_a_live_edit_leaves_the_bot_alone_and_reaches_it(stage: Stage) -> 
     assert deps.spec().allowed_user_ids == (7,)
 
 
-async def test_a_bot_goes_when_released_and_comes_back_when_wanted(stage: Stage) -> None:
+async def test_a_bot_goes_when_released_and_comes_back_when_wanted(stage: Fixture) -> None:
     stage.channels.match("a", BOB, is_up=True)
     await stage.until(AgentState.RUNNING)
     stage.channels.match("a", BOB, is_up=False)
@@ -231,7 +233,7 @@ async def test_a_bot_goes_when_released_and_comes_back_when_wanted(stage: Stage)
     assert stage.channels.gauges() == {}
 
 
-async def test_a_bot_that_only_claims_to_be_connected_is_found_out(stage: Stage) -> None:
+async def test_a_bot_that_only_claims_to_be_connected_is_found_out(stage: Fixture) -> None:
     stage.channels.match("a", BOB, is_up=True)
     await stage.until(AgentState.RUNNING)
     assert await stage.channels.probe() is None
@@ -240,7 +242,7 @@ async def test_a_bot_that_only_claims_to_be_connected_is_found_out(stage: Stage)
 
 
 async def test_an_agent_may_have_a_bot_on_each_platform_and_one_does_not_touch_the_other(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     stage.script = [up, crash, crash]
     stage.channels.match("a", BOTH, is_up=True)
@@ -268,10 +270,10 @@ async def test_an_agent_may_have_a_bot_on_each_platform_and_one_does_not_touch_t
     assert stage.state("telegram") is AgentState.RUNNING
 
 
-async def test_the_first_attempt_of_both_bots_is_waited_for(stage: Stage) -> None:
+async def test_the_first_attempt_of_both_bots_is_waited_for(stage: Fixture) -> None:
     hold = asyncio.Event()
 
-    async def slow(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+    async def slow(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
         await hold.wait()
         await up(stage, deps, draining)
 
@@ -295,9 +297,9 @@ async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
 
 
 async def test_a_long_pause_degrades_the_agent_whose_bot_still_hears(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def pausing(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+    async def pausing(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
         state = ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms())
         deps.report(
             replace(state, paused="Telegram asks for a pause until noon", notes=("set up",))

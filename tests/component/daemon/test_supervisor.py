@@ -27,7 +27,7 @@ pytestmark = pytest.mark.virtual
 SLOW = {"match": "slow", "steps": [{"sleep": 20}, {"say": "slept"}]}
 
 
-class Stage:
+class Fixture:
     """An AgentSupervisor over the real fleet, everything else noted as it starts and stops."""
 
     def __init__(self, house: VirtualDaemon) -> None:
@@ -136,7 +136,7 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Fixture]:
     house = VirtualDaemon(tmp_path / "home")
     house.home.create()
     exits = {"match": "end", "steps": [{"exit": 42}]}
@@ -153,7 +153,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         ]
     )
     await house.assemble()
-    yield Stage(house)
+    yield Fixture(house)
     await house.daemon.tasks.close(1)
     await house.registry.close()
     await house.db.close()
@@ -170,7 +170,7 @@ def order(log: list[str], sign: str) -> list[str]:
     return found
 
 
-async def test_the_end_is_the_reverse_of_the_start(stage: Stage) -> None:
+async def test_the_end_is_the_reverse_of_the_start(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -191,7 +191,7 @@ async def test_the_end_is_the_reverse_of_the_start(stage: Stage) -> None:
     assert {u.child.state for u in stage.house.daemon.fleet.units()} == {AgentState.STOPPED}
 
 
-async def test_turns_drain_before_the_end(stage: Stage) -> None:
+async def test_turns_drain_before_the_end(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -203,7 +203,7 @@ async def test_turns_drain_before_the_end(stage: Stage) -> None:
     assert (message.result_text, message.attempts) == ("slept", 1)
 
 
-async def test_force_cuts_the_drain_and_loses_nothing(stage: Stage) -> None:
+async def test_force_cuts_the_drain_and_loses_nothing(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -219,7 +219,7 @@ async def test_force_cuts_the_drain_and_loses_nothing(stage: Stage) -> None:
     assert (message.state, message.attempts) == ("queued", 0)
 
 
-async def test_a_port_that_is_taken_ends_the_start(stage: Stage) -> None:
+async def test_a_port_that_is_taken_ends_the_start(stage: Fixture) -> None:
     stage.build()
     stage.api_error = ConfigError("port 8799 on 127.0.0.1 is in use by another process")
     with pytest.raises(ConfigError, match="8799"):
@@ -227,7 +227,7 @@ async def test_a_port_that_is_taken_ends_the_start(stage: Stage) -> None:
     assert stage.log == ["-channels", "-api"], "nothing else was begun"
 
 
-async def test_an_end_before_the_start_is_finished(stage: Stage) -> None:
+async def test_an_end_before_the_start_is_finished(stage: Fixture) -> None:
     hangs = asyncio.Event()
 
     async def never() -> object:
@@ -247,7 +247,7 @@ async def test_an_end_before_the_start_is_finished(stage: Stage) -> None:
 
 
 async def test_sub_agents_start_without_a_main_that_is_late(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = asyncio.Event()
     run = AgentStack.run
@@ -273,7 +273,7 @@ async def test_sub_agents_start_without_a_main_that_is_late(
     await running
 
 
-async def test_42_of_main_ends_the_daemon_with_42(stage: Stage) -> None:
+async def test_42_of_main_ends_the_daemon_with_42(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -283,7 +283,7 @@ async def test_42_of_main_ends_the_daemon_with_42(stage: Stage) -> None:
     assert (await stage.house.daemon.mailbox.get(message)).outcome == "ok"
 
 
-async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Stage) -> None:
+async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -300,7 +300,7 @@ async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Stage) -> None:
 
 @pytest.mark.parametrize("code", [0, 7])
 async def test_an_end_that_main_asks_for_is_told_as_the_end_of_the_daemon(
-    stage: Stage, code: int
+    stage: Fixture, code: int
 ) -> None:
     stage.build()
     running = stage.go()
@@ -312,7 +312,7 @@ async def test_an_end_that_main_asks_for_is_told_as_the_end_of_the_daemon(
     assert "/agent_start" not in told
 
 
-async def test_an_operators_end_is_no_news(stage: Stage) -> None:
+async def test_an_operators_end_is_no_news(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
@@ -321,7 +321,7 @@ async def test_an_operators_end_is_no_news(stage: Stage) -> None:
     assert await stage.told() == []
 
 
-async def test_no_agent_is_started_while_the_daemon_ends(stage: Stage) -> None:
+async def test_no_agent_is_started_while_the_daemon_ends(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()

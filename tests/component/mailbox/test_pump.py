@@ -23,10 +23,10 @@ from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
 
-Behave = Callable[["Bench", Work], Awaitable[None]]
+Behave = Callable[["Fixture", Work], Awaitable[None]]
 
 
-class Bench:
+class Fixture:
     """One pump over a real mailbox; what a turn does is named by its message's text."""
 
     def __init__(self, rig: MailboxFixture) -> None:
@@ -88,15 +88,15 @@ class Bench:
         return all(free[lane] == self.pump.slots._limits[lane] for lane in LaneName)
 
 
-async def sleeps(context: Bench, work: Work) -> None:
+async def sleeps(context: Fixture, work: Work) -> None:
     await asyncio.sleep(10)
 
 
-async def crashes(context: Bench, work: Work) -> None:
+async def crashes(context: Fixture, work: Work) -> None:
     raise RuntimeError("boom")
 
 
-async def ignores(context: Bench, work: Work) -> None:
+async def ignores(context: Fixture, work: Work) -> None:
     for _ in range(200):
         try:
             await asyncio.sleep(1)
@@ -105,9 +105,9 @@ async def ignores(context: Bench, work: Work) -> None:
 
 
 @pytest.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     rig = await MailboxFixture.open(tmp_path)
-    bench = Bench(rig)
+    bench = Fixture(rig)
     yield bench
     bench.draining.set()
     await asyncio.sleep(200)
@@ -116,7 +116,7 @@ async def context(tmp_path: Path) -> AsyncIterator[Bench]:
     await rig.close()
 
 
-async def test_work_is_done_as_it_comes(context: Bench) -> None:
+async def test_work_is_done_as_it_comes(context: Fixture) -> None:
     context.begin()
     ids = [await context.put(f"m{n}") for n in range(20)]
     await context.done(*ids)
@@ -126,7 +126,7 @@ async def test_work_is_done_as_it_comes(context: Bench) -> None:
     assert context.pump.stats.lost_wakes == 0
 
 
-async def test_a_drain_waits_for_turns_and_begins_none(context: Bench) -> None:
+async def test_a_drain_waits_for_turns_and_begins_none(context: Fixture) -> None:
     context.acts["slow"] = sleeps
     task = context.begin(interactive=1)
     slow = await context.put("slow")
@@ -141,7 +141,7 @@ async def test_a_drain_waits_for_turns_and_begins_none(context: Bench) -> None:
     assert context.all_slots_are_free()
 
 
-async def test_a_cancelled_pump_gives_everything_back(context: Bench) -> None:
+async def test_a_cancelled_pump_gives_everything_back(context: Fixture) -> None:
     context.acts["slow"] = sleeps
     task = context.begin()
     slow = await context.put("slow")
@@ -152,7 +152,7 @@ async def test_a_cancelled_pump_gives_everything_back(context: Bench) -> None:
 
 
 async def test_a_claim_under_way_when_the_pump_ends_is_given_back(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelling a write doesn't undo it: the lease exists though no turn ever had it."""
     claim = context.rig.mailbox.claim
@@ -173,11 +173,11 @@ async def test_a_claim_under_way_when_the_pump_ends_is_given_back(
     assert context.handled == []
 
 
-async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: Bench) -> None:
+async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: Fixture) -> None:
     """The row is free with the commit; the turn may still act until it has really ended."""
     order: list[str] = []
 
-    async def slow_to_end(context: Bench, work: Work) -> None:
+    async def slow_to_end(context: Fixture, work: Work) -> None:
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:
@@ -185,7 +185,7 @@ async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: B
             order.append("ended")
             raise
 
-    async def follows(context: Bench, work: Work) -> None:
+    async def follows(context: Fixture, work: Work) -> None:
         order.append("next")
 
     context.acts |= {"first": slow_to_end, "second": follows}
@@ -199,7 +199,7 @@ async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: B
     assert order == ["ended", "next"]
 
 
-async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(context: Bench) -> None:
+async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(context: Fixture) -> None:
     context.acts |= {"slow": sleeps, "bad": crashes}
     task = context.begin()
     slow, bad = await context.put("slow"), ""
@@ -217,10 +217,10 @@ async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(context: B
     assert (await context.row(slow))[2] == 0
 
 
-async def test_two_culprits_are_both_named(context: Bench) -> None:
+async def test_two_culprits_are_both_named(context: Fixture) -> None:
     started = asyncio.Event()
 
-    async def crashes_when_cancelled(context: Bench, work: Work) -> None:
+    async def crashes_when_cancelled(context: Fixture, work: Work) -> None:
         started.set()
         try:
             await asyncio.sleep(100)
@@ -237,15 +237,15 @@ async def test_two_culprits_are_both_named(context: Bench) -> None:
     assert (await context.row(worse))[2] == 1
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_no_crash(context: Bench) -> None:
+async def test_a_turn_whose_end_could_not_be_written_is_no_crash(context: Fixture) -> None:
     """Its lease is held by an ended task when another turn crashes: still innocent."""
     failed = asyncio.Event()
 
-    async def disk_full(context: Bench, work: Work) -> None:
+    async def disk_full(context: Fixture, work: Work) -> None:
         failed.set()
         raise StoreUnavailable("the disk is full")
 
-    async def crashes_after(context: Bench, work: Work) -> None:
+    async def crashes_after(context: Fixture, work: Work) -> None:
         await failed.wait()
         raise RuntimeError("boom")
 
@@ -258,10 +258,10 @@ async def test_a_turn_whose_end_could_not_be_written_is_no_crash(context: Bench)
     assert (await context.row(full))[0] == "queued"
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_tried_again_soon(context: Bench) -> None:
+async def test_a_turn_whose_end_could_not_be_written_is_tried_again_soon(context: Fixture) -> None:
     seen: list[int] = []
 
-    async def full_once(context: Bench, work: Work) -> None:
+    async def full_once(context: Fixture, work: Work) -> None:
         seen.append(work.lease.message.attempts)
         if len(seen) == 1:
             raise StoreUnavailable("the disk is full")
@@ -274,8 +274,8 @@ async def test_a_turn_whose_end_could_not_be_written_is_tried_again_soon(context
     assert context.rig.clock.monotonic() - began < 10
 
 
-async def test_an_exit_lets_the_other_turns_finish_first(context: Bench) -> None:
-    async def exits(context: Bench, work: Work) -> None:
+async def test_an_exit_lets_the_other_turns_finish_first(context: Fixture) -> None:
+    async def exits(context: Fixture, work: Work) -> None:
         await context.rig.end_turn(work)
         raise ExitRequested(42, "asked for")
 
@@ -295,12 +295,12 @@ async def test_an_exit_lets_the_other_turns_finish_first(context: Bench) -> None
     assert await context.row(later) == ("queued", 0, 0)
 
 
-async def test_an_exit_waits_no_longer_than_the_drain(context: Bench) -> None:
-    async def exits(context: Bench, work: Work) -> None:
+async def test_an_exit_waits_no_longer_than_the_drain(context: Fixture) -> None:
+    async def exits(context: Fixture, work: Work) -> None:
         await context.rig.end_turn(work)
         raise ExitRequested(42, "asked for")
 
-    async def endless(context: Bench, work: Work) -> None:
+    async def endless(context: Fixture, work: Work) -> None:
         await asyncio.sleep(10_000)
 
     context.acts |= {"endless": endless, "exit": exits}
@@ -316,10 +316,10 @@ async def test_an_exit_waits_no_longer_than_the_drain(context: Bench) -> None:
     context.acts.clear()
 
 
-async def test_a_lost_lease_cancels_its_turn_only(context: Bench) -> None:
+async def test_a_lost_lease_cancels_its_turn_only(context: Fixture) -> None:
     cancelled = asyncio.Event()
 
-    async def watches(context: Bench, work: Work) -> None:
+    async def watches(context: Fixture, work: Work) -> None:
         try:
             await asyncio.sleep(100)
         except asyncio.CancelledError:
@@ -345,7 +345,7 @@ async def test_a_lost_lease_cancels_its_turn_only(context: Bench) -> None:
     await context.rig.mailbox.stop("all", OPERATOR)
 
 
-async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context: Bench) -> None:
+async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context: Fixture) -> None:
     context.acts["deaf"] = ignores
     context.begin(interactive=1)
     deaf = await context.put("deaf")
@@ -357,7 +357,7 @@ async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context:
     assert (await context.row(after))[0] == "done"
 
 
-async def test_abort_ends_turns_and_frees_slots(context: Bench) -> None:
+async def test_abort_ends_turns_and_frees_slots(context: Fixture) -> None:
     context.acts |= {"slow": sleeps, "deaf": ignores}
     context.begin()
     slow, deaf = await context.put("slow"), await context.put("deaf")
@@ -370,8 +370,8 @@ async def test_abort_ends_turns_and_frees_slots(context: Bench) -> None:
     await context.done(await context.put("next"))
 
 
-async def test_leases_are_renewed_for_hours(context: Bench) -> None:
-    async def hours(context: Bench, work: Work) -> None:
+async def test_leases_are_renewed_for_hours(context: Fixture) -> None:
+    async def hours(context: Fixture, work: Work) -> None:
         await asyncio.sleep(3 * 3600)
 
     context.acts["long"] = hours
@@ -381,7 +381,7 @@ async def test_leases_are_renewed_for_hours(context: Bench) -> None:
     assert await context.row(long) == ("done", 1, 0)
 
 
-async def test_a_delayed_message_starts_when_it_is_due(context: Bench) -> None:
+async def test_a_delayed_message_starts_when_it_is_due(context: Fixture) -> None:
     context.begin()
     due = context.rig.clock.now_ms() + 12_000
     accepted = await context.rig.put("later", conversation="later", not_before=due)
@@ -391,7 +391,7 @@ async def test_a_delayed_message_starts_when_it_is_due(context: Bench) -> None:
 
 
 async def test_a_lost_wake_is_found_and_counted(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context.rig.db, "listen", lambda topic, callback: lambda: None)
     context.begin()
@@ -403,7 +403,7 @@ async def test_a_lost_wake_is_found_and_counted(
 
 
 async def test_an_unwritable_store_is_waited_for(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[float] = []
     claim = context.rig.mailbox.claim
@@ -423,11 +423,11 @@ async def test_an_unwritable_store_is_waited_for(
 
 
 async def test_a_message_behind_two_turns_that_end_together_is_not_overlooked(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     gate = asyncio.Event()
 
-    async def waits(bench: Bench, work: Work) -> None:
+    async def waits(bench: Fixture, work: Work) -> None:
         await gate.wait()
 
     context.acts |= {"a1": waits, "b1": waits, "c1": sleeps}
@@ -441,7 +441,7 @@ async def test_a_message_behind_two_turns_that_end_together_is_not_overlooked(
     assert set(context.handled) == {"a1", "b1", "c1", "a2"}, "a slot is free beside c1"
 
 
-async def test_what_was_claimed_and_not_started_begins_anew(context: Bench) -> None:
+async def test_what_was_claimed_and_not_started_begins_anew(context: Fixture) -> None:
     context.acts["first"] = exits
     context.begin(interactive=1)
     await context.put("first", conversation="one")
@@ -453,13 +453,13 @@ async def test_what_was_claimed_and_not_started_begins_anew(context: Bench) -> N
     assert await context.rig.sql(query, second) == [(0,)]
 
 
-async def exits(context: Bench, work: Work) -> None:
+async def exits(context: Fixture, work: Work) -> None:
     await context.rig.end_turn(work)
     raise ExitRequested(42, "asked for")
 
 
 async def test_a_look_that_fails_ends_no_turn(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context.acts["long"] = lambda bench, work: asyncio.sleep(3 * NET_S)
 
@@ -474,7 +474,7 @@ async def test_a_look_that_fails_ends_no_turn(
 
 
 async def test_a_message_that_falls_due_while_no_slot_is_free_costs_no_spinning(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     context.acts |= {"peer": sleeps, "back": sleeps, "one": sleeps}
     context.begin(interactive=1)

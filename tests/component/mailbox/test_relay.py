@@ -36,7 +36,7 @@ REFUSED = Delivery(DeliveryOutcome.REFUSED, "blocked by the user")
 pytestmark = pytest.mark.virtual
 
 
-class Bench:
+class Fixture:
     """A database that can be killed and opened again, and relays on it."""
 
     def __init__(self, path: Path) -> None:
@@ -107,8 +107,8 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path / "state.db")
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
+    bench = Fixture(tmp_path / "state.db")
     await bench.boot()
     yield bench
     await bench.database.close()
@@ -127,7 +127,7 @@ async def running(relay: Relay) -> AsyncIterator[asyncio.Task[None]]:
         await task
 
 
-async def until(is_so: Callable[[], bool], context: Bench) -> None:
+async def until(is_so: Callable[[], bool], context: Fixture) -> None:
     for _ in range(10_000):
         if is_so():
             return
@@ -135,7 +135,7 @@ async def until(is_so: Callable[[], bool], context: Bench) -> None:
     raise AssertionError("did not come about")
 
 
-async def test_parts_arrive_in_order_and_tell_it_in_the_same_commit(context: Bench) -> None:
+async def test_parts_arrive_in_order_and_tell_it_in_the_same_commit(context: Fixture) -> None:
     channel, relay_ids = RecordingChannel(), await context.add("one", "two")
     async with running(context.relay(channel)):
         relay_ids += await context.add("three")
@@ -154,7 +154,7 @@ async def test_parts_arrive_in_order_and_tell_it_in_the_same_commit(context: Ben
 
 
 async def test_where_the_event_is_the_delivery_one_commit_delivers_what_is_due(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, write, steps = LocalChannel("web"), context.database.write, list[str]()
 
@@ -177,7 +177,7 @@ async def test_where_the_event_is_the_delivery_one_commit_delivers_what_is_due(
     assert [event.data["text"] for event in told] == ["one", "two", "three", "four"]
 
 
-async def test_a_long_queue_of_such_parts_is_delivered_in_portions(context: Bench) -> None:
+async def test_a_long_queue_of_such_parts_is_delivered_in_portions(context: Fixture) -> None:
     relay = context.relay(LocalChannel("web"), net_s=1e6)
     await context.add(*map(str, range(250)), channel="web")
     async with running(relay):
@@ -185,7 +185,7 @@ async def test_a_long_queue_of_such_parts_is_delivered_in_portions(context: Benc
     assert set((await context.states()).values()) == {"delivered"}
 
 
-async def test_a_part_added_while_idle_needs_no_net(context: Bench) -> None:
+async def test_a_part_added_while_idle_needs_no_net(context: Fixture) -> None:
     channel = RecordingChannel()
     relay = context.relay(channel, net_s=3600.0)
     async with running(relay):
@@ -198,7 +198,7 @@ async def test_a_part_added_while_idle_needs_no_net(context: Bench) -> None:
     assert relay.stats.lost_wakes == 0
 
 
-async def test_the_net_finds_what_lost_its_wake_and_counts_it(context: Bench) -> None:
+async def test_the_net_finds_what_lost_its_wake_and_counts_it(context: Fixture) -> None:
     channel = RecordingChannel()
     relay = context.relay(channel)
     async with running(relay):
@@ -217,7 +217,7 @@ async def test_the_net_finds_what_lost_its_wake_and_counts_it(context: Bench) ->
 
 
 async def test_a_hanging_conversation_delays_no_other_even_when_there_are_many(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     channel, never = RecordingChannel(), asyncio.Event()
     for number in range(50):
@@ -235,7 +235,7 @@ async def test_a_hanging_conversation_delays_no_other_even_when_there_are_many(
     assert relay.stats.lanes == 0
 
 
-async def test_a_sick_channel_delays_no_other(context: Bench) -> None:
+async def test_a_sick_channel_delays_no_other(context: Fixture) -> None:
     sick, well = RecordingChannel("sick"), RecordingChannel("well")
     sick.plan(*[asyncio.Event() for _ in range(40)])
     for number in range(40):
@@ -247,7 +247,7 @@ async def test_a_sick_channel_delays_no_other(context: Bench) -> None:
         assert context.clock.monotonic() - before < 0.1
 
 
-async def test_no_more_deliveries_at_once_than_there_are_places(context: Bench) -> None:
+async def test_no_more_deliveries_at_once_than_there_are_places(context: Fixture) -> None:
     channel, gate = RecordingChannel(), asyncio.Event()
     for number in range(20):
         channel.plan_for(f"c{number}", gate)
@@ -260,7 +260,7 @@ async def test_no_more_deliveries_at_once_than_there_are_places(context: Bench) 
     assert channel.most_running == 3
 
 
-async def test_a_busy_conversation_lets_others_have_their_turn(context: Bench) -> None:
+async def test_a_busy_conversation_lets_others_have_their_turn(context: Fixture) -> None:
     channel = RecordingChannel()
     await context.add(*map(str, range(100)), conversation="busy")
     await context.add("short", conversation="zz")
@@ -270,7 +270,7 @@ async def test_a_busy_conversation_lets_others_have_their_turn(context: Bench) -
     assert channel.texts("busy") == list(map(str, range(100)))
 
 
-async def test_a_hang_through_a_blind_channel_is_unknown_and_noted_once(context: Bench) -> None:
+async def test_a_hang_through_a_blind_channel_is_unknown_and_noted_once(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(asyncio.Event())
     (lost,) = await context.add("a rather important answer " * 10)
@@ -288,7 +288,7 @@ async def test_a_hang_through_a_blind_channel_is_unknown_and_noted_once(context:
     assert relay.stats.unknown == 1
 
 
-async def test_an_unknown_outcome_is_never_sent_again_by_itself(context: Bench) -> None:
+async def test_an_unknown_outcome_is_never_sent_again_by_itself(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(UNKNOWN, UNKNOWN)
     (first,) = await context.add("one")
@@ -301,7 +301,7 @@ async def test_an_unknown_outcome_is_never_sent_again_by_itself(context: Bench) 
     assert await context.states() == {first: "unknown", first + 1: "unknown"}
 
 
-async def test_again_shows_it_once_more_marked_as_a_repeat(context: Bench) -> None:
+async def test_again_shows_it_once_more_marked_as_a_repeat(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(UNKNOWN)
     (lost,) = await context.add("one")
@@ -320,7 +320,7 @@ async def test_again_shows_it_once_more_marked_as_a_repeat(context: Bench) -> No
             await context.database.write(partial(outbox.again_tx, outbox_id=lost, **wrong))
 
 
-async def test_retries_keep_the_order_and_back_off(context: Bench) -> None:
+async def test_retries_keep_the_order_and_back_off(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(*[RETRY] * 12)
     await context.add("one", "two")
@@ -336,7 +336,7 @@ async def test_retries_keep_the_order_and_back_off(context: Bench) -> None:
     assert (relay.stats.retried, relay.stats.lost_wakes) == (12, 0)
 
 
-async def test_a_storm_of_retries_stays_a_bounded_load(context: Bench) -> None:
+async def test_a_storm_of_retries_stays_a_bounded_load(context: Fixture) -> None:
     channel = RecordingChannel()
     for number in range(30):
         channel.plan_for(f"c{number}", *[RETRY] * 1000)
@@ -351,7 +351,7 @@ async def test_a_storm_of_retries_stays_a_bounded_load(context: Bench) -> None:
     assert attempts >= 30 * 8
 
 
-async def test_the_pause_a_platform_asks_for_is_kept_also_over_a_restart(context: Bench) -> None:
+async def test_the_pause_a_platform_asks_for_is_kept_also_over_a_restart(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(Delivery(DeliveryOutcome.RETRY, "flood", retry_after_s=300.0))
     (number,) = await context.add("one")
@@ -367,7 +367,7 @@ async def test_the_pause_a_platform_asks_for_is_kept_also_over_a_restart(context
 
 
 async def test_a_refused_part_is_dropped_with_its_reason_and_the_next_one_goes(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     channel = RecordingChannel()
     channel.plan(REFUSED)
@@ -381,7 +381,7 @@ async def test_a_refused_part_is_dropped_with_its_reason_and_the_next_one_goes(
     assert refused.data["why"] == "blocked by the user"
 
 
-async def test_a_channel_that_raises_is_survived(context: Bench) -> None:
+async def test_a_channel_that_raises_is_survived(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(ValueError("bug in the channel"), asyncio.CancelledError())
     first, second, _ = await context.add("one", "two", "three")
@@ -395,7 +395,7 @@ async def test_a_channel_that_raises_is_survived(context: Bench) -> None:
 
 
 async def test_an_idempotent_channel_is_tried_again_but_not_for_ever_by_a_bug(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     channel = RecordingChannel(idempotent=True)
     channel.plan_for("twice", ValueError("a"), UNKNOWN)
@@ -415,7 +415,7 @@ async def test_an_idempotent_channel_is_tried_again_but_not_for_ever_by_a_bug(
 
 @pytest.mark.parametrize("idempotent", [False, True])
 async def test_what_can_never_be_known_is_not_tried_again(
-    context: Bench, *, idempotent: bool
+    context: Fixture, *, idempotent: bool
 ) -> None:
     """The platform no longer recognises a repeat: another attempt would be another message."""
     channel = RecordingChannel(idempotent=idempotent)
@@ -432,7 +432,7 @@ async def test_what_can_never_be_known_is_not_tried_again(
     assert (row["state"], row["attempts"]) == ("unknown", 1)
 
 
-async def test_killed_before_it_leaves_a_part_is_in_no_doubt(context: Bench) -> None:
+async def test_killed_before_it_leaves_a_part_is_in_no_doubt(context: Fixture) -> None:
     """It waited for its turn: nothing was sent, so the next process sends it, without a note."""
     channel = RecordingChannel()
     channel.waits = asyncio.Event()
@@ -450,7 +450,7 @@ async def test_killed_before_it_leaves_a_part_is_in_no_doubt(context: Bench) -> 
     assert await context.states() == {first: "delivered", second: "delivered"}
 
 
-async def test_a_part_that_is_settled_while_it_waits_does_not_leave(context: Bench) -> None:
+async def test_a_part_that_is_settled_while_it_waits_does_not_leave(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.waits = asyncio.Event()
     first, second = await context.add("one", "two")
@@ -469,7 +469,7 @@ async def test_a_part_that_is_settled_while_it_waits_does_not_leave(context: Ben
     assert await context.states() == {first: "dropped", second: "delivered"}
 
 
-async def test_what_takes_too_long_before_it_leaves_is_tried_again(context: Bench) -> None:
+async def test_what_takes_too_long_before_it_leaves_is_tried_again(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.waits = asyncio.Event()
     (first,) = await context.add("one")
@@ -483,7 +483,7 @@ async def test_what_takes_too_long_before_it_leaves_is_tried_again(context: Benc
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("arrived", [False, True])
 async def test_killed_in_the_midst_of_a_delivery(
-    context: Bench, *, idempotent: bool, arrived: bool
+    context: Fixture, *, idempotent: bool, arrived: bool
 ) -> None:
     channel, gate = RecordingChannel(idempotent=idempotent), asyncio.Event()
     channel.plan(gate)
@@ -514,7 +514,7 @@ async def test_killed_in_the_midst_of_a_delivery(
         assert "boot1" in (await context.row(first))["detail"]
 
 
-async def test_a_cancelled_relay_leaves_the_row_to_the_next_one(context: Bench) -> None:
+async def test_a_cancelled_relay_leaves_the_row_to_the_next_one(context: Fixture) -> None:
     channel = RecordingChannel()
     channel.plan(asyncio.Event())
     (first,) = await context.add("one")
@@ -532,7 +532,7 @@ async def test_a_cancelled_relay_leaves_the_row_to_the_next_one(context: Bench) 
     assert ids(channel.attempts).count(first) == 1
 
 
-async def test_draining_lets_what_is_under_way_end_and_begins_nothing(context: Bench) -> None:
+async def test_draining_lets_what_is_under_way_end_and_begins_nothing(context: Fixture) -> None:
     channel, gate = RecordingChannel(), asyncio.Event()
     channel.plan(gate)
     first, second = await context.add("one", "two")
@@ -549,7 +549,7 @@ async def test_draining_lets_what_is_under_way_end_and_begins_nothing(context: B
     assert not context.database._topics._listeners
 
 
-async def test_emptied_waits_for_what_is_due_and_no_longer_than_it_may(context: Bench) -> None:
+async def test_emptied_waits_for_what_is_due_and_no_longer_than_it_may(context: Fixture) -> None:
     channel, gate = RecordingChannel(), asyncio.Event()
     channel.plan(gate)
     relay, draining = context.relay(channel), asyncio.Event()
@@ -569,7 +569,7 @@ async def test_emptied_waits_for_what_is_due_and_no_longer_than_it_may(context: 
 
 
 async def test_a_store_in_trouble_is_waited_out_without_sending_twice(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, gate = RecordingChannel(), asyncio.Event()
     channel.plan(gate)
@@ -591,7 +591,7 @@ async def test_a_store_in_trouble_is_waited_out_without_sending_twice(
     assert len(channel.attempts) == 1
 
 
-async def test_parts_of_a_channel_that_is_missing_wait_for_it(context: Bench) -> None:
+async def test_parts_of_a_channel_that_is_missing_wait_for_it(context: Fixture) -> None:
     channels: dict[str, Channel] = {}
     relay = Relay(context.database, context.clock, context.entropy, channels, boot_id="b")
     (first,) = await context.add("one", channel="later")
@@ -604,7 +604,7 @@ async def test_parts_of_a_channel_that_is_missing_wait_for_it(context: Bench) ->
 
 
 async def test_a_thousand_parts_over_many_conversations_arrive_once_and_in_order(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     channel = RecordingChannel()
     channel.plan(*[RETRY] * 50)
@@ -621,7 +621,7 @@ async def test_a_thousand_parts_over_many_conversations_arrive_once_and_in_order
     }
 
 
-async def test_heads_seek_in_the_index_of_pending_parts(context: Bench) -> None:
+async def test_heads_seek_in_the_index_of_pending_parts(context: Fixture) -> None:
     plans: list[str] = []
 
     class Explaining(Reader):
@@ -640,7 +640,7 @@ async def test_heads_seek_in_the_index_of_pending_parts(context: Bench) -> None:
 
 
 async def test_a_part_that_comes_while_its_lane_is_ending_is_not_forgotten(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, write = RecordingChannel(), context.database.write
     found_nothing, go_on = asyncio.Event(), asyncio.Event()
@@ -662,7 +662,7 @@ async def test_a_part_that_comes_while_its_lane_is_ending_is_not_forgotten(
         await channel.wait_sent(2)
 
 
-async def test_conversations_beyond_the_most_lanes_follow_as_lanes_end(context: Bench) -> None:
+async def test_conversations_beyond_the_most_lanes_follow_as_lanes_end(context: Fixture) -> None:
     channel = RecordingChannel()
     for number in range(10):
         await context.add("x", conversation=f"c{number}")

@@ -24,14 +24,14 @@ from agentsup.model.channel import (
     RetryReason,
 )
 from agentsup.store import Tx
-from tests.component.mailbox.test_relay import Bench, running
+from tests.component.mailbox.test_relay import Fixture, running
 
 pytestmark = pytest.mark.virtual
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path / "state.db")
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
+    bench = Fixture(tmp_path / "state.db")
     await bench.boot()
     yield bench
     await bench.database.close()
@@ -80,14 +80,14 @@ class Pieces:
         return Delivery(DeliveryOutcome.DELIVERED, more=more, platform_ids=ids)
 
 
-async def settle(context: Bench, channel: Pieces, **limits: float) -> None:
+async def settle(context: Fixture, channel: Pieces, **limits: float) -> None:
     relay = context.relay(channel, **limits)
     async with running(relay):
         while "pending" in (await context.states()).values():
             await asyncio.sleep(1.0)
 
 
-async def test_every_piece_is_one_delivery_and_the_ids_are_kept(context: Bench) -> None:
+async def test_every_piece_is_one_delivery_and_the_ids_are_kept(context: Fixture) -> None:
     channel = Pieces()
     first, second = await context.add("a b c", "d")
     await settle(context, channel)
@@ -100,7 +100,7 @@ async def test_every_piece_is_one_delivery_and_the_ids_are_kept(context: Bench) 
     assert (await context.row(second))["state"] == "delivered"
 
 
-async def test_a_lost_piece_is_noted_once_and_the_rest_goes_on(context: Bench) -> None:
+async def test_a_lost_piece_is_noted_once_and_the_rest_goes_on(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.extend([UNKNOWN, UNKNOWN])
     (part,) = await context.add("a b c")
@@ -113,7 +113,7 @@ async def test_a_lost_piece_is_noted_once_and_the_rest_goes_on(context: Bench) -
     assert note["text"].startswith("A piece of a message may not have reached you")
 
 
-async def test_a_retry_repeats_its_piece_only(context: Bench) -> None:
+async def test_a_retry_repeats_its_piece_only(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.extend([Delivery(DeliveryOutcome.DELIVERED, more=True), RETRY, RETRY])
     channel.sent.append("a")
@@ -124,7 +124,7 @@ async def test_a_retry_repeats_its_piece_only(context: Bench) -> None:
     assert (row["state"], row["attempts"]) == ("delivered", 3)
 
 
-async def test_a_free_retry_costs_no_attempt_and_waits_as_told(context: Bench) -> None:
+async def test_a_free_retry_costs_no_attempt_and_waits_as_told(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.extend([FREE] * 20)
     began_at = context.clock.now_ms()
@@ -135,7 +135,7 @@ async def test_a_free_retry_costs_no_attempt_and_waits_as_told(context: Bench) -
     assert 139_000 < row["ended_at"] - began_at < 150_000
 
 
-async def test_what_waits_for_a_reason_can_be_woken(context: Bench) -> None:
+async def test_what_waits_for_a_reason_can_be_woken(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.append(replace(ABSENT_BOT, retry_after_s=900.0))
     (part,) = await context.add("a")
@@ -153,7 +153,7 @@ async def test_what_waits_for_a_reason_can_be_woken(context: Bench) -> None:
     assert context.clock.now_ms() - began_at < 1_000
 
 
-async def test_refused_after_a_doubt_the_part_is_unknown(context: Bench) -> None:
+async def test_refused_after_a_doubt_the_part_is_unknown(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.extend([UNKNOWN, REFUSED])
     (part,) = await context.add("a b c")
@@ -162,7 +162,7 @@ async def test_refused_after_a_doubt_the_part_is_unknown(context: Bench) -> None
     assert channel.sent == ["a", "NOTE"]
 
 
-async def of_call(context: Bench, **more: Any) -> int:
+async def of_call(context: Fixture, **more: Any) -> int:
     """All of a call in three pieces, with what allows it in the last."""
     body = {"text": "a b c", "is_whole": True, **more}
 
@@ -180,7 +180,9 @@ async def of_call(context: Bench, **more: Any) -> int:
     return await context.database.write(add)
 
 
-async def test_nothing_follows_a_piece_of_a_call_that_did_not_surely_arrive(context: Bench) -> None:
+async def test_nothing_follows_a_piece_of_a_call_that_did_not_surely_arrive(
+    context: Fixture,
+) -> None:
     channel = Pieces()
     channel.plan.extend([DELIVERED, UNKNOWN])
     part = await of_call(context)
@@ -189,7 +191,7 @@ async def test_nothing_follows_a_piece_of_a_call_that_did_not_surely_arrive(cont
     assert channel.sent == ["b", "NOTE"]
 
 
-async def test_a_crash_in_a_piece_of_a_call_ends_it(context: Bench) -> None:
+async def test_a_crash_in_a_piece_of_a_call_ends_it(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.append(asyncio.Event())
     part = await of_call(context)
@@ -204,7 +206,7 @@ async def test_a_crash_in_a_piece_of_a_call_ends_it(context: Bench) -> None:
     assert (await context.row(part))["state"] == "unknown"
 
 
-async def test_what_people_wait_for_is_not_refused_without_a_word(context: Bench) -> None:
+async def test_what_people_wait_for_is_not_refused_without_a_word(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.append(REFUSED)
     part = await of_call(context, if_refused="read elsewhere")
@@ -213,7 +215,7 @@ async def test_what_people_wait_for_is_not_refused_without_a_word(context: Bench
     assert channel.sent == ["read", "elsewhere", "(blocked)"]
 
 
-async def test_a_kill_after_a_refusal_puts_nothing_in_doubt(context: Bench) -> None:
+async def test_a_kill_after_a_refusal_puts_nothing_in_doubt(context: Fixture) -> None:
     """The piece goes again in another form, and the process ends before that leaves."""
 
     class Corrects(Pieces):
@@ -239,7 +241,7 @@ async def test_a_kill_after_a_refusal_puts_nothing_in_doubt(context: Bench) -> N
     assert (await context.row(part))["state"] == "delivered"
 
 
-async def test_what_was_refused_and_hangs_then_goes_again(context: Bench) -> None:
+async def test_what_was_refused_and_hangs_then_goes_again(context: Fixture) -> None:
     class Hangs(Pieces):
         async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
             if part.attempts:
@@ -257,7 +259,7 @@ async def test_what_was_refused_and_hangs_then_goes_again(context: Bench) -> Non
 
 
 @pytest.mark.parametrize("at, left", [(0, ["a", "b", "c"]), (1, ["b", "c"]), (2, ["c"])])
-async def test_a_crash_puts_one_piece_in_doubt(context: Bench, at: int, left: list[str]) -> None:
+async def test_a_crash_puts_one_piece_in_doubt(context: Fixture, at: int, left: list[str]) -> None:
     channel = Pieces()
     hang = asyncio.Event()
     channel.plan.extend([Delivery(DeliveryOutcome.DELIVERED, more=True)] * at)
@@ -277,7 +279,7 @@ async def test_a_crash_puts_one_piece_in_doubt(context: Bench, at: int, left: li
     assert "boot1" in row["detail"]
 
 
-async def test_a_piece_that_hangs_is_given_up_and_the_next_follows(context: Bench) -> None:
+async def test_a_piece_that_hangs_is_given_up_and_the_next_follows(context: Fixture) -> None:
     channel = Pieces()
     channel.plan.append(asyncio.Event())
     (part,) = await context.add("a b")
@@ -286,7 +288,7 @@ async def test_a_piece_that_hangs_is_given_up_and_the_next_follows(context: Benc
     assert (await context.row(part))["state"] == "unknown"
 
 
-async def test_a_file_may_take_longer_than_a_text(context: Bench) -> None:
+async def test_a_file_may_take_longer_than_a_text(context: Fixture) -> None:
     channel = Pieces()
     late = asyncio.Event()
     channel.plan.append(late)

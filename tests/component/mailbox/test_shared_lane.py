@@ -29,7 +29,7 @@ class Agent:
     """One agent's pump; a message says in seconds how long its turn takes, or ``wait:A:B:C``: it works,
     waits for others without a slot, and works again."""
 
-    def __init__(self, town: Town, name: str) -> None:
+    def __init__(self, town: Fixture, name: str) -> None:
         self.town = town
         self.name = name
         self.draining = asyncio.Event()
@@ -79,7 +79,7 @@ class Agent:
 
 
 class _Counted:
-    def __init__(self, town: Town, is_counted: bool) -> None:
+    def __init__(self, town: Fixture, is_counted: bool) -> None:
         self._town, self._is_counted = town, is_counted
 
     def __enter__(self) -> None:
@@ -90,7 +90,7 @@ class _Counted:
         self._town.running -= self._is_counted
 
 
-class Town:
+class Fixture:
     """Several pumps over one mailbox, and the slots that they share."""
 
     def __init__(self, rig: MailboxFixture) -> None:
@@ -123,8 +123,8 @@ class Town:
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    town = Town(await MailboxFixture.open(tmp_path))
+async def town(tmp_path: Path) -> AsyncIterator[Fixture]:
+    town = Fixture(await MailboxFixture.open(tmp_path))
     yield town
     await town.close()
 
@@ -135,7 +135,7 @@ async def soon(is_so: Callable[[], object], within_s: float = SOON_S) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_two_agents_and_one_slot_take_turns(town: Town) -> None:
+async def test_two_agents_and_one_slot_take_turns(town: Fixture) -> None:
     ann, ben = town("ann", "ben")
     for number in range(10):
         await ann.put(f"1.{number}1")
@@ -147,7 +147,7 @@ async def test_two_agents_and_one_slot_take_turns(town: Town) -> None:
 
 
 async def test_a_raised_limit_is_used_at_once_and_a_lowered_one_from_the_next_on(
-    town: Town,
+    town: Fixture,
 ) -> None:
     ann, ben, cat = town("ann", "ben", "cat")
     await ann.put("50")
@@ -168,7 +168,7 @@ async def test_a_raised_limit_is_used_at_once_and_a_lowered_one_from_the_next_on
 
 
 @pytest.mark.parametrize("when", ["before", "with", "after"])
-async def test_one_that_ends_while_woken_wakes_the_next(town: Town, when: str) -> None:
+async def test_one_that_ends_while_woken_wakes_the_next(town: Fixture, when: str) -> None:
     ann, ben, cat = town("ann", "ben", "cat")
     await ann.put("10")
     await soon(lambda: ann.begun)
@@ -186,7 +186,7 @@ async def test_one_that_ends_while_woken_wakes_the_next(town: Town, when: str) -
     await soon(lambda: cat.begun, SOON_S if when != "with" else 7)
 
 
-async def test_one_that_drains_for_long_passes_on_what_it_can_not_use(town: Town) -> None:
+async def test_one_that_drains_for_long_passes_on_what_it_can_not_use(town: Fixture) -> None:
     ann, ben, cat = town("ann", "ben", "cat")
     await ann.put("10")
     await soon(lambda: ann.begun)
@@ -201,7 +201,9 @@ async def test_one_that_drains_for_long_passes_on_what_it_can_not_use(town: Town
     assert ben.begun == ["90"]
 
 
-async def test_a_turn_comes_back_though_its_agent_has_no_slot_for_anything_new(town: Town) -> None:
+async def test_a_turn_comes_back_though_its_agent_has_no_slot_for_anything_new(
+    town: Fixture,
+) -> None:
     ann, ben, cat = town("ann", "ben", "cat")
     await ben.put("wait:1:5:1")
     await soon(lambda: ben.begun)
@@ -215,7 +217,7 @@ async def test_a_turn_comes_back_though_its_agent_has_no_slot_for_anything_new(t
     assert town.most == 1
 
 
-async def test_new_work_begins_beside_a_turn_that_came_back(town: Town) -> None:
+async def test_new_work_begins_beside_a_turn_that_came_back(town: Fixture) -> None:
     ann, ben, cat = town("ann", "ben", "cat")
     town.limit = 2
     await ben.put("wait:1:5:30")
@@ -229,7 +231,7 @@ async def test_new_work_begins_beside_a_turn_that_came_back(town: Town) -> None:
     assert town.most == 2
 
 
-async def test_a_turn_that_was_to_come_back_and_is_stopped_leaves_its_place(town: Town) -> None:
+async def test_a_turn_that_was_to_come_back_and_is_stopped_leaves_its_place(town: Fixture) -> None:
     ann, ben = town("ann", "ben")
     await ben.put("wait:1:5:1")
     await soon(lambda: ben.begun)
@@ -242,7 +244,7 @@ async def test_a_turn_that_was_to_come_back_and_is_stopped_leaves_its_place(town
     await soon(lambda: "7" in ben.begun)
 
 
-async def test_the_slots_of_one_that_crashes_are_the_others(town: Town) -> None:
+async def test_the_slots_of_one_that_crashes_are_the_others(town: Fixture) -> None:
     ann, ben = town("ann", "ben")
     town.limit = 2
     await ann.put("50")
@@ -256,7 +258,7 @@ async def test_the_slots_of_one_that_crashes_are_the_others(town: Town) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_work_ends_in_time_and_never_over_the_limit(town: Town, seed: int) -> None:
+async def test_any_work_ends_in_time_and_never_over_the_limit(town: Fixture, seed: int) -> None:
     chance = random.Random(seed)
     names = ("ann", "ben", "cat", "dan")[: chance.randint(2, 4)]
     agents = town(*names)

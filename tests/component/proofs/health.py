@@ -23,7 +23,7 @@ DUMP_S = 0.6
 LAG_LIMIT_S = 0.25
 
 
-class Ward:
+class Fixture:
     """A running daemon, its probes over HTTP, and what systemd hears.
 
     ``lag_limit_s`` is far off where lag is not the matter: the machine may be busy.
@@ -85,7 +85,7 @@ class Ward:
 
 async def a_stopped_store_is_seen(home: Path) -> None:
     """The writer's thread stands still, as with a disk that hangs; later it goes on."""
-    async with Ward(home) as ward:
+    async with Fixture(home) as ward:
         await ward.becomes(set(), 5, "it is not well at first")
         before = {u.spec.name: u.instance_id for u in ward.house.daemon.fleet.units()}
         let_go = threading.Event()
@@ -116,7 +116,7 @@ def _hold_up_the_loop(seconds: float) -> None:
 
 async def a_blocked_loop_is_seen(home: Path) -> None:
     """Code holds up the loop: shortly and often, then once for long."""
-    async with Ward(home, lag_limit_s=LAG_LIMIT_S) as ward:
+    async with Fixture(home, lag_limit_s=LAG_LIMIT_S) as ward:
         await ward.becomes(set(), 5, "it is not well at first")
         for _ in range(3):
             _hold_up_the_loop(1.5 * LAG_LIMIT_S)
@@ -137,7 +137,7 @@ async def a_blocked_loop_is_seen(home: Path) -> None:
 
 async def a_main_that_is_down_is_not_ready(home: Path) -> None:
     """main is told to stop working; nothing else fails."""
-    async with Ward(home) as ward:
+    async with Fixture(home) as ward:
         await ward.becomes(set(), 5, "it is not well at first")
         await ward.house.unit("main").child.stop()
         await ward.becomes({"main"}, 2, "a daemon without main is called ready")

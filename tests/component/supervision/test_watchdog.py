@@ -15,7 +15,7 @@ from tests.support.loop_clock import LoopClock
 pytestmark = pytest.mark.virtual
 
 
-class Ward:
+class Fixture:
     """A watchdog over one probe whose behaviour the test sets."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ async def test_nothing_checked_is_not_healthy() -> None:
 
 
 async def test_the_watchdog_is_fed_while_all_is_well() -> None:
-    ward = Ward()
+    ward = Fixture()
     await asyncio.sleep(61)
     assert ward.dog.health().ok
     assert [probe.name for probe in ward.dog.health().probes] == [
@@ -83,7 +83,7 @@ async def test_the_watchdog_is_fed_while_all_is_well() -> None:
 
 
 async def test_a_reason_makes_us_unwell_but_not_dead() -> None:
-    ward = Ward()
+    ward = Fixture()
     ward.reason = "the disk is full"
     await asyncio.sleep(31)
     assert ward.findings() == {"store": "the disk is full"}
@@ -99,7 +99,7 @@ async def test_a_reason_makes_us_unwell_but_not_dead() -> None:
 
 @pytest.mark.parametrize("is_deaf", [False, True])
 async def test_a_hanging_probe_starves_the_watchdog(is_deaf: bool) -> None:
-    ward = Ward()
+    ward = Fixture()
     await asyncio.sleep(12)
     fed = len(ward.told)
     ward.hangs, ward.is_deaf = True, is_deaf
@@ -116,7 +116,7 @@ async def test_a_hanging_probe_starves_the_watchdog(is_deaf: bool) -> None:
 
 
 async def test_without_a_lag_measure_nothing_is_fed() -> None:
-    ward = Ward()
+    ward = Fixture()
     await asyncio.sleep(12)
     ward.measuring.cancel()
     await asyncio.sleep(11)
@@ -128,7 +128,7 @@ async def test_without_a_lag_measure_nothing_is_fed() -> None:
 
 
 async def test_a_slow_loop_is_ill() -> None:
-    ward = Ward()
+    ward = Fixture()
     await asyncio.sleep(12)
     for _ in range(20):
         now = asyncio.get_running_loop().time()
@@ -138,7 +138,7 @@ async def test_a_slow_loop_is_ill() -> None:
 
 
 async def test_a_dead_watchdog_is_noticed() -> None:
-    ward = Ward()
+    ward = Fixture()
     await asyncio.sleep(12)
     assert ward.dog.health().ok
     await ward.owner.close(1)

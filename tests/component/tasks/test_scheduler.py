@@ -47,7 +47,7 @@ pytestmark = pytest.mark.virtual
 S, M, H, D = 1000, 60_000, 3_600_000, 86_400_000
 
 
-class Town:
+class Fixture:
     """Who exists: everybody but those who were removed."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class World:
     def __init__(self, path: Path, limits: MailboxLimits | None = None) -> None:
         self.path = path
         self.clock = StillClock()
-        self.town = Town()
+        self.town = Fixture()
         self.limits = limits or MailboxLimits()
         self.mail: MailboxFixture
         self.hands: Hands

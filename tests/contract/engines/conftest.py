@@ -91,7 +91,7 @@ def _patient(limits: SegmentLimits | None) -> SegmentLimits:
     return replace(limits or SegmentLimits(), cancel_s=BOUND_S)
 
 
-class ScriptedRig:
+class ScriptedHarness:
     name = "scripted"
     has_host_tools = True
     can_ask = True
@@ -129,7 +129,7 @@ class ScriptedRig:
         await self._engine.close()
 
 
-class LlmRig:
+class LlmHarness:
     has_host_tools = True
     can_ask = True
 
@@ -174,7 +174,7 @@ class LlmRig:
         await self._engine.close()
 
 
-class ProgramRig:
+class ProgramHarness:
     """An engine whose thinking is done by a child process; the stub plays the scenes.
 
     Further steps of the stub (dicts with ``do``) may stand among the scenes.
@@ -228,7 +228,7 @@ class ProgramRig:
         assert not wrong.exists(), wrong.read_text()
 
 
-class AcpRig:
+class AcpHarness:
     """A coding agent over the Agent Client Protocol; a strict one plays the scenes."""
 
     name = "acp"
@@ -326,35 +326,35 @@ async def asking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture(params=PROGRAMS)
-async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProgramRig]:
+async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProgramHarness]:
     """Each engine that is a child process."""
-    made = ProgramRig(request.param, tmp_path)
+    made = ProgramHarness(request.param, tmp_path)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def claude(tmp_path: Path) -> AsyncIterator[ProgramRig]:
+async def claude(tmp_path: Path) -> AsyncIterator[ProgramHarness]:
     """Claude Code alone."""
-    made = ProgramRig("claude", tmp_path)
+    made = ProgramHarness("claude", tmp_path)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def command(tmp_path: Path) -> AsyncIterator[ProgramRig]:
+async def command(tmp_path: Path) -> AsyncIterator[ProgramHarness]:
     """The one-shot program alone."""
-    made = ProgramRig("command", tmp_path)
+    made = ProgramHarness("command", tmp_path)
     yield made
     await made.close()
 
 
 async def _rig(name: str, place: Path) -> AsyncIterator[EngineFixture]:
     if name == "scripted":
-        yield ScriptedRig(place)
+        yield ScriptedHarness(place)
         return
     if name in PROGRAMS or name == "acp":
-        made = AcpRig(place) if name == "acp" else ProgramRig(name, place)
+        made = AcpHarness(place) if name == "acp" else ProgramHarness(name, place)
         yield made
         await made.close()
         return
@@ -363,18 +363,18 @@ async def _rig(name: str, place: Path) -> AsyncIterator[EngineFixture]:
 
 
 @pytest.fixture(params=["openai", "anthropic"])
-async def llm(request: pytest.FixtureRequest) -> AsyncIterator[LlmRig]:
+async def llm(request: pytest.FixtureRequest) -> AsyncIterator[LlmHarness]:
     """The model engine in both dialects."""
     async for each in _llm(request.param):
         yield each
 
 
-async def _llm(dialect: str) -> AsyncIterator[LlmRig]:
+async def _llm(dialect: str) -> AsyncIterator[LlmHarness]:
     def choose(asked: Asked) -> Reply:
         return made.choose(asked)
 
     async with ModelServer(choose) as server:
-        made = LlmRig(dialect, server)
+        made = LlmHarness(dialect, server)
         yield made
         await made.close()
         assert not server.violations

@@ -47,7 +47,7 @@ from tests.support.engine_host import MemoryHost, segment
 KEY = "sk-not-to-be-seen-0123456789"
 
 
-class Rig:
+class AcpFixture:
     """The engine with its agent's script, journal and surroundings."""
 
     def __init__(self, root: Path) -> None:
@@ -100,8 +100,8 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = Rig(tmp_path)
+async def rig(tmp_path: Path) -> AsyncIterator[AcpFixture]:
+    made = AcpFixture(tmp_path)
     yield made
     await made.manager.close()
     pids = {note["pid"] for note in made.journal("started")}
@@ -116,7 +116,7 @@ async def allow(request: PermissionRequest) -> Permission:
 # -- what is said --------------------------------------------------------------------------------------
 
 
-async def test_text_thoughts_calls_and_usage_come_in_order(rig: Rig) -> None:
+async def test_text_thoughts_calls_and_usage_come_in_order(rig: AcpFixture) -> None:
     rig.plays(
         [
             {"think": "hm"},
@@ -156,7 +156,7 @@ async def test_text_thoughts_calls_and_usage_come_in_order(rig: Rig) -> None:
     assert (done(events).outcome, done(events).text) == ("ok", "one two\n\nthree")
 
 
-async def test_updates_that_nobody_knows_cost_nothing(rig: Rig) -> None:
+async def test_updates_that_nobody_knows_cost_nothing(rig: AcpFixture) -> None:
     odd: list[dict[str, Any]] = [
         {"update": {"sessionUpdate": "future_thing", "x": 1}},
         {"update": {"sessionUpdate": "agent_message_chunk", "content": None}},
@@ -178,7 +178,7 @@ async def test_updates_that_nobody_knows_cost_nothing(rig: Rig) -> None:
     assert not able.get("terminal")
 
 
-async def test_a_plan_is_told_once_and_money_by_turn(rig: Rig) -> None:
+async def test_a_plan_is_told_once_and_money_by_turn(rig: AcpFixture) -> None:
     plan = {"sessionUpdate": "plan", "entries": [{"content": "look"}, {"content": "leap"}]}
 
     def cost(amount: float) -> dict[str, Any]:
@@ -209,7 +209,7 @@ async def test_a_plan_is_told_once_and_money_by_turn(rig: Rig) -> None:
         ("tired", "failed", "request_rejected"),
     ],
 )
-async def test_stop_reasons_are_ends(rig: Rig, reason: str, outcome: str, code: str) -> None:
+async def test_stop_reasons_are_ends(rig: AcpFixture, reason: str, outcome: str, code: str) -> None:
     rig.plays([{"say": "so far"}, {"usage": {"input": 3, "output": 2}}, {"stop": reason}])
     events = await rig.run()
     end = done(events)
@@ -223,7 +223,7 @@ HISTORY = (HistoryItem("user", "I am Ada"), HistoryItem("assistant", "hello Ada"
 
 
 @pytest.mark.parametrize("way", ["load", "resume"])
-async def test_a_session_is_gone_on_with_by_a_later_process(rig: Rig, way: str) -> None:
+async def test_a_session_is_gone_on_with_by_a_later_process(rig: AcpFixture, way: str) -> None:
     rig.plays([{"say": "$prompt"}], **{way: True})
     first = done(await rig.run(segment("one", system="Be kind.")))
     assert "Be kind." in first.text
@@ -241,7 +241,7 @@ async def test_a_session_is_gone_on_with_by_a_later_process(rig: Rig, way: str) 
     assert len({note["pid"] for note in rig.journal("started")}) == 3
 
 
-async def test_an_agent_without_sessions_is_told_the_transcript(rig: Rig) -> None:
+async def test_an_agent_without_sessions_is_told_the_transcript(rig: AcpFixture) -> None:
     rig.plays([{"say": "$prompt"}])
     first = done(await rig.run(segment("one")))
     given = segment("two", history=HISTORY, engine_state=first.engine_state)
@@ -249,7 +249,7 @@ async def test_an_agent_without_sessions_is_told_the_transcript(rig: Rig) -> Non
     assert text.index("I am Ada") < text.index("hello Ada") < text.index("two")
 
 
-async def test_a_session_that_is_lost_is_begun_anew_with_the_transcript(rig: Rig) -> None:
+async def test_a_session_that_is_lost_is_begun_anew_with_the_transcript(rig: AcpFixture) -> None:
     rig.plays([{"say": "$prompt"}], load=True)
     first = done(await rig.run(segment("one")))
     rig.script.with_suffix(".kept").unlink()
@@ -261,7 +261,7 @@ async def test_a_session_that_is_lost_is_begun_anew_with_the_transcript(rig: Rig
     assert len(rig.requests("session/load")) == 1
 
 
-async def test_a_turn_that_was_broken_off_is_told_so(rig: Rig) -> None:
+async def test_a_turn_that_was_broken_off_is_told_so(rig: AcpFixture) -> None:
     rig.plays([{"say": "$prompt"}])
     assert "broken off" in done(await rig.run(segment("go", resume=Resume()))).text
 
@@ -271,7 +271,7 @@ def _option(category: str, current: str, *values: str) -> dict[str, Any]:
     return {"id": category[0], "category": category, "currentValue": current, "options": options}
 
 
-async def test_model_and_effort_are_set_where_the_agent_offers_them(rig: Rig) -> None:
+async def test_model_and_effort_are_set_where_the_agent_offers_them(rig: AcpFixture) -> None:
     model = _option("model", "p/small", "p/small", "p/large", "q/tiny")
     effort = _option("thought_level", "low", "low", "high")
     rig.plays([{"say": "x"}], config_options=[model, effort])
@@ -284,7 +284,7 @@ async def test_model_and_effort_are_set_where_the_agent_offers_them(rig: Rig) ->
     ]
 
 
-async def test_a_model_that_the_agent_does_not_offer_is_refused(rig: Rig) -> None:
+async def test_a_model_that_the_agent_does_not_offer_is_refused(rig: AcpFixture) -> None:
     """Else the answer would come from another one, and everything would say that it did not."""
     rig.plays([{"say": "x"}], config_options=[_option("model", "small", "small", "large")])
     end = done(await rig.run(spec=EngineSpec("acp", model="unheard-of")))
@@ -295,7 +295,7 @@ async def test_a_model_that_the_agent_does_not_offer_is_refused(rig: Rig) -> Non
     assert "does not let its model be chosen" in end.error
 
 
-async def test_an_effort_that_the_agent_does_not_know_is_refused(rig: Rig) -> None:
+async def test_an_effort_that_the_agent_does_not_know_is_refused(rig: AcpFixture) -> None:
     rig.plays([{"say": "x"}])
     end = done(await rig.run(spec=EngineSpec("acp", reasoning_effort="high")))
     assert (end.outcome, end.code) == ("failed", NotConfigured.code)
@@ -306,7 +306,9 @@ async def test_an_effort_that_the_agent_does_not_know_is_refused(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("name", ["claude-acp", "goose"])
-async def test_a_replaced_command_is_not_trusted_to_hear_a_variable(rig: Rig, name: str) -> None:
+async def test_a_replaced_command_is_not_trusted_to_hear_a_variable(
+    rig: AcpFixture, name: str
+) -> None:
     """Another program may not know the variable by which the preset's own is told its model."""
     rig.preset = PRESETS[name]
     rig.plays([{"say": "x"}])
@@ -317,7 +319,7 @@ async def test_a_replaced_command_is_not_trusted_to_hear_a_variable(rig: Rig, na
     assert done(await rig.run(spec=EngineSpec(name, model="large"))).outcome == "ok"
 
 
-async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: Rig) -> None:
+async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: AcpFixture) -> None:
     servers: dict[str, dict[str, Any]] = {
         "files": {"command": "/bin/mcp", "args": ["-x"], "env": {"A": "b"}},
         "bus": {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"K": "v"}},
@@ -336,12 +338,12 @@ async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: Rig
 # -- leave ---------------------------------------------------------------------------------------------
 
 
-def asking(rig: Rig, **more: Any) -> list[dict[str, Any]]:
+def asking(rig: AcpFixture, **more: Any) -> list[dict[str, Any]]:
     call = {"kind": "edit", "title": "write it", "input": {"path": "x"}}
     return [{"ask": call | {"write": str(rig.workspace / "effect")} | more}, {"say": "$answer"}]
 
 
-async def test_leave_is_asked_and_a_single_yes_is_given(rig: Rig) -> None:
+async def test_leave_is_asked_and_a_single_yes_is_given(rig: AcpFixture) -> None:
     rig.plays(asking(rig))
     host = MemoryHost(permit=allow)
     events = await rig.run(host=host)
@@ -354,7 +356,7 @@ async def test_leave_is_asked_and_a_single_yes_is_given(rig: Rig) -> None:
     assert rig.journal("permission")[0]["outcome"]["optionId"] == "own-allow_once"
 
 
-async def test_without_leave_nothing_is_done(rig: Rig) -> None:
+async def test_without_leave_nothing_is_done(rig: AcpFixture) -> None:
     rig.plays(asking(rig))
     assert done(await rig.run()).text == "denied"
     assert not (rig.workspace / "effect").exists()
@@ -371,7 +373,7 @@ async def test_without_leave_nothing_is_done(rig: Rig) -> None:
     ],
 )
 async def test_no_standing_leave_and_no_other_arguments(
-    rig: Rig, options: list[str], answer: Permission, chosen: str | None
+    rig: AcpFixture, options: list[str], answer: Permission, chosen: str | None
 ) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         return answer
@@ -383,7 +385,7 @@ async def test_no_standing_leave_and_no_other_arguments(
     assert not (rig.workspace / "effect").exists()
 
 
-async def test_an_agent_that_gives_up_when_denied_says_why(rig: Rig) -> None:
+async def test_an_agent_that_gives_up_when_denied_says_why(rig: AcpFixture) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         return Permission(False, "not on a Sunday")
 
@@ -393,7 +395,7 @@ async def test_an_agent_that_gives_up_when_denied_says_why(rig: Rig) -> None:
     assert "not on a Sunday" in end.text
 
 
-async def test_what_a_person_says_with_a_denial_reaches_the_model(rig: Rig) -> None:
+async def test_what_a_person_says_with_a_denial_reaches_the_model(rig: AcpFixture) -> None:
     """The protocol has no field for it, so it is a prompt of its own, once in a turn."""
 
     async def permit(request: PermissionRequest) -> Permission:
@@ -412,13 +414,13 @@ async def test_what_a_person_says_with_a_denial_reaches_the_model(rig: Rig) -> N
             rig.script.with_suffix(suffix).unlink()
 
 
-async def test_a_plain_denial_costs_no_second_prompt(rig: Rig) -> None:
+async def test_a_plain_denial_costs_no_second_prompt(rig: AcpFixture) -> None:
     rig.plays(asking(rig))
     await rig.run()
     assert len(rig.requests("session/prompt")) == 1
 
 
-async def test_a_call_asked_for_again_and_again_is_a_loop(rig: Rig) -> None:
+async def test_a_call_asked_for_again_and_again_is_a_loop(rig: AcpFixture) -> None:
     call = {"toolCallId": "same", "kind": "edit", "title": "w", "rawInput": {"a": 1}}
     options = [{"optionId": "y", "name": "y", "kind": "allow_once"}]
     ask = {
@@ -432,7 +434,7 @@ async def test_a_call_asked_for_again_and_again_is_a_loop(rig: Rig) -> None:
     assert len(host.permission_requests) <= 6
 
 
-async def test_a_denied_turn_without_a_word_says_why(rig: Rig) -> None:
+async def test_a_denied_turn_without_a_word_says_why(rig: AcpFixture) -> None:
     rig.plays(asking(rig)[:1])
     end = done(await rig.run())
     assert end.outcome == "ok"
@@ -443,7 +445,7 @@ async def test_a_denied_turn_without_a_word_says_why(rig: Rig) -> None:
     assert done(await rig.run()).code == "empty_answer"
 
 
-async def test_a_stop_while_a_person_is_asked_ends_the_question(rig: Rig) -> None:
+async def test_a_stop_while_a_person_is_asked_ends_the_question(rig: AcpFixture) -> None:
     asked = asyncio.Event()
 
     async def permit(request: PermissionRequest) -> Permission:
@@ -461,7 +463,7 @@ async def test_a_stop_while_a_person_is_asked_ends_the_question(rig: Rig) -> Non
     assert not (rig.workspace / "effect").exists()
 
 
-async def test_a_lost_lease_while_asking_passes(rig: Rig) -> None:
+async def test_a_lost_lease_while_asking_passes(rig: AcpFixture) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         raise LeaseLost("another owner took it")
 
@@ -478,7 +480,7 @@ async def test_a_lost_lease_while_asking_passes(rig: Rig) -> None:
 
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_a_cancelled_turn_ends_with_its_group(
-    rig: Rig, caplog: pytest.LogCaptureFixture, *, stubborn: bool
+    rig: AcpFixture, caplog: pytest.LogCaptureFixture, *, stubborn: bool
 ) -> None:
     steps: list[dict[str, Any]] = [{"grandchild": 60}, {"say": "first"}]
     steps += [{"ignore_term": True}, {"deaf": 60}] if stubborn else [{"sleep": 60}]
@@ -497,7 +499,7 @@ async def test_a_cancelled_turn_ends_with_its_group(
     await session.close()
 
 
-async def test_what_was_used_is_told_also_when_cancelled(rig: Rig) -> None:
+async def test_what_was_used_is_told_also_when_cancelled(rig: AcpFixture) -> None:
     rig.plays([{"usage": {"input": 5, "output": 2}}, {"say": "first"}, {"sleep": 60}])
     session = await rig.open()
     events = []
@@ -512,7 +514,7 @@ async def test_what_was_used_is_told_also_when_cancelled(rig: Rig) -> None:
 
 @pytest.mark.parametrize("step", [{"exit": 42}, {"exit": 53}, {"exit": 0}, {"kill": 9}])
 async def test_an_agent_that_ends_is_a_failed_turn_and_nothing_more(
-    rig: Rig, step: dict[str, int]
+    rig: AcpFixture, step: dict[str, int]
 ) -> None:
     rig.plays([{"stderr": 100, "text": "out of ink "}, {"say": "so"}, step])
     end = done(await rig.run())
@@ -532,7 +534,7 @@ async def test_an_agent_that_ends_is_a_failed_turn_and_nothing_more(
     ],
 )
 async def test_a_refused_prompt_has_a_type(
-    rig: Rig, error: dict[str, Any], code: str, *, permanent: bool
+    rig: AcpFixture, error: dict[str, Any], code: str, *, permanent: bool
 ) -> None:
     rig.plays([{"error": error}])
     end = done(await rig.run())
@@ -553,19 +555,19 @@ _USED_UP = "You have exhausted your capacity on this model. Your quota will rese
     ],
 )
 async def test_a_plan_that_is_used_up_is_a_wait_however_the_agent_says_it(
-    rig: Rig, steps: list[dict[str, Any]]
+    rig: AcpFixture, steps: list[dict[str, Any]]
 ) -> None:
     rig.plays(steps)
     end = done(await rig.run())
     assert (end.code, end.retry_after_s) == ("rate_limited", 45_015.0)
 
 
-async def test_after_a_call_a_failure_is_not_tried_again(rig: Rig) -> None:
+async def test_after_a_call_a_failure_is_not_tried_again(rig: AcpFixture) -> None:
     rig.plays([*asking(rig), {"error": {"message": "boom"}}])
     assert done(await rig.run(host=MemoryHost(permit=allow))).permanent
 
 
-async def test_noise_and_long_lines_are_borne(rig: Rig) -> None:
+async def test_noise_and_long_lines_are_borne(rig: AcpFixture) -> None:
     rig.plays([{"stderr": 2_000_000}, {"long": 300_000}])
     assert len(done(await rig.run()).text) == 300_000
     rig.plays([{"raw": (b"no message\n" * 2000).hex()}, {"say": "x"}])
@@ -573,7 +575,7 @@ async def test_noise_and_long_lines_are_borne(rig: Rig) -> None:
     assert (end.outcome, end.code) == ("failed", "output_unreadable")
 
 
-async def test_a_flood_waits_for_its_reader(rig: Rig) -> None:
+async def test_a_flood_waits_for_its_reader(rig: AcpFixture) -> None:
     # More than one line may be long, which is what a pipe's reader holds at most.
     rig.plays([{"say": ["y" * 8000] * 2600}, {"grandchild": 0}])
     session = await rig.open()
@@ -589,7 +591,7 @@ async def test_a_flood_waits_for_its_reader(rig: Rig) -> None:
     await session.close()
 
 
-async def test_an_agent_that_never_gets_ready_is_named(rig: Rig) -> None:
+async def test_an_agent_that_never_gets_ready_is_named(rig: AcpFixture) -> None:
     rig.plays([], start_delay_s=30)
     end = done(await rig.run(start_timeout_s=0.4))
     assert (end.outcome, end.code, end.permanent) == ("failed", "never_ready", True)
@@ -599,7 +601,7 @@ async def test_an_agent_that_never_gets_ready_is_named(rig: Rig) -> None:
 @pytest.mark.parametrize("stream", ["1", "2"])
 @pytest.mark.parametrize("ending", ["", "\\n"])
 async def test_what_an_agent_asks_instead_of_starting_is_quoted(
-    rig: Rig, stream: str, ending: str
+    rig: AcpFixture, stream: str, ending: str
 ) -> None:
     asks = f"printf 'Do you trust this folder? [y/N]{ending}' >&{stream}; exec sleep 60"
     end = done(await rig.run(start_timeout_s=2.0, command=["sh", "-c", asks]))
@@ -607,14 +609,14 @@ async def test_what_an_agent_asks_instead_of_starting_is_quoted(
     assert "Do you trust this folder? [y/N]" in end.error
 
 
-async def test_what_an_agent_says_before_it_ends_is_quoted(rig: Rig) -> None:
+async def test_what_an_agent_says_before_it_ends_is_quoted(rig: AcpFixture) -> None:
     says = "echo 'Please set an auth method'; exit 55"
     end = done(await rig.run(command=["sh", "-c", says]))
     assert "exit code 55" in end.error
     assert "Please set an auth method" in end.error
 
 
-async def test_another_version_of_the_protocol_is_refused(rig: Rig) -> None:
+async def test_another_version_of_the_protocol_is_refused(rig: AcpFixture) -> None:
     rig.plays([], version=2)
     end = done(await rig.run())
     assert end.code == "output_unreadable"
@@ -624,7 +626,7 @@ async def test_another_version_of_the_protocol_is_refused(rig: Rig) -> None:
 # -- surroundings --------------------------------------------------------------------------------------
 
 
-async def test_what_the_agent_may_know(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_agent_may_know(rig: AcpFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELEGRAM_TOKEN", KEY)
     rig.plays([{"say": "x"}])
     await rig.run(segment("the prompt"), env={"AGENT_KEY": KEY})
@@ -637,14 +639,14 @@ async def test_what_the_agent_may_know(rig: Rig, monkeypatch: pytest.MonkeyPatch
     assert os.environ["HOME"] != started["env"]["HOME"]
 
 
-async def test_a_key_is_never_quoted(rig: Rig) -> None:
+async def test_a_key_is_never_quoted(rig: AcpFixture) -> None:
     rig.plays([{"stderr": 10, "text": f"bad key {KEY} "}, {"exit": 1}])
     end = done(await rig.run(env={"AGENT_KEY": KEY}))
     assert "bad key" in end.error
     assert KEY not in repr(end)
 
 
-async def test_a_preset_hands_on_its_own_variables_and_signs_in(rig: Rig) -> None:
+async def test_a_preset_hands_on_its_own_variables_and_signs_in(rig: AcpFixture) -> None:
     rig.preset = PRESETS["gemini"]
     rig.env = {"GEMINI_API_KEY": KEY, "OPENAI_API_KEY": KEY, "HOME": "/nowhere"}
     rig.plays([{"say": "x"}], auth="gemini-api-key")
@@ -658,7 +660,7 @@ async def test_a_preset_hands_on_its_own_variables_and_signs_in(rig: Rig) -> Non
     assert "GEMINI_API_KEY" in end.error
 
 
-async def test_a_sign_in_of_the_user_is_used_where_it_lies(rig: Rig, tmp_path: Path) -> None:
+async def test_a_sign_in_of_the_user_is_used_where_it_lies(rig: AcpFixture, tmp_path: Path) -> None:
     rig.preset = PRESETS["gemini"]
     home = tmp_path / "person"
     (home / ".gemini").mkdir(parents=True)
@@ -683,7 +685,7 @@ _ENDED = "IneligibleTierError: This client is no longer supported for Gemini Cod
     ],
 )
 async def test_a_sign_in_that_has_ended_is_told_with_the_key_that_helps(
-    rig: Rig, steps: list[dict[str, Any]]
+    rig: AcpFixture, steps: list[dict[str, Any]]
 ) -> None:
     rig.preset = PRESETS["gemini"]
     rig.plays(steps)
@@ -691,7 +693,7 @@ async def test_a_sign_in_that_has_ended_is_told_with_the_key_that_helps(
     assert (end.code, end.permanent, "GEMINI_API_KEY" in end.error) == ("auth_failed", True, True)
 
 
-async def test_what_is_missing_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_missing_is_named(rig: AcpFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = AcpEngine(rig.manager, {})
     host = MemoryHost()
     with pytest.raises(NotConfigured, match=r"engine_options\.command"):

@@ -25,7 +25,7 @@ from agentsup.model.engine import (
 )
 from tests.contract.engines.conftest import (
     Hang,
-    ProgramRig,
+    ProgramHarness,
     Say,
     Use,
     allowing_for_start,
@@ -48,14 +48,16 @@ def message(**fields: Any) -> dict[str, Any]:
     return {"do": "message", "message": fields}
 
 
-async def answered(rig: ProgramRig, host: MemoryHost, given: Segment | None = None) -> EngineDone:
+async def answered(
+    rig: ProgramHarness, host: MemoryHost, given: Segment | None = None
+) -> EngineDone:
     session = await rig.open(host)
     end = done(await collect(session, given or segment()))
     await session.close()
     return end
 
 
-async def events_of(rig: ProgramRig, given: Segment | None = None) -> list[EngineEvent]:
+async def events_of(rig: ProgramHarness, given: Segment | None = None) -> list[EngineEvent]:
     session = await rig.open(MemoryHost())
     events = await collect(session, given or segment())
     await session.close()
@@ -65,7 +67,7 @@ async def events_of(rig: ProgramRig, given: Segment | None = None) -> list[Engin
 # -- leave -----------------------------------------------------------------------------------------
 
 
-async def test_an_allowed_call_is_made_as_asked(claude: ProgramRig, tmp_path: Path) -> None:
+async def test_an_allowed_call_is_made_as_asked(claude: ProgramHarness, tmp_path: Path) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         return Permission(True)
 
@@ -79,7 +81,9 @@ async def test_an_allowed_call_is_made_as_asked(claude: ProgramRig, tmp_path: Pa
     assert (asked.request_id, asked.tool, asked.args) == ("call_1", "Bash", {"path": trace})
 
 
-async def test_edited_arguments_are_those_that_count(claude: ProgramRig, tmp_path: Path) -> None:
+async def test_edited_arguments_are_those_that_count(
+    claude: ProgramHarness, tmp_path: Path
+) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         return Permission(True, args={"path": str(tmp_path / "safe")})
 
@@ -90,7 +94,7 @@ async def test_edited_arguments_are_those_that_count(claude: ProgramRig, tmp_pat
 
 
 async def test_a_denied_call_is_not_made_and_the_model_reads_why(
-    claude: ProgramRig, tmp_path: Path
+    claude: ProgramHarness, tmp_path: Path
 ) -> None:
     async def permit(request: PermissionRequest) -> Permission:
         return Permission(False, "not on a Sunday")
@@ -104,13 +108,13 @@ async def test_a_denied_call_is_not_made_and_the_model_reads_why(
     assert not any(isinstance(event, EngineNotice) for event in events)
 
 
-async def test_without_a_word_nothing_is_allowed(claude: ProgramRig, tmp_path: Path) -> None:
+async def test_without_a_word_nothing_is_allowed(claude: ProgramHarness, tmp_path: Path) -> None:
     claude.play(wants(path=str(tmp_path / "trace")), Say(("$result",)))
     assert "denied" in (await answered(claude, MemoryHost())).text
     assert not (tmp_path / "trace").exists()
 
 
-async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramRig) -> None:
+async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramHarness) -> None:
     denials = [{"tool_name": "Write", "tool_use_id": "x"}]
     claude.play(
         message(
@@ -129,7 +133,7 @@ async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramRig) -> N
 
 
 async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_the_turn(
-    claude: ProgramRig,
+    claude: ProgramHarness,
 ) -> None:
     berths = claude.children.process_slots
 
@@ -152,7 +156,7 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
 
 
 async def test_a_cancelled_wait_for_leave_ends_at_once(
-    claude: ProgramRig, caplog: pytest.LogCaptureFixture
+    claude: ProgramHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asyncio.Event()
 
@@ -178,7 +182,7 @@ async def test_a_cancelled_wait_for_leave_ends_at_once(
 # -- its session -----------------------------------------------------------------------------------
 
 
-async def test_the_session_goes_on_in_the_next_turn(claude: ProgramRig) -> None:
+async def test_the_session_goes_on_in_the_next_turn(claude: ProgramHarness) -> None:
     claude.play(look(), Say(("$result",)), look(), Say(("$result",)))
     first = await answered(claude, MemoryHost(), segment(system="Be kind."))
     received = json.loads(first.text)
@@ -189,7 +193,9 @@ async def test_the_session_goes_on_in_the_next_turn(claude: ProgramRig) -> None:
     assert second["flags"]["--resume"] == received["flags"]["--session-id"]
 
 
-async def test_a_session_that_is_gone_begins_anew_with_the_transcript(claude: ProgramRig) -> None:
+async def test_a_session_that_is_gone_begins_anew_with_the_transcript(
+    claude: ProgramHarness,
+) -> None:
     state = json.dumps({"v": 1, "engine": "claude", "session": "0a-gone"}).encode()
     claude.play(look("prompt"), Say(("$result",)))
     given = segment(
@@ -203,7 +209,7 @@ async def test_a_session_that_is_gone_begins_anew_with_the_transcript(claude: Pr
     assert b"0a-gone" not in end.engine_state
 
 
-async def test_a_turn_that_was_killed_finds_its_session_again(claude: ProgramRig) -> None:
+async def test_a_turn_that_was_killed_finds_its_session_again(claude: ProgramHarness) -> None:
     claude.play({"do": "say", "chunks": ["half"], "last_words": False}, {"do": "kill"})
     claude.play(look(), Say(("$result",)), look("prompt"), Say(("$result",)))
     assert (await answered(claude, MemoryHost())).outcome == "failed"
@@ -213,7 +219,7 @@ async def test_a_turn_that_was_killed_finds_its_session_again(claude: ProgramRig
     assert "interrupted" in again
 
 
-async def test_a_turn_that_is_tried_again_finds_its_session_taken(claude: ProgramRig) -> None:
+async def test_a_turn_that_is_tried_again_finds_its_session_taken(claude: ProgramHarness) -> None:
     claude.play(Say(("one",)), look(), Say(("$result",)))
     await answered(claude, MemoryHost())
     received = json.loads((await answered(claude, MemoryHost())).text)
@@ -221,7 +227,7 @@ async def test_a_turn_that_is_tried_again_finds_its_session_taken(claude: Progra
 
 
 @pytest.mark.parametrize("state", [b"", b"junk", b'{"engine":"llm","v":1}', b'{"session":"--x"}'])
-async def test_a_foreign_state_begins_a_session(claude: ProgramRig, state: bytes) -> None:
+async def test_a_foreign_state_begins_a_session(claude: ProgramHarness, state: bytes) -> None:
     claude.play(look(), Say(("$result",)))
     received = json.loads((await answered(claude, MemoryHost(), segment(engine_state=state))).text)
     assert "--session-id" in received["flags"]
@@ -230,7 +236,7 @@ async def test_a_foreign_state_begins_a_session(claude: ProgramRig, state: bytes
 # -- how it is called ------------------------------------------------------------------------------
 
 
-async def test_limits_and_choices_become_flags(claude: ProgramRig) -> None:
+async def test_limits_and_choices_become_flags(claude: ProgramHarness) -> None:
     claude.spec = {
         "model": "sonnet",
         "permission_mode": "plan",
@@ -254,7 +260,7 @@ async def test_limits_and_choices_become_flags(claude: ProgramRig) -> None:
     assert wanted.items() <= flags.items()
 
 
-async def test_mcp_servers_come_in_a_file_for_nobody_else(claude: ProgramRig) -> None:
+async def test_mcp_servers_come_in_a_file_for_nobody_else(claude: ProgramHarness) -> None:
     token = "Bearer run-token-1"
     server = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": token}}
     claude.spec = {"mcp_servers": {"agentsup": server}}
@@ -267,7 +273,7 @@ async def test_mcp_servers_come_in_a_file_for_nobody_else(claude: ProgramRig) ->
     assert not file.is_relative_to(claude.home), "parallel turns can share a home"
 
 
-async def test_files_of_turns_that_a_kill_has_left_are_taken_away(claude: ProgramRig) -> None:
+async def test_files_of_turns_that_a_kill_has_left_are_taken_away(claude: ProgramHarness) -> None:
     left = claude.workspace.parent / "engine-turns" / "mcp-of-an-earlier-life.json"
     left.parent.mkdir()
     left.write_text("{}")
@@ -277,7 +283,7 @@ async def test_files_of_turns_that_a_kill_has_left_are_taken_away(claude: Progra
 
 
 async def test_in_another_persons_turn_a_session_begins_anew_and_is_told_what_was_said(
-    claude: ProgramRig,
+    claude: ProgramHarness,
 ) -> None:
     """As in a group: each person has a home, and sessions that nobody else can resume."""
     claude.play(Say(("hello",)), look("prompt"), Say(("$result",)))
@@ -291,14 +297,14 @@ async def test_in_another_persons_turn_a_session_begins_anew_and_is_told_what_wa
     assert "I am Ada" in json.loads(end.text)
 
 
-async def test_the_daemons_key_goes_to_no_endpoint_of_an_entry(claude: ProgramRig) -> None:
+async def test_the_daemons_key_goes_to_no_endpoint_of_an_entry(claude: ProgramHarness) -> None:
     claude.play(look("env"), Say(("$result",)), look("env"), Say(("$result",)))
     assert json.loads((await answered(claude, MemoryHost())).text)["ANTHROPIC_API_KEY"]
     claude.env = {"ANTHROPIC_BASE_URL": "http://elsewhere.example"}
     assert "ANTHROPIC_API_KEY" not in json.loads((await answered(claude, MemoryHost())).text)
 
 
-async def test_an_old_version_is_called_so(claude: ProgramRig) -> None:
+async def test_an_old_version_is_called_so(claude: ProgramHarness) -> None:
     claude.env = {"STUB_UNKNOWN_FLAG": "--permission-mode"}
     claude.play(Say(("never",)))
     end = await answered(claude, MemoryHost())
@@ -323,7 +329,7 @@ async def test_an_old_version_is_called_so(claude: ProgramRig) -> None:
     ],
 )
 async def test_a_refusal_of_the_provider_is_typed_and_is_no_answer(
-    claude: ProgramRig, status: int, word: str, code: str, permanent: bool
+    claude: ProgramHarness, status: int, word: str, code: str, permanent: bool
 ) -> None:
     claude.play({"do": "fail", "text": "no", "status": status, "word": word})
     events = await events_of(claude)
@@ -333,7 +339,7 @@ async def test_a_refusal_of_the_provider_is_typed_and_is_no_answer(
 
 
 async def test_the_time_at_which_a_limit_ends_is_the_time_of_the_next_try(
-    claude: ProgramRig,
+    claude: ProgramHarness,
 ) -> None:
     info = {"status": "rejected", "resetsAt": 4_000_000_000}
     claude.play(
@@ -358,7 +364,7 @@ _USED_UP = "You've hit your session limit · resets 6:40pm (UTC)"
     ],
 )
 async def test_a_plan_that_is_used_up_is_a_wait_however_claude_says_it(
-    claude: ProgramRig, step: Any
+    claude: ProgramHarness, step: Any
 ) -> None:
     claude.play(step)
     end = await answered(claude, MemoryHost())
@@ -367,7 +373,7 @@ async def test_a_plan_that_is_used_up_is_a_wait_however_claude_says_it(
     assert end.retry_after_s >= 60
 
 
-async def test_an_answer_about_limits_is_an_answer(claude: ProgramRig) -> None:
+async def test_an_answer_about_limits_is_an_answer(claude: ProgramHarness) -> None:
     said = f"The file says: {_USED_UP}"
     claude.play(Say((said,)))
     assert (await answered(claude, MemoryHost())).text == said
@@ -384,7 +390,7 @@ def retry(attempt: int, status: int | None) -> dict[str, Any]:
     )
 
 
-async def test_a_provider_that_comes_back_is_told_once(claude: ProgramRig) -> None:
+async def test_a_provider_that_comes_back_is_told_once(claude: ProgramHarness) -> None:
     claude.play(retry(1, 529), retry(2, 529), Say(("there",)))
     events = await events_of(claude)
     assert done(events).text == "there"
@@ -395,7 +401,7 @@ async def test_a_provider_that_comes_back_is_told_once(claude: ProgramRig) -> No
     "status, code", [(None, "connection"), (529, "server_error"), (429, "rate_limited")]
 )
 async def test_a_provider_that_stays_away_ends_the_turn(
-    claude: ProgramRig, status: int | None, code: str
+    claude: ProgramHarness, status: int | None, code: str
 ) -> None:
     claude.play(*(retry(number, status) for number in range(1, 5)), Hang())
     end = await answered(claude, MemoryHost())
@@ -403,7 +409,7 @@ async def test_a_provider_that_stays_away_ends_the_turn(
     assert end.retry_after_s in {None, 4.0}
 
 
-async def test_a_key_that_is_refused_is_not_tried_again(claude: ProgramRig) -> None:
+async def test_a_key_that_is_refused_is_not_tried_again(claude: ProgramHarness) -> None:
     claude.play(retry(1, 401), Hang())
     assert (await answered(claude, MemoryHost())).code == "auth_failed"
 
@@ -416,7 +422,7 @@ async def test_a_key_that_is_refused_is_not_tried_again(claude: ProgramRig) -> N
     ],
 )
 async def test_a_limit_of_the_turn_is_named(
-    claude: ProgramRig, subtype: str, name: str, code: str
+    claude: ProgramHarness, subtype: str, name: str, code: str
 ) -> None:
     claude.play(message(type="result", subtype=subtype, is_error=True, total_cost_usd=0.5))
     events = await events_of(claude)
@@ -437,7 +443,7 @@ async def test_a_limit_of_the_turn_is_named(
     ],
 )
 async def test_a_sentence_about_the_account_is_known(
-    claude: ProgramRig, said: str, code: str
+    claude: ProgramHarness, said: str, code: str
 ) -> None:
     claude.play(message(type="result", subtype="success", is_error=True, result=said))
     end = await answered(claude, MemoryHost())
@@ -448,7 +454,7 @@ async def test_a_sentence_about_the_account_is_known(
 # -- what is told ----------------------------------------------------------------------------------
 
 
-async def test_cost_is_told_and_tokens_are_counted_once(claude: ProgramRig) -> None:
+async def test_cost_is_told_and_tokens_are_counted_once(claude: ProgramHarness) -> None:
     claude.play(Use("add", {"a": 1, "b": 1}), Say(("two",)))
     used = [event for event in await events_of(claude) if isinstance(event, Usage)]
     assert sum(event.input_tokens for event in used) == 22
@@ -456,7 +462,7 @@ async def test_cost_is_told_and_tokens_are_counted_once(claude: ProgramRig) -> N
     assert [event.usd for event in used if event.usd is not None] == [0.25]
 
 
-async def test_a_cancelled_turn_is_paid_for(claude: ProgramRig) -> None:
+async def test_a_cancelled_turn_is_paid_for(claude: ProgramHarness) -> None:
     claude.play(Say(("first", "second"), every_s=30))
     session = await claude.open(MemoryHost())
     events = []
@@ -470,19 +476,19 @@ async def test_a_cancelled_turn_is_paid_for(claude: ProgramRig) -> None:
     assert [event.usd for event in events if isinstance(event, Usage)][-1] == 0.25
 
 
-async def test_texts_of_two_steps_are_set_apart(claude: ProgramRig) -> None:
+async def test_texts_of_two_steps_are_set_apart(claude: ProgramHarness) -> None:
     claude.play({"do": "say", "chunks": ["I try."], "last_words": False}, Say(("Done", ".")))
     events = await events_of(claude)
     assert done(events).text == "I try.\n\nDone."
 
 
-async def test_the_words_of_a_helper_are_not_the_answer(claude: ProgramRig) -> None:
+async def test_the_words_of_a_helper_are_not_the_answer(claude: ProgramHarness) -> None:
     inner = {"id": "i1", "content": [{"type": "text", "text": "inner words"}]}
     claude.play(message(type="assistant", message=inner, parent_tool_use_id="t1"), Say(("outer",)))
     assert (await answered(claude, MemoryHost())).text == "outer"
 
 
-async def test_an_answer_without_pieces_is_heard_too(claude: ProgramRig) -> None:
+async def test_an_answer_without_pieces_is_heard_too(claude: ProgramHarness) -> None:
     whole = {"id": "w1", "content": [{"type": "text", "text": "all at once"}]}
     claude.play(
         message(type="assistant", message=whole),
@@ -493,7 +499,7 @@ async def test_an_answer_without_pieces_is_heard_too(claude: ProgramRig) -> None
     assert done(events).text == "all at once"
 
 
-async def test_silence_without_events_but_with_life_is_no_silence(claude: ProgramRig) -> None:
+async def test_silence_without_events_but_with_life_is_no_silence(claude: ProgramHarness) -> None:
     idle_s = await allowing_for_start(claude, 0.8)
     slow = {"do": "use", "tool": "slow", "args": {"seconds": idle_s * 1.5}}
     claude.play(message(type="system", subtype="status"), slow, Say(("fine",)))

@@ -26,7 +26,7 @@ from tests.contract.engines.conftest import (
     EngineFixture,
     Fail,
     Hang,
-    LlmRig,
+    LlmHarness,
     Say,
     Use,
     allowing_for_start,
@@ -328,7 +328,7 @@ async def test_many_runs_cancelled_leave_nothing_behind(rig: EngineFixture) -> N
 # -- what only a model has ------------------------------------------------------------------------
 
 
-async def test_engine_state_carries_tool_results_to_the_next_turn(llm: LlmRig) -> None:
+async def test_engine_state_carries_tool_results_to_the_next_turn(llm: LlmHarness) -> None:
     llm.play(Use("add", {"a": 20, "b": 22}), Say(("the sum is 42",)))
     session = await llm.open(MemoryHost({"add": add}))
     state = done(await collect(session, segment("add them", system="Be brief."))).engine_state
@@ -350,7 +350,7 @@ async def test_engine_state_carries_tool_results_to_the_next_turn(llm: LlmRig) -
     "state", [None, b"", b"junk", b'{"engine":"other"}', b'{"engine":"llm","v":1,"messages":[3]}']
 )
 async def test_without_usable_state_the_transcript_is_the_history(
-    llm: LlmRig, state: bytes | None
+    llm: LlmHarness, state: bytes | None
 ) -> None:
     llm.play(Say(("yes",)))
     session = await llm.open(MemoryHost())
@@ -367,7 +367,7 @@ async def test_without_usable_state_the_transcript_is_the_history(
     await session.close()
 
 
-async def test_the_server_notices_a_cancelled_stream(llm: LlmRig) -> None:
+async def test_the_server_notices_a_cancelled_stream(llm: LlmHarness) -> None:
     llm.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await llm.open(MemoryHost())
     async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
@@ -378,7 +378,7 @@ async def test_the_server_notices_a_cancelled_stream(llm: LlmRig) -> None:
     await session.close()
 
 
-async def test_texts_of_two_steps_are_set_apart(llm: LlmRig) -> None:
+async def test_texts_of_two_steps_are_set_apart(llm: LlmHarness) -> None:
     llm._replies.append(Reply("Let me add.", calls=(Call("add", {"a": 1, "b": 2}),)))
     llm.play(Say(("It is ", "3.")))
     session = await llm.open(MemoryHost({"add": add}))
@@ -387,7 +387,7 @@ async def test_texts_of_two_steps_are_set_apart(llm: LlmRig) -> None:
     await session.close()
 
 
-async def test_nothing_after_tools_is_asked_for_once_more_then_fails(llm: LlmRig) -> None:
+async def test_nothing_after_tools_is_asked_for_once_more_then_fails(llm: LlmHarness) -> None:
     llm.play(Use("add", {"a": 1, "b": 2}), Say(()), Say(("here it is",)))
     session = await llm.open(MemoryHost({"add": add}))
     assert done(await collect(session, segment())).text == "here it is"
@@ -399,7 +399,7 @@ async def test_nothing_after_tools_is_asked_for_once_more_then_fails(llm: LlmRig
     await session.close()
 
 
-async def test_text_before_a_question_is_part_of_the_answer(llm: LlmRig) -> None:
+async def test_text_before_a_question_is_part_of_the_answer(llm: LlmHarness) -> None:
     llm._replies.append(Reply("I wonder.", calls=(Call("ask_user", {"text": "go on?"}),)))
     session = await llm.open(MemoryHost())
     end = (await collect(session, segment()))[-1]
@@ -410,7 +410,7 @@ async def test_text_before_a_question_is_part_of_the_answer(llm: LlmRig) -> None
     await session.close()
 
 
-async def test_a_second_question_in_one_step_is_answered_with_wait(llm: LlmRig) -> None:
+async def test_a_second_question_in_one_step_is_answered_with_wait(llm: LlmHarness) -> None:
     both = (Call("ask_user", {"text": "one?"}), Call("ask_user", {"text": "two?"}))
     llm._replies.append(Reply(calls=both))
     session = await llm.open(MemoryHost())
@@ -426,7 +426,7 @@ async def test_a_second_question_in_one_step_is_answered_with_wait(llm: LlmRig) 
     await session.close()
 
 
-async def test_standing_instructions_go_along_when_resumed(llm: LlmRig) -> None:
+async def test_standing_instructions_go_along_when_resumed(llm: LlmHarness) -> None:
     llm.play(Ask("sure?"), Say(("ok",)))
     session = await llm.open(MemoryHost())
     end = (await collect(session, segment(system="SYS-1")))[-1]
@@ -439,7 +439,7 @@ async def test_standing_instructions_go_along_when_resumed(llm: LlmRig) -> None:
     await session.close()
 
 
-async def test_state_keeps_whole_recent_turns_within_its_bound(llm: LlmRig) -> None:
+async def test_state_keeps_whole_recent_turns_within_its_bound(llm: LlmHarness) -> None:
     state: bytes | None = None
     sizes = []
     for number in range(8):
@@ -489,7 +489,7 @@ async def test_the_last_request_of_a_turn_is_answered_without_tools(rig: EngineF
     session = await rig.open(host)
     end = done(await collect(session, replace(segment("sum up"), nudge="wrap_up")))
     assert (end.outcome, end.text) == ("ok", "that is all")
-    if isinstance(rig, LlmRig):
+    if isinstance(rig, LlmHarness):
         offered = rig.server.asked[-1].body.get("tools", [])
         choice = rig.server.asked[-1].body.get("tool_choice")
         assert not offered or choice in ("none", {"type": "none"}), (offered, choice)

@@ -14,7 +14,7 @@ from agentsup.engines.guard.guard import GuardedSession, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.llm import engine as llm_engine
 from agentsup.model.engine import EngineDone, EngineSpec, TextDelta, Usage
-from tests.contract.engines.conftest import LlmRig, Say, collect, done
+from tests.contract.engines.conftest import LlmHarness, Say, collect, done
 from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Asked, Call, ModelServer, Reply
@@ -59,7 +59,7 @@ async def opened(
     ],
 )
 async def test_a_provider_failure_is_mapped_by_type(
-    llm: LlmRig, reply: Reply, code: str, *, permanent: bool
+    llm: LlmHarness, reply: Reply, code: str, *, permanent: bool
 ) -> None:
     llm._replies.append(reply)
     session = await llm.open(MemoryHost())
@@ -254,7 +254,7 @@ async def test_a_missing_extra_is_one_line_with_the_command(
         )
 
 
-async def test_after_close_the_engine_opens_new_clients(llm: LlmRig) -> None:
+async def test_after_close_the_engine_opens_new_clients(llm: LlmHarness) -> None:
     for word in ("one", "two"):
         llm.play(Say((word,)))
         session = await llm.open(MemoryHost())

@@ -24,7 +24,7 @@ from agentsup.engines.failures import FAILURES
 from agentsup.engines.llm.toolset import accepted
 from agentsup.engines.thoughts import ThoughtSplitter, answer_of
 from agentsup.model.engine import EngineEvent, EngineNotice, HistoryItem, Usage
-from tests.contract.engines.conftest import LlmRig, collect, done, spoken
+from tests.contract.engines.conftest import LlmHarness, collect, done, spoken
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply
 
@@ -122,7 +122,7 @@ def unknown(request: pytest.FixtureRequest) -> None:
 # -- through the engine --------------------------------------------------------------------------------
 
 
-async def turn(rig: LlmRig, *replies: Reply, **more: Any) -> list[EngineEvent]:
+async def turn(rig: LlmHarness, *replies: Reply, **more: Any) -> list[EngineEvent]:
     """The events of one turn in which the model answers so."""
     host = more.pop("host", None) or MemoryHost()
     given = more.pop("segment", None) or segment(**more)
@@ -139,7 +139,7 @@ def state_of(events: list[EngineEvent]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(THOUGHTS))
-async def test_thoughts_are_no_part_of_an_answer_or_a_history(llm: LlmRig, name: str) -> None:
+async def test_thoughts_are_no_part_of_an_answer_or_a_history(llm: LlmHarness, name: str) -> None:
     text, answer = THOUGHTS[name]
     for cuts in ([], [1, 3, 9, 14], list(range(200))):
         events = await turn(llm, Reply(tuple(pieces(text, cuts))))
@@ -148,7 +148,7 @@ async def test_thoughts_are_no_part_of_an_answer_or_a_history(llm: LlmRig, name:
         assert SECRET not in state_of(events)
 
 
-async def test_a_thought_before_a_call_is_none_of_the_answer(llm: LlmRig) -> None:
+async def test_a_thought_before_a_call_is_none_of_the_answer(llm: LlmHarness) -> None:
     async def fine(args: dict[str, Any]) -> str:
         return "fine"
 
@@ -158,14 +158,14 @@ async def test_a_thought_before_a_call_is_none_of_the_answer(llm: LlmRig) -> Non
     assert SECRET not in state_of(events)
 
 
-async def test_a_model_that_is_known_is_shown_as_it_writes(llm: LlmRig) -> None:
+async def test_a_model_that_is_known_is_shown_as_it_writes(llm: LlmHarness) -> None:
     await turn(llm, Reply("Hello."))
     events = await turn(llm, Reply(("Hello ", "again.")))
     assert [event.text for event in events if hasattr(event, "text")][:2] == ["Hello ", "again."]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n  \n", "<think>only SECRET</think>", "<think>SECRET"])
-async def test_an_answer_without_a_word_is_asked_for_once_more(llm: LlmRig, text: str) -> None:
+async def test_an_answer_without_a_word_is_asked_for_once_more(llm: LlmHarness, text: str) -> None:
     events = await turn(llm, Reply(text), Reply("Here."))
     assert (done(events).outcome, done(events).text) == ("ok", "Here.")
     again = await turn(llm, Reply(text), Reply(text))
@@ -178,7 +178,7 @@ async def test_an_answer_without_a_word_is_asked_for_once_more(llm: LlmRig, text
             assert done(after).text == "Yes."
 
 
-async def test_a_history_of_an_old_state_is_corrected(llm: LlmRig) -> None:
+async def test_a_history_of_an_old_state_is_corrected(llm: LlmHarness) -> None:
     messages: list[ModelMessage] = [
         ModelRequest([UserPromptPart("one")]),
         ModelResponse([TextPart("\n\n  \n")]),
@@ -195,12 +195,12 @@ async def test_a_history_of_an_old_state_is_corrected(llm: LlmRig) -> None:
     assert not llm.server.violations
 
 
-async def test_a_transcript_with_blanks_is_taken(llm: LlmRig) -> None:
+async def test_a_transcript_with_blanks_is_taken(llm: LlmHarness) -> None:
     history = (HistoryItem("user", "one"), HistoryItem("assistant", " \n"))
     assert done(await turn(llm, Reply("Yes."), history=history)).text == "Yes."
 
 
-async def test_a_refused_history_is_tried_from_the_transcript(llm: LlmRig) -> None:
+async def test_a_refused_history_is_tried_from_the_transcript(llm: LlmHarness) -> None:
     first = done(await turn(llm, Reply("One.")))
     given = segment(
         "two",
@@ -214,7 +214,7 @@ async def test_a_refused_history_is_tried_from_the_transcript(llm: LlmRig) -> No
     assert (end.code, "/new" in end.error) == ("request_rejected", True)
 
 
-async def test_an_answer_without_an_end_has_failed(llm: LlmRig) -> None:
+async def test_an_answer_without_an_end_has_failed(llm: LlmHarness) -> None:
     reply = Reply("Step 1: copy. Step 2: now del", finish=None, has_usage=False)
     end = done(await turn(llm, reply))
     assert (end.outcome, end.code) == ("failed", "connection")
@@ -236,7 +236,7 @@ CUT = {
 }
 
 
-async def test_an_answer_that_was_cut_says_so(llm: LlmRig) -> None:
+async def test_an_answer_that_was_cut_says_so(llm: LlmHarness) -> None:
     for finish, word in CUT[llm.name].items():
         events = await turn(llm, Reply("The first half, then", finish=finish))
         text = done(events).text
@@ -247,7 +247,7 @@ async def test_an_answer_that_was_cut_says_so(llm: LlmRig) -> None:
 
 
 @pytest.mark.parametrize("finish", ["eos", "STOP", "end_turn", "whatever"])
-async def test_an_unknown_word_for_the_end_is_an_end(llm: LlmRig, finish: str) -> None:
+async def test_an_unknown_word_for_the_end_is_an_end(llm: LlmHarness, finish: str) -> None:
     if llm.name == "llm-anthropic" and finish != "end_turn":
         return
     assert done(await turn(llm, Reply("All.", finish=finish))).text == "All."
@@ -259,7 +259,7 @@ async def _path(args: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("call_pieces", [1, 2, 5, 20])
 @pytest.mark.parametrize("same_index", [False, True])
-async def test_calls_are_told_apart(llm: LlmRig, call_pieces: int, same_index: bool) -> None:
+async def test_calls_are_told_apart(llm: LlmHarness, call_pieces: int, same_index: bool) -> None:
     tools = {"fs_list": _path, "fs_stat": _path}
     for names in (["fs_list", "fs_stat"], ["fs_stat", "fs_stat", "fs_list"]):
         host = MemoryHost(tools)
@@ -279,7 +279,7 @@ async def test_calls_are_told_apart(llm: LlmRig, call_pieces: int, same_index: b
         ' {"path": "a"}\n',
     ],
 )
-async def test_arguments_that_are_encoded_again_are_arguments(llm: LlmRig, raw: str) -> None:
+async def test_arguments_that_are_encoded_again_are_arguments(llm: LlmHarness, raw: str) -> None:
     if llm.name == "llm-anthropic":
         return
     host = MemoryHost({"fs_list": _path})
@@ -289,7 +289,7 @@ async def test_arguments_that_are_encoded_again_are_arguments(llm: LlmRig, raw: 
 
 
 @pytest.mark.parametrize("name", ["functions.fs_list", " fs_list", "fs_list<|channel|>commentary"])
-async def test_a_tool_with_more_around_its_name_is_found(llm: LlmRig, name: str) -> None:
+async def test_a_tool_with_more_around_its_name_is_found(llm: LlmHarness, name: str) -> None:
     host = MemoryHost({"fs_list": _path})
     asked = Reply(calls=(Call(name, {"path": "a"}),))
     assert done(await turn(llm, asked, Reply("Done."), host=host)).text == "Done."
@@ -300,7 +300,7 @@ HALVES = ["hi \ud83d there", "\ud83d", "x\udc00", "a\ud83d\ude00b"]
 
 
 @pytest.mark.parametrize("text", HALVES)
-async def test_halves_of_characters_lose_no_answer(llm: LlmRig, text: str) -> None:
+async def test_halves_of_characters_lose_no_answer(llm: LlmHarness, text: str) -> None:
     events = await turn(llm, Reply(tuple(text)))
     end = done(events)
     assert end.outcome == "ok", end.error
@@ -310,7 +310,7 @@ async def test_halves_of_characters_lose_no_answer(llm: LlmRig, text: str) -> No
     assert done(after).text == "Yes."
 
 
-async def test_prompts_are_cached_and_the_cache_is_counted(llm: LlmRig) -> None:
+async def test_prompts_are_cached_and_the_cache_is_counted(llm: LlmHarness) -> None:
     host = MemoryHost({"fine": _fine})
     events = await turn(
         llm,
@@ -331,7 +331,7 @@ async def test_prompts_are_cached_and_the_cache_is_counted(llm: LlmRig) -> None:
         assert "cache" not in json.dumps(body)
 
 
-async def test_more_tools_than_a_provider_takes_cost_those_tools(llm: LlmRig) -> None:
+async def test_more_tools_than_a_provider_takes_cost_those_tools(llm: LlmHarness) -> None:
     names = [f"mcp:{server}/t{n}" for n in range(80) for server in ("b", "a")] + ["fine"]
     events = await turn(llm, Reply("Yes."), host=MemoryHost(dict.fromkeys(names, _fine)))
     assert done(events).text == "Yes."
@@ -357,14 +357,16 @@ ODD_SCHEMAS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("schema", ODD_SCHEMAS)
-async def test_an_odd_schema_of_a_server_costs_no_turn(llm: LlmRig, schema: dict[str, Any]) -> None:
+async def test_an_odd_schema_of_a_server_costs_no_turn(
+    llm: LlmHarness, schema: dict[str, Any]
+) -> None:
     host = MemoryHost({"mcp:s/pick": _fine, "fine": _fine})
     host.schemas["mcp:s/pick"] = schema
     assert done(await turn(llm, Reply("Yes."), host=host)).text == "Yes."
     assert "$ref" not in json.dumps(llm.server.asked[-1].body["tools"])
 
 
-async def test_a_tool_that_is_refused_is_left_out_and_named(llm: LlmRig) -> None:
+async def test_a_tool_that_is_refused_is_left_out_and_named(llm: LlmHarness) -> None:
     host = MemoryHost({"mcp:s/bad": _fine, "fine": _fine})
     refused = Reply(status=400, error="Invalid schema for function 'mcp__s__bad': no.")
     events = await turn(llm, refused, Reply("Yes."), host=host)
@@ -408,7 +410,7 @@ WRITTEN = (
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-async def test_a_call_that_is_written_as_text_is_not_the_answer(llm: LlmRig, text: str) -> None:
+async def test_a_call_that_is_written_as_text_is_not_the_answer(llm: LlmHarness, text: str) -> None:
     host = MemoryHost({"fs_list": _path})
     call = Reply(calls=(Call("fs_list", {"path": "a"}),))
     events = await turn(llm, Reply(tuple(text)), call, Reply("Done."), host=host)
@@ -426,7 +428,7 @@ async def test_a_call_that_is_written_as_text_is_not_the_answer(llm: LlmRig, tex
 @pytest.mark.parametrize(
     "text", ['{"name": "Ada", "arguments": []}', '{"a": 1}', "<tool_call> is a tag."]
 )
-async def test_other_json_is_an_answer(llm: LlmRig, text: str) -> None:
+async def test_other_json_is_an_answer(llm: LlmHarness, text: str) -> None:
     assert done(await turn(llm, Reply(text), host=MemoryHost({"fs_list": _path}))).text == text
 
 
@@ -498,7 +500,7 @@ STREAMS: dict[str, tuple[dict[str, Any] | str, ...]] = {
 
 
 @pytest.mark.parametrize("name", sorted(STREAMS))
-async def test_an_odd_stream_is_an_answer(llm: LlmRig, name: str) -> None:
+async def test_an_odd_stream_is_an_answer(llm: LlmHarness, name: str) -> None:
     if llm.name == "llm-anthropic":
         return
     events = await turn(llm, Reply(chunks=STREAMS[name]))
@@ -524,7 +526,7 @@ CALLS: dict[str, tuple[dict[str, Any] | str, ...]] = {
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-async def test_an_odd_call_is_made(llm: LlmRig, name: str) -> None:
+async def test_an_odd_call_is_made(llm: LlmHarness, name: str) -> None:
     if llm.name == "llm-anthropic":
         return
     host = MemoryHost({"fs_list": _path})
@@ -534,7 +536,7 @@ async def test_an_odd_call_is_made(llm: LlmRig, name: str) -> None:
     assert llm.server.violations == []
 
 
-async def test_a_call_without_arguments_is_one(llm: LlmRig) -> None:
+async def test_a_call_without_arguments_is_one(llm: LlmHarness) -> None:
     host = MemoryHost({"fine": _fine})
     calls = (Call("fine", {}), Call("fine", {}))
     events = await turn(llm, Reply(calls=calls, same_index=True), Reply("Done."), host=host)
@@ -542,7 +544,7 @@ async def test_a_call_without_arguments_is_one(llm: LlmRig) -> None:
     assert host.executed == [("fine", {}), ("fine", {})]
 
 
-def ids_of(llm: LlmRig) -> list[str]:
+def ids_of(llm: LlmHarness) -> list[str]:
     """The ids of the calls in the history of the last request."""
     found = []
     for message in llm.server.asked[-1].messages:
@@ -554,7 +556,7 @@ def ids_of(llm: LlmRig) -> list[str]:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["crush#3121", "craft-agents-oss#753"])
-async def test_calls_with_the_same_id_get_their_own(llm: LlmRig, together: bool) -> None:
+async def test_calls_with_the_same_id_get_their_own(llm: LlmHarness, together: bool) -> None:
     host = MemoryHost({"fs_list": _path})
     calls = [Call("fs_list", {"path": path}, "call_0") for path in "ab"]
     asked = [Reply(calls=tuple(calls))] if together else [Reply(calls=(call,)) for call in calls]
@@ -586,7 +588,7 @@ NO_TOOLS = {
 
 
 @pytest.mark.parametrize("name", sorted(NO_TOOLS))
-async def test_a_model_without_tools_answers_without_them(llm: LlmRig, name: str) -> None:
+async def test_a_model_without_tools_answers_without_them(llm: LlmHarness, name: str) -> None:
     status, error = NO_TOOLS[name]
     host = MemoryHost({"fs_list": _path})
     events = await turn(llm, Reply(status=status, error=error), Reply("Hello."), host=host)
@@ -600,7 +602,7 @@ async def test_a_model_without_tools_answers_without_them(llm: LlmRig, name: str
     assert not llm.server.asked[-1].body.get("tools")
 
 
-async def test_what_is_said_in_a_row_is_one_message(llm: LlmRig) -> None:
+async def test_what_is_said_in_a_row_is_one_message(llm: LlmHarness) -> None:
     history = (
         HistoryItem("user", "one"),
         HistoryItem("note", "a note"),

@@ -18,7 +18,7 @@ from agentsup.engines.process import ProcessLauncher
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.model.engine import EngineNotice, EngineSpec, Picture
-from tests.contract.engines.conftest import LlmRig, ProgramRig, Say, collect, done
+from tests.contract.engines.conftest import LlmHarness, ProgramHarness, Say, collect, done
 from tests.support import acp_agent
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import ModelServer, Reply
@@ -48,7 +48,7 @@ def pictures_in(body: dict[str, Any]) -> list[str]:
     return found
 
 
-async def test_a_model_is_shown_the_pictures_after_the_text(llm: LlmRig) -> None:
+async def test_a_model_is_shown_the_pictures_after_the_text(llm: LlmHarness) -> None:
     llm.play(Say(("two cats",)))
     session = await llm.open(MemoryHost())
     end = done(await collect(session, segment("what is it?", pictures=PICTURES)))
@@ -60,7 +60,7 @@ async def test_a_model_is_shown_the_pictures_after_the_text(llm: LlmRig) -> None
     await session.close()
 
 
-async def test_the_next_turn_sees_them_again_as_far_as_the_state_has_room(llm: LlmRig) -> None:
+async def test_the_next_turn_sees_them_again_as_far_as_the_state_has_room(llm: LlmHarness) -> None:
     big = Picture("inbox/big.jpg", b"\xff\xd8" + bytes(history.MAX_PICTURE_BYTES - 2))
     llm.play(Say(("both",)), Say(("the left one",)))
     session = await llm.open(MemoryHost())
@@ -105,7 +105,7 @@ async def test_a_refusal_of_pictures_names_the_option(server: ModelServer) -> No
     assert "engine_options.pictures to false" in end.error
 
 
-async def test_claude_is_shown_the_pictures_after_the_text(claude: ProgramRig) -> None:
+async def test_claude_is_shown_the_pictures_after_the_text(claude: ProgramHarness) -> None:
     claude.play({"do": "look", "what": "received"}, Say(("$result",)))
     session = await claude.open(MemoryHost())
     end = done(await collect(session, segment(pictures=PICTURES)))

@@ -30,7 +30,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import StoreUnavailable
-from tests.contract.engines.conftest import Fail, Hang, ProgramRig, Say, Use, collect, done
+from tests.contract.engines.conftest import Fail, Hang, ProgramHarness, Say, Use, collect, done
 from tests.support import escapee
 from tests.support.bound import BOUND_S
 from tests.support.engine_host import MemoryHost, segment
@@ -54,7 +54,7 @@ async def cancelled_at_text(session: GuardedSession, given: Segment) -> EngineDo
     return done(events)
 
 
-async def look(rig: ProgramRig, what: str, **segments: Any) -> Any:
+async def look(rig: ProgramHarness, what: str, **segments: Any) -> Any:
     """What the program sees of its surroundings."""
     rig.play({"do": "look", "what": what}, Say(("$result",)))
     session = await rig.open(MemoryHost())
@@ -66,7 +66,7 @@ async def look(rig: ProgramRig, what: str, **segments: Any) -> Any:
 # -- the end of a program ------------------------------------------------------------------------------
 
 
-async def test_what_is_said_after_the_end_is_left_out(program: ProgramRig) -> None:
+async def test_what_is_said_after_the_end_is_left_out(program: ProgramHarness) -> None:
     program.play(Say(("all",)))
     session = await program.open(MemoryHost())
     assert done(await collect(session, segment())).text == "all"
@@ -75,7 +75,7 @@ async def test_what_is_said_after_the_end_is_left_out(program: ProgramRig) -> No
 
 @pytest.mark.parametrize("code", [42, 53, 1])
 async def test_an_exit_code_is_a_failure_and_never_a_restart(
-    program: ProgramRig, code: int
+    program: ProgramHarness, code: int
 ) -> None:
     program.play(
         Use("add", {"a": 1, "b": 1}),
@@ -92,7 +92,7 @@ async def test_an_exit_code_is_a_failure_and_never_a_restart(
     await session.close()
 
 
-async def test_an_end_without_an_answer_is_a_failure(program: ProgramRig) -> None:
+async def test_an_end_without_an_answer_is_a_failure(program: ProgramHarness) -> None:
     program.play({"do": "exit", "code": 0})
     session = await program.open(MemoryHost())
     end = done(await collect(session, segment()))
@@ -101,7 +101,7 @@ async def test_an_end_without_an_answer_is_a_failure(program: ProgramRig) -> Non
     await session.close()
 
 
-async def test_a_crash_in_the_middle_keeps_what_was_said(program: ProgramRig) -> None:
+async def test_a_crash_in_the_middle_keeps_what_was_said(program: ProgramHarness) -> None:
     program.play({"do": "say", "chunks": ["half"], "last_words": False}, {"do": "kill"})
     session = await program.open(MemoryHost())
     events = await collect(session, segment())
@@ -113,7 +113,7 @@ async def test_a_crash_in_the_middle_keeps_what_was_said(program: ProgramRig) ->
 
 
 async def test_cancel_ends_the_whole_family(
-    program: ProgramRig, caplog: pytest.LogCaptureFixture
+    program: ProgramHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = living()
     program.play({"do": "family"}, Say(("first", "second"), every_s=3 * BOUND_S))
@@ -128,7 +128,7 @@ async def test_cancel_ends_the_whole_family(
 
 
 async def test_a_program_that_ignores_term_is_gone_in_time(
-    program: ProgramRig, caplog: pytest.LogCaptureFixture
+    program: ProgramHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     program.play({"do": "ignore_term"}, Say(("first", "second"), every_s=3 * BOUND_S))
     host = MemoryHost()
@@ -140,7 +140,7 @@ async def test_a_program_that_ignores_term_is_gone_in_time(
     await session.close()
 
 
-async def test_silence_ends_the_program_too(program: ProgramRig) -> None:
+async def test_silence_ends_the_program_too(program: ProgramHarness) -> None:
     before = living()
     program.play({"do": "ignore_term"}, Hang())
     session = await program.open(MemoryHost(), SegmentLimits(idle_s=0.5))
@@ -152,7 +152,7 @@ async def test_silence_ends_the_program_too(program: ProgramRig) -> None:
 # -- what it writes --------------------------------------------------------------------------------
 
 
-async def test_a_line_over_the_limit_ends_the_turn(program: ProgramRig) -> None:
+async def test_a_line_over_the_limit_ends_the_turn(program: ProgramHarness) -> None:
     program.play({"do": "huge", "bytes": 17 * 1024 * 1024}, Say(("never",)))
     session = await program.open(MemoryHost())
     end = done(await collect(session, segment()))
@@ -160,7 +160,7 @@ async def test_a_line_over_the_limit_ends_the_turn(program: ProgramRig) -> None:
     await session.close()
 
 
-async def test_a_long_line_is_read(program: ProgramRig) -> None:
+async def test_a_long_line_is_read(program: ProgramHarness) -> None:
     program.play(Say(("x" * 900_000,)))
     session = await program.open(MemoryHost())
     assert len(done(await collect(session, segment())).text) == 900_000
@@ -179,21 +179,21 @@ async def test_a_long_line_is_read(program: ProgramRig) -> None:
         "\xff\xfe\n",
     ],
 )
-async def test_lines_that_are_no_events_are_left_out(program: ProgramRig, line: str) -> None:
+async def test_lines_that_are_no_events_are_left_out(program: ProgramHarness, line: str) -> None:
     program.play({"do": "raw", "text": line}, Say(("fine",)))
     session = await program.open(MemoryHost())
     assert done(await collect(session, segment())).text == "fine"
     await session.close()
 
 
-async def test_a_flood_of_errors_does_not_stop_the_program(program: ProgramRig) -> None:
+async def test_a_flood_of_errors_does_not_stop_the_program(program: ProgramHarness) -> None:
     program.play({"do": "stderr", "bytes": 2_000_000}, Say(("fine",)))
     session = await program.open(MemoryHost())
     assert done(await collect(session, segment())).text == "fine"
     await session.close()
 
 
-async def test_quoted_errors_are_clean_short_and_without_secrets(program: ProgramRig) -> None:
+async def test_quoted_errors_are_clean_short_and_without_secrets(program: ProgramHarness) -> None:
     program.env = {"MY_KEY": SECRET}
     last = f"\x1b[31mkey {SECRET} and run-token-1\x1b[0m\x00 \u202eoh"
     program.play({"do": "stderr", "bytes": 200_000, "last": last}, {"do": "exit", "code": 3})
@@ -208,7 +208,7 @@ async def test_quoted_errors_are_clean_short_and_without_secrets(program: Progra
 
 
 async def test_the_environment_is_the_allowed_one(
-    program: ProgramRig, monkeypatch: pytest.MonkeyPatch
+    program: ProgramHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAEMON_SECRET", SECRET)
     program.env = {"MY_KEY": "mine"}
@@ -221,17 +221,19 @@ async def test_the_environment_is_the_allowed_one(
     assert program.home.stat().st_mode & 0o077 == 0
 
 
-async def test_the_users_own_home_is_given_on_request(program: ProgramRig, tmp_path: Path) -> None:
+async def test_the_users_own_home_is_given_on_request(
+    program: ProgramHarness, tmp_path: Path
+) -> None:
     program.options = {"home": "user"}
     program.spec = {"env": {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}}
     assert (await look(program, "env"))["HOME"] == str(tmp_path)
 
 
-async def test_it_runs_in_the_workspace(program: ProgramRig) -> None:
+async def test_it_runs_in_the_workspace(program: ProgramHarness) -> None:
     assert await look(program, "cwd") == str(program.workspace)
 
 
-async def test_no_prompt_and_no_secret_stands_in_the_arguments(program: ProgramRig) -> None:
+async def test_no_prompt_and_no_secret_stands_in_the_arguments(program: ProgramHarness) -> None:
     program.env = {"MY_KEY": SECRET}
     seen = await look(program, "cmdline", text="WORDS-OF-A-PERSON", system="STANDING-WORDS")
     assert program.name in seen
@@ -240,7 +242,7 @@ async def test_no_prompt_and_no_secret_stands_in_the_arguments(program: ProgramR
     assert await look(program, "prompt", text="WORDS-OF-A-PERSON") == "WORDS-OF-A-PERSON"
 
 
-async def test_it_works_only_after_it_was_recorded(program: ProgramRig, tmp_path: Path) -> None:
+async def test_it_works_only_after_it_was_recorded(program: ProgramHarness, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
 
     class Slow(MemoryHost):
@@ -259,7 +261,9 @@ async def test_it_works_only_after_it_was_recorded(program: ProgramRig, tmp_path
     await session.close()
 
 
-async def test_what_can_not_be_recorded_does_not_run(program: ProgramRig, tmp_path: Path) -> None:
+async def test_what_can_not_be_recorded_does_not_run(
+    program: ProgramHarness, tmp_path: Path
+) -> None:
     trace, before = tmp_path / "trace", living()
 
     class Full(MemoryHost):
@@ -278,7 +282,9 @@ async def test_what_can_not_be_recorded_does_not_run(program: ProgramRig, tmp_pa
     assert living() <= before
 
 
-async def test_a_program_that_is_not_there_is_named_with_the_remedy(program: ProgramRig) -> None:
+async def test_a_program_that_is_not_there_is_named_with_the_remedy(
+    program: ProgramHarness,
+) -> None:
     program.options = {"command": ["no-such-program"]}
     session = await program.open(MemoryHost())
     end = done(await collect(session, segment()))
@@ -299,7 +305,7 @@ async def test_a_program_that_is_not_there_is_named_with_the_remedy(program: Pro
     ],
 )
 async def test_wrong_options_are_named(
-    program: ProgramRig, options: dict[str, Any], field: str
+    program: ProgramHarness, options: dict[str, Any], field: str
 ) -> None:
     program.options = options
     with pytest.raises(NotConfigured, match=rf"engine_options\.{field}"):
@@ -310,7 +316,7 @@ async def test_wrong_options_are_named(
 
 
 async def test_a_program_over_its_memory_is_ended(tmp_path: Path) -> None:
-    rig = ProgramRig("command", tmp_path, look_s=0.05)
+    rig = ProgramHarness("command", tmp_path, look_s=0.05)
     rig.options = {"memory_mb": 64}
     rig.play({"do": "eat", "mib": 120}, {"do": "hang"})
     session = await rig.open(MemoryHost())
@@ -338,7 +344,7 @@ async def test_memory_of_who_left_the_group_counts(tmp_path: Path) -> None:
 
 async def test_a_closing_daemon_ends_its_programs(tmp_path: Path) -> None:
     before = living()
-    rig = ProgramRig("command", tmp_path)
+    rig = ProgramHarness("command", tmp_path)
     rig.play(Say(("first", "second"), every_s=3 * BOUND_S))
     session = await rig.open(MemoryHost())
     async with aclosing(session.run(segment())) as run, asyncio.timeout(BOUND_S):
@@ -354,7 +360,7 @@ async def test_a_closing_daemon_ends_its_programs(tmp_path: Path) -> None:
 
 
 async def test_a_start_waits_for_its_berth_in_bounds(tmp_path: Path) -> None:
-    rig = ProgramRig("command", tmp_path, wait_s=0.2)
+    rig = ProgramHarness("command", tmp_path, wait_s=0.2)
     taken = [await rig.children.process_slots.take("ada") for _ in range(4)]
     rig.play(Say(("fine",)))
     session = await rig.open(MemoryHost())
@@ -367,7 +373,7 @@ async def test_a_start_waits_for_its_berth_in_bounds(tmp_path: Path) -> None:
     await rig.close()
 
 
-async def test_a_failure_of_the_provider_keeps_its_sentence(program: ProgramRig) -> None:
+async def test_a_failure_of_the_provider_keeps_its_sentence(program: ProgramHarness) -> None:
     program.play(Use("echo", {"text": "x"}), Fail("the ink is dry"))
     session = await program.open(MemoryHost())
     events = await collect(session, segment())
@@ -380,7 +386,7 @@ async def test_a_failure_of_the_provider_keeps_its_sentence(program: ProgramRig)
 
 
 async def test_a_line_of_a_million_values_ends_the_program_and_holds_up_nobody(
-    program: ProgramRig, monkeypatch: pytest.MonkeyPatch
+    program: ProgramHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its values are counted beside the loop, and it is read no further."""
     beside: list[bool] = []

@@ -13,8 +13,8 @@ from agentsup.model.engine import Picture, Resume, Suspended
 from tests.contract.engines.conftest import (
     Ask,
     EngineFixture,
-    LlmRig,
-    ProgramRig,
+    LlmHarness,
+    ProgramHarness,
     Say,
     collect,
     done,
@@ -33,7 +33,7 @@ async def end_of(rig: EngineFixture, **more: Any) -> Any:
 
 @pytest.mark.parametrize("pictures", [(), (Picture("a.jpg", b"\xff\xd8\xff"),)])
 async def test_a_model_reads_memories_in_the_message_of_their_turn_alone(
-    llm: LlmRig, pictures: tuple[Picture, ...]
+    llm: LlmHarness, pictures: tuple[Picture, ...]
 ) -> None:
     llm.play(Say(("one",)), Say(("two",)))
     first = await end_of(llm, recalled=RECALLED, pictures=pictures)
@@ -45,7 +45,7 @@ async def test_a_model_reads_memories_in_the_message_of_their_turn_alone(
     assert "RECALLED" not in str(llm.server.asked[-1].body)
 
 
-async def test_memories_are_told_again_after_a_question(llm: LlmRig) -> None:
+async def test_memories_are_told_again_after_a_question(llm: LlmHarness) -> None:
     llm.play(Ask("Which?", ("a", "b")), Say(("fine",)))
     asked = await end_of(llm, recalled=RECALLED)
     assert isinstance(asked, Suspended)
@@ -58,7 +58,7 @@ async def test_memories_are_told_again_after_a_question(llm: LlmRig) -> None:
 
 async def test_a_program_is_told_the_memories_of_a_message(tmp_path: Path) -> None:
     for name in ("command", "claude"):
-        rig = ProgramRig(name, tmp_path / name)
+        rig = ProgramHarness(name, tmp_path / name)
         rig.play({"do": "look", "what": "received"}, Say(("$result",)))
         session = await rig.open(MemoryHost())
         events = await collect(session, segment(recalled=RECALLED))

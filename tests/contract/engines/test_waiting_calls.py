@@ -8,7 +8,7 @@ from agentsup.model.engine import Resume, Suspended
 from agentsup.model.hook import CallSuspended, Suspend
 from agentsup.model.tool import ToolResult
 from agentsup.model.tool_names import wire_name
-from tests.contract.engines.conftest import EngineFixture, LlmRig, Say, Use, collect, done
+from tests.contract.engines.conftest import EngineFixture, LlmHarness, Say, Use, collect, done
 from tests.support.engine_host import MemoryHost, segment
 from tests.support.model_server import Call, Reply
 
@@ -47,7 +47,9 @@ async def test_a_call_that_waits_ends_the_segment_and_is_made_again(tooled: Engi
     await resumed.close()
 
 
-async def test_several_waiting_calls_of_one_step_are_asked_about_one_by_one(llm: LlmRig) -> None:
+async def test_several_waiting_calls_of_one_step_are_asked_about_one_by_one(
+    llm: LlmHarness,
+) -> None:
     allowed: set[str] = set()
 
     async def drop(args: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FakeTelegramFixture:
     """What most tests need; ``call`` is a bot method over raw HTTP."""
 
     fake: FakeTelegram
@@ -42,9 +42,9 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path) -> AsyncIterator[FakeTelegramFixture]:
     async with FakeTelegram(tmp_path / "fake") as fake, TelegramDriver(fake.url) as people:
         bot = fake.bot(username="helper_bot", name="Helper")
         ann = await people.user("Ann")
         chat = await people.private(ann, bot.bot_id)
-        yield Place(fake, people, bot, ann, chat)
+        yield FakeTelegramFixture(fake, people, bot, ann, chat)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.contract.fake_telegram.conftest import Place
+from tests.contract.fake_telegram.conftest import FakeTelegramFixture
 
 
 def png(width: int = 3, height: int = 2) -> bytes:
@@ -25,7 +25,9 @@ def png(width: int = 3, height: int = 2) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-async def upload(place: Place, method: str, files: dict[str, Any], **fields: Any) -> dict[str, Any]:
+async def upload(
+    place: FakeTelegramFixture, method: str, files: dict[str, Any], **fields: Any
+) -> dict[str, Any]:
     form = aiohttp.FormData()
     for name, value in fields.items():
         form.add_field(name, str(value))
@@ -36,12 +38,14 @@ async def upload(place: Place, method: str, files: dict[str, Any], **fields: Any
         return {"status": response.status, **await response.json()}
 
 
-async def button(place: Place) -> int:
+async def button(place: FakeTelegramFixture) -> int:
     markup = {"inline_keyboard": [[{"text": "Yes", "callback_data": "y:1"}]]}
     return int((await place.send("sure?", reply_markup=markup))["result"]["message_id"])
 
 
-async def test_a_press_reaches_the_bot_and_its_answer_the_person(place: Place) -> None:
+async def test_a_press_reaches_the_bot_and_its_answer_the_person(
+    place: FakeTelegramFixture,
+) -> None:
     message_id = await button(place)
     query_id = await place.people.press(place.chat, message_id, text="Yes")
     (update,) = await place.updates()
@@ -58,7 +62,7 @@ async def test_a_press_reaches_the_bot_and_its_answer_the_person(place: Place) -
     assert await place.refusal("answerCallbackQuery", callback_query_id="5") == (400, old)
 
 
-async def test_blocked_by_the_person(place: Place) -> None:
+async def test_blocked_by_the_person(place: FakeTelegramFixture) -> None:
     await place.people.block(place.chat)
     assert await place.refusal("sendMessage", chat_id=place.ann, text="x") == (
         403,
@@ -70,7 +74,7 @@ async def test_blocked_by_the_person(place: Place) -> None:
     assert (await place.send("welcome"))["ok"]
 
 
-async def test_unknown_and_strange_chats(place: Place) -> None:
+async def test_unknown_and_strange_chats(place: FakeTelegramFixture) -> None:
     for chat_id in (424242, -5, "@nobody"):
         assert await place.refusal("sendMessage", chat_id=chat_id, text="x") == (
             400,
@@ -86,7 +90,7 @@ async def test_unknown_and_strange_chats(place: Place) -> None:
     )
 
 
-async def test_privacy_mode_in_a_group(place: Place) -> None:
+async def test_privacy_mode_in_a_group(place: FakeTelegramFixture) -> None:
     group = await place.people.group("G", [place.ann, place.bot.bot_id])
     own = (await place.call("sendMessage", chat_id=int(group), text="hi"))["result"]["message_id"]
     say = place.people.say
@@ -108,7 +112,7 @@ async def test_privacy_mode_in_a_group(place: Place) -> None:
     assert (await place.updates())[-1]["message"]["text"] == "to the administrator"
 
 
-async def test_too_big_to_download(place: Place) -> None:
+async def test_too_big_to_download(place: FakeTelegramFixture) -> None:
     await place.people.send_file(place.chat, b"x" * (20 * 1024 * 1024 + 1))
     (update,) = await place.updates()
     file_id = update["message"]["document"]["file_id"]
@@ -130,7 +134,7 @@ async def test_too_big_to_download(place: Place) -> None:
     ],
 )
 async def test_wrong_files(
-    place: Place, method: str, files: dict[str, Any], fields: dict[str, Any], why: str
+    place: FakeTelegramFixture, method: str, files: dict[str, Any], fields: dict[str, Any], why: str
 ) -> None:
     answer = await upload(place, method, files, chat_id=place.ann, **fields)
     assert answer["error_code"] == 400
@@ -150,11 +154,11 @@ async def test_wrong_files(
         "nonsense",
     ],
 )
-async def test_wrong_commands(place: Place, commands: Any) -> None:
+async def test_wrong_commands(place: FakeTelegramFixture, commands: Any) -> None:
     assert (await place.refusal("setMyCommands", commands=commands))[0] == 400
 
 
-async def test_scopes_and_languages_are_checked(place: Place) -> None:
+async def test_scopes_and_languages_are_checked(place: FakeTelegramFixture) -> None:
     assert (await place.refusal("getMyCommands", scope={"type": "moon"}))[0] == 400
     assert (await place.refusal("getMyCommands", scope={"type": "chat"}))[0] == 400
     assert (await place.refusal("getMyCommands", language_code="deu"))[0] == 400

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.contract.fake_telegram.conftest import Place
+from tests.contract.fake_telegram.conftest import FakeTelegramFixture
 
 CONFLICT = (
     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is "
@@ -14,7 +14,7 @@ CONFLICT = (
 )
 
 
-async def test_a_poll_waits_and_wakes_at_once(place: Place) -> None:
+async def test_a_poll_waits_and_wakes_at_once(place: FakeTelegramFixture) -> None:
     async def later() -> None:
         await place.people.act("clear_violations")  # a round trip, so that the poll is waiting
         await place.people.say(place.chat, "hello")
@@ -23,7 +23,7 @@ async def test_a_poll_waits_and_wakes_at_once(place: Place) -> None:
     assert [update["message"]["text"] for update in polled] == ["hello"]
 
 
-async def test_updates_come_again_until_confirmed(place: Place) -> None:
+async def test_updates_come_again_until_confirmed(place: FakeTelegramFixture) -> None:
     for text in ("one", "two", "three"):
         await place.people.say(place.chat, text)
     first = await place.updates(limit=2)
@@ -36,14 +36,14 @@ async def test_updates_come_again_until_confirmed(place: Place) -> None:
     assert lower == rest, "what was confirmed is gone, whatever is asked for later"
 
 
-async def test_a_negative_offset_keeps_the_last(place: Place) -> None:
+async def test_a_negative_offset_keeps_the_last(place: FakeTelegramFixture) -> None:
     for text in ("one", "two", "three"):
         await place.people.say(place.chat, text)
     assert [u["message"]["text"] for u in await place.updates(offset=-2)] == ["two", "three"]
     assert [u["message"]["text"] for u in await place.updates()] == ["two", "three"]
 
 
-async def test_of_two_pollers_the_older_is_refused(place: Place) -> None:
+async def test_of_two_pollers_the_older_is_refused(place: FakeTelegramFixture) -> None:
     older = asyncio.gather(place.call("getUpdates", timeout=30))
     while "getUpdates" not in (await place.people.report())["calls"]:
         await place.people.get("clock")
@@ -57,7 +57,7 @@ async def test_of_two_pollers_the_older_is_refused(place: Place) -> None:
     assert newer[0]["message"]["text"] == "for the newer"
 
 
-async def test_unknown_and_revoked_tokens(place: Place) -> None:
+async def test_unknown_and_revoked_tokens(place: FakeTelegramFixture) -> None:
     answer = await place.people.call("123:nonsense", "getMe")
     assert (answer["status"], answer["description"]) == (401, "Unauthorized")
     await place.people.revoke(place.bot.bot_id)
@@ -66,7 +66,7 @@ async def test_unknown_and_revoked_tokens(place: Place) -> None:
     assert await place.updates() == []
 
 
-async def test_allowed_updates_are_remembered(place: Place) -> None:
+async def test_allowed_updates_are_remembered(place: FakeTelegramFixture) -> None:
     message_id = await place.people.say(place.chat, "x")
     await place.people.react(place.chat, message_id, "👍")
     assert len(await place.updates(offset=-1)) == 1, "reactions only on demand"
@@ -85,7 +85,7 @@ async def test_allowed_updates_are_remembered(place: Place) -> None:
     assert (await place.updates())[-1]["message"]["text"] == "wanted again"
 
 
-async def test_updates_are_kept_for_a_day(place: Place) -> None:
+async def test_updates_are_kept_for_a_day(place: FakeTelegramFixture) -> None:
     await place.people.say(place.chat, "old")
     await place.people.advance(23 * 3600)
     await place.people.say(place.chat, "young")
@@ -94,7 +94,7 @@ async def test_updates_are_kept_for_a_day(place: Place) -> None:
     assert [u["message"]["text"] for u in await place.updates()] == ["young"]
 
 
-async def test_numbers_restart_after_a_week_of_silence(place: Place) -> None:
+async def test_numbers_restart_after_a_week_of_silence(place: FakeTelegramFixture) -> None:
     await place.people.say(place.chat, "one")
     (first,) = await place.updates()
     assert await place.updates(offset=first["update_id"] + 1) == []
@@ -105,7 +105,9 @@ async def test_numbers_restart_after_a_week_of_silence(place: Place) -> None:
 
 
 @pytest.mark.parametrize("start, arrives", [(1000, True), (-5, False)])
-async def test_an_offset_of_the_old_numbering(place: Place, start: int, arrives: bool) -> None:
+async def test_an_offset_of_the_old_numbering(
+    place: FakeTelegramFixture, start: int, arrives: bool
+) -> None:
     """Far ahead of the new numbers it is ignored; a little ahead it confirms unseen updates."""
     await place.people.say(place.chat, "one")
     (first,) = await place.updates()

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.contract.fake_telegram.conftest import Place
+from tests.contract.fake_telegram.conftest import FakeTelegramFixture
 from tests.contract.fake_telegram.test_people import png
 
 telegram = pytest.importorskip("telegram")
 
 
 @pytest.fixture
-async def client(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+async def client(place: FakeTelegramFixture, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     monkeypatch.setenv("PTB_TIMEDELTA", "true")
     base = place.fake.url
     made = telegram.Bot(place.bot.token, base_url=f"{base}/bot", base_file_url=f"{base}/file/bot")
@@ -22,7 +22,7 @@ async def client(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield made
 
 
-async def test_updates_of_every_kind_parse(place: Place, client: Any) -> None:
+async def test_updates_of_every_kind_parse(place: FakeTelegramFixture, client: Any) -> None:
     people, chat = place.people, place.chat
     await client.get_updates(allowed_updates=telegram.Update.ALL_TYPES)
     said = await people.say(chat, "hello /start")
@@ -63,7 +63,7 @@ async def test_updates_of_every_kind_parse(place: Place, client: Any) -> None:
     assert bytes(await (await client.get_file(document)).download_as_bytearray()) == b"data"
 
 
-async def test_answers_parse(place: Place, client: Any) -> None:
+async def test_answers_parse(place: FakeTelegramFixture, client: Any) -> None:
     sent = await client.send_message(place.ann, "<b>x</b>", parse_mode="HTML")
     assert sent.entities[0].type == "bold"
     edited = await client.edit_message_text("y", place.ann, sent.message_id)
@@ -93,7 +93,7 @@ async def test_answers_parse(place: Place, client: Any) -> None:
     assert await place.people.violations() == []
 
 
-async def test_errors_have_their_types(place: Place, client: Any) -> None:
+async def test_errors_have_their_types(place: FakeTelegramFixture, client: Any) -> None:
     error = telegram.error
     with pytest.raises(error.BadRequest, match=r"[Mm]essage is too long"):
         await client.send_message(place.ann, "x" * 4097)

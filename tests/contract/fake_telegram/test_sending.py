@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.contract.fake_telegram.conftest import Place
+from tests.contract.fake_telegram.conftest import FakeTelegramFixture
 
 ASTRAL = "\U0001f680"
 
 
-async def test_length_is_counted_in_utf16_units(place: Place) -> None:
+async def test_length_is_counted_in_utf16_units(place: FakeTelegramFixture) -> None:
     assert (await place.send(ASTRAL * 2048))["ok"]
     code, why = await place.refusal("sendMessage", chat_id=place.ann, text=ASTRAL * 2048 + "x")
     assert (code, why) == (400, "Bad Request: message is too long")
     assert (await place.send("x" * 4096))["ok"]
 
 
-async def test_length_counts_after_the_markup_is_read(place: Place) -> None:
+async def test_length_counts_after_the_markup_is_read(place: FakeTelegramFixture) -> None:
     answer = await place.send(f"<b>{'x' * 4096}</b>", parse_mode="HTML")
     assert answer["result"]["entities"] == [{"type": "bold", "offset": 0, "length": 4096}]
 
@@ -27,7 +27,7 @@ async def test_length_counts_after_the_markup_is_read(place: Place) -> None:
     "text, why",
     [("", "message text is empty"), (" \n ", "text must be non-empty")],
 )
-async def test_empty_text(place: Place, text: str, why: str) -> None:
+async def test_empty_text(place: FakeTelegramFixture, text: str, why: str) -> None:
     assert await place.refusal("sendMessage", chat_id=place.ann, text=text) == (
         400,
         f"Bad Request: {why}",
@@ -46,7 +46,9 @@ async def test_empty_text(place: Place, text: str, why: str) -> None:
         ({"type": "text_link", "offset": 0, "length": 1}, "can't parse MessageEntity"),
     ],
 )
-async def test_entities_lie_inside_the_text(place: Place, entity: dict[str, Any], why: str) -> None:
+async def test_entities_lie_inside_the_text(
+    place: FakeTelegramFixture, entity: dict[str, Any], why: str
+) -> None:
     code, told = await place.refusal(
         "sendMessage", chat_id=place.ann, text=f"a{ASTRAL}", entities=[entity]
     )
@@ -72,7 +74,7 @@ async def test_entities_lie_inside_the_text(place: Place, entity: dict[str, Any]
     ],
 )  # fmt: skip
 async def test_markup_becomes_text_and_entities(
-    place: Place, mode: str, text: str, shown: str, kinds: list[str]
+    place: FakeTelegramFixture, mode: str, text: str, shown: str, kinds: list[str]
 ) -> None:
     answer = await place.send(text, parse_mode=mode)
     assert answer["ok"], answer
@@ -98,7 +100,9 @@ async def test_markup_becomes_text_and_entities(
         ("MarkdownV2", "*_a*_", "Can't find end of Italic entity"),
     ],
 )  # fmt: skip
-async def test_wrong_markup_is_refused(place: Place, mode: str, text: str, why: str) -> None:
+async def test_wrong_markup_is_refused(
+    place: FakeTelegramFixture, mode: str, text: str, why: str
+) -> None:
     code, told = await place.refusal("sendMessage", chat_id=place.ann, text=text, parse_mode=mode)
     assert code == 400
     # An unclosed italic inside bold makes the star a new bold; any complaint will do there.
@@ -106,7 +110,7 @@ async def test_wrong_markup_is_refused(place: Place, mode: str, text: str, why: 
     assert told.startswith(f"Bad Request: can't parse entities: {wanted}")
 
 
-async def test_unknown_parse_mode(place: Place) -> None:
+async def test_unknown_parse_mode(place: FakeTelegramFixture) -> None:
     assert await place.refusal("sendMessage", chat_id=place.ann, text="x", parse_mode="wiki") == (
         400,
         "Bad Request: unsupported parse_mode",
@@ -133,7 +137,7 @@ def _keyboard(*rows: list[dict[str, Any]]) -> dict[str, Any]:
         ({"keyboard": [[" "]]}, "keyboard button text must be non-empty"),
     ],
 )
-async def test_keyboards_are_checked(place: Place, markup: Any, why: str) -> None:
+async def test_keyboards_are_checked(place: FakeTelegramFixture, markup: Any, why: str) -> None:
     code, told = await place.refusal(
         "sendMessage", chat_id=place.ann, text="x", reply_markup=markup
     )
@@ -141,7 +145,7 @@ async def test_keyboards_are_checked(place: Place, markup: Any, why: str) -> Non
     assert why in told
 
 
-async def test_a_keyboard_at_the_limits_passes(place: Place) -> None:
+async def test_a_keyboard_at_the_limits_passes(place: FakeTelegramFixture) -> None:
     rows = [[{"text": "a", "callback_data": "ä" * 32}] for _ in range(100)]
     answer = await place.send("x", reply_markup=_keyboard(*rows))
     assert len(answer["result"]["reply_markup"]["inline_keyboard"]) == 100
@@ -156,7 +160,7 @@ async def test_a_keyboard_at_the_limits_passes(place: Place) -> None:
     ],
 )
 async def test_what_is_asked_of_a_persons_input_is_for_people_alone(
-    place: Place, markup: dict[str, Any]
+    place: FakeTelegramFixture, markup: dict[str, Any]
 ) -> None:
     sent = (await place.send("well?", reply_markup=markup))["result"]
     assert "reply_markup" not in sent
@@ -169,7 +173,7 @@ async def test_what_is_asked_of_a_persons_input_is_for_people_alone(
     assert (await place.call("editMessageText", **target, text="so?"))["ok"]
 
 
-async def test_edit_needs_an_own_message_of_the_kind(place: Place) -> None:
+async def test_edit_needs_an_own_message_of_the_kind(place: FakeTelegramFixture) -> None:
     theirs = await place.people.say(place.chat, "mine")
     edit = {"chat_id": place.ann, "text": "x"}
     assert await place.refusal("editMessageText", **edit, message_id=theirs) == (
@@ -190,7 +194,7 @@ async def test_edit_needs_an_own_message_of_the_kind(place: Place) -> None:
     ) == (400, "Bad Request: there is no caption in the message to edit")
 
 
-async def test_reactions_of_the_bot(place: Place) -> None:
+async def test_reactions_of_the_bot(place: FakeTelegramFixture) -> None:
     said = await place.people.say(place.chat, "x")
     target = {"chat_id": place.ann, "message_id": said}
     eyes = [{"type": "emoji", "emoji": "👀"}]
@@ -216,7 +220,7 @@ async def test_reactions_of_the_bot(place: Place) -> None:
     ) == (400, "Bad Request: message to react not found")
 
 
-async def test_what_a_correct_client_never_sends_is_noted(place: Place) -> None:
+async def test_what_a_correct_client_never_sends_is_noted(place: FakeTelegramFixture) -> None:
     assert (await place.send("x", message_tread_id=3))["ok"]
     assert (await place.send("x", disable_notification="maybe"))["ok"]
     many = [{"type": "bold", "offset": n, "length": 1} for n in range(101)]

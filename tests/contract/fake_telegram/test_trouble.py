@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
-from tests.contract.fake_telegram.conftest import Place
+from tests.contract.fake_telegram.conftest import FakeTelegramFixture
 
 
-async def raw(place: Place, method: str, **fields: Any) -> aiohttp.ClientResponse:
+async def raw(place: FakeTelegramFixture, method: str, **fields: Any) -> aiohttp.ClientResponse:
     """A call whose answer may be anything; the body is read before the connection closes."""
     url = f"{place.fake.url}/bot{place.bot.token}/{method}"
     async with aiohttp.ClientSession() as http, http.post(url, json=fields) as response:
@@ -27,11 +27,11 @@ async def raw(place: Place, method: str, **fields: Any) -> aiohttp.ClientRespons
         return response
 
 
-async def texts(place: Place) -> list[str]:
+async def texts(place: FakeTelegramFixture) -> list[str]:
     return await place.people.texts(place.chat)
 
 
-async def test_flood_hits_one_chat_a_number_of_times(place: Place) -> None:
+async def test_flood_hits_one_chat_a_number_of_times(place: FakeTelegramFixture) -> None:
     bob = await place.people.user("Bob")
     await place.people.private(bob, place.bot.bot_id)
     await place.people.fault("flood", chat_id=place.ann, count=2, retry_after=7)
@@ -51,7 +51,9 @@ async def test_flood_hits_one_chat_a_number_of_times(place: Place) -> None:
     assert report["hammered"] == 2, "one retry and one send came within the seven seconds"
 
 
-async def test_a_flood_is_about_its_kind_of_call_and_what_matters_less(place: Place) -> None:
+async def test_a_flood_is_about_its_kind_of_call_and_what_matters_less(
+    place: FakeTelegramFixture,
+) -> None:
     sent = (await place.send("0"))["result"]["message_id"]
     group = int(await place.people.group("G", [place.ann, place.bot.bot_id]))
     grouped = (await place.call("sendMessage", chat_id=group, text="0"))["result"]["message_id"]
@@ -74,7 +76,7 @@ async def test_a_flood_is_about_its_kind_of_call_and_what_matters_less(place: Pl
     assert await hammered(group, edit, message, edit) == 2
 
 
-async def test_a_cut_before_and_after(place: Place) -> None:
+async def test_a_cut_before_and_after(place: FakeTelegramFixture) -> None:
     await place.people.fault("cut_before", method="sendMessage", count=1)
     with pytest.raises(aiohttp.ClientConnectionError):
         await raw(place, "sendMessage", chat_id=place.ann, text="lost")
@@ -85,7 +87,7 @@ async def test_a_cut_before_and_after(place: Place) -> None:
     assert await texts(place) == ["arrived"]
 
 
-async def test_edits_too_early_are_punished_ever_longer(place: Place) -> None:
+async def test_edits_too_early_are_punished_ever_longer(place: FakeTelegramFixture) -> None:
     sent = (await place.send("0"))["result"]["message_id"]
     await place.people.fault("edit_penalty", seconds=3, retry_after=5, grow=2)
     waits = []
@@ -103,7 +105,7 @@ async def test_edits_too_early_are_punished_ever_longer(place: Place) -> None:
     assert (await place.send("a message is no edit"))["ok"]
 
 
-async def test_a_group_takes_twenty_a_minute(place: Place) -> None:
+async def test_a_group_takes_twenty_a_minute(place: FakeTelegramFixture) -> None:
     await place.people.limits("enforce")
     group = int(await place.people.group("G", [place.ann, place.bot.bot_id]))
     for number in range(20):
@@ -119,7 +121,7 @@ async def test_a_group_takes_twenty_a_minute(place: Place) -> None:
     assert (await place.send("elsewhere"))["ok"], "another chat is not concerned"
 
 
-async def test_a_bot_takes_thirty_a_second(place: Place) -> None:
+async def test_a_bot_takes_thirty_a_second(place: FakeTelegramFixture) -> None:
     chats = []
     for number in range(16):
         person = await place.people.user(f"P{number}")
@@ -134,7 +136,7 @@ async def test_a_bot_takes_thirty_a_second(place: Place) -> None:
     assert bool(row["exceeded"]) == (row["most_in_span"] > 30)
 
 
-async def test_the_control_plane_is_for_this_machine_only(place: Place) -> None:
+async def test_the_control_plane_is_for_this_machine_only(place: FakeTelegramFixture) -> None:
     async with aiohttp.ClientSession() as http:
         for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
             async with http.get(f"{place.fake.url}/_fake/chats", headers=headers) as response:
@@ -213,7 +215,7 @@ async def test_as_a_process_it_outlives_sigkill(starting: Any, tmp_path: Path) -
     assert process.returncode == 0
 
 
-async def test_a_poll_that_was_cut_confirms_nothing(place: Place) -> None:
+async def test_a_poll_that_was_cut_confirms_nothing(place: FakeTelegramFixture) -> None:
     """A client that dies while it polls gets the same updates again."""
     body = json.dumps({"timeout": 30}).encode()
     head = (

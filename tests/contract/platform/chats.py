@@ -44,7 +44,7 @@ from tests.contract.platform.faulty_client import FaultyMatrixClient
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_rooms import Rooms
 from tests.support.press_deps import press_deps
-from tests.support.stream_bench import TurnBench
+from tests.support.stream_fixture import StreamedTurn
 
 ROOM = "!r:localhost"
 ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
@@ -52,7 +52,7 @@ VERA = Principal(PrincipalKind.PERSON, "vera", "Vera", PersonRole.VIEWER)
 _NUMBERED: Final = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
 
 
-class CommandsTwin:
+class FakeChatCommands:
     """Says of each command that it was run; refuses those in ``refused``."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class CommandsTwin:
         return ()
 
 
-class PlatformChat(TurnBench, ABC):
+class PlatformChat(StreamedTurn, ABC):
     """A bot's life around one chat. ``end`` and ``begin`` are the end and the start of a process."""
 
     agent_id = AGENT
@@ -88,7 +88,7 @@ class PlatformChat(TurnBench, ABC):
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.settings = DeliverySettings(self.workspace)
-        self.commands = CommandsTwin()
+        self.commands = FakeChatCommands()
         self.boots = 0
 
     # -- of the platform ---------------------------------------------------------------------------

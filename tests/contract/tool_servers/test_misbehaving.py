@@ -28,7 +28,7 @@ from agentsup.agents.mcp.failures import (
 from agentsup.kit.childenv import child_env
 from tests.support.odd_mcp_server import ECHO
 from tests.support.ports import free_port
-from tests.support.tool_servers import SECRET, Town, town_of, until
+from tests.support.tool_servers import SECRET, ToolServersFixture, town_of, until
 
 pytestmark = pytest.mark.timeout(180)
 ODD = ["-m", "tests.support.odd_mcp_server"]
@@ -41,7 +41,7 @@ NO_ID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No 
 class OddServer:
     """One odd server of the agent ada, and what it is told to do."""
 
-    def __init__(self, town: Town, kind: str) -> None:
+    def __init__(self, town: ToolServersFixture, kind: str) -> None:
         self.town, self.kind = town, kind
         self.file, self.log = town.root / "told.json", town.root / "asked"
         self.port = free_port() if kind == "http" else 0

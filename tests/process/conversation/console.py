@@ -13,7 +13,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.process.conversation.talker import MAIN, WAIT_S, Heard, Question, Stage, heard_markdown
+from tests.process.conversation.talker import (
+    MAIN,
+    WAIT_S,
+    ConversationFixture,
+    Heard,
+    Question,
+    heard_markdown,
+)
 from tests.support.chat_client import Chat
 from tests.support.daemon_process import DaemonProcess, write_home
 
@@ -139,10 +146,12 @@ class ConsoleTalker:
 
 
 @asynccontextmanager
-async def console_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
+async def console_stage(
+    root: Path, rules: Sequence[Mapping[str, Any]]
+) -> AsyncIterator[ConversationFixture]:
     """A daemon with ``main`` at the console."""
     home = write_home(root / "home", [MAIN], rules)
     async with DaemonProcess(home) as daemon:
         talker = ConsoleTalker(daemon, "local")
         await talker.connect()
-        yield Stage(daemon, talker)
+        yield ConversationFixture(daemon, talker)

@@ -12,7 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.process.conversation.talker import MAIN, WAIT_S, Heard, Question, Stage, heard_html
+from tests.process.conversation.talker import (
+    MAIN,
+    WAIT_S,
+    ConversationFixture,
+    Heard,
+    Question,
+    heard_html,
+)
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.matrix_driver import MatrixPerson
 from tests.support.matrix_view import RoomView, Seen
@@ -123,7 +130,7 @@ async def invited(person: MatrixPerson, bot: str, name: str = "") -> str:
 @asynccontextmanager
 async def matrix_stage(
     root: Path, rules: Sequence[Mapping[str, Any]], synapse: Synapse, url: str = ""
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ConversationFixture]:
     """A daemon whose ``main`` has an account, and a person it knows, in a room of their own.
 
     ``url`` is where the bot finds the homeserver, if that is not where it is.
@@ -145,6 +152,6 @@ async def matrix_stage(
     home = write_home(root / "home", [entry], rules)
     async with DaemonProcess(home) as daemon, MatrixPerson(synapse.url, ann, password) as person:
         room = await invited(person, bot)
-        yield Stage(daemon, MatrixTalker(person, room, bot))
+        yield ConversationFixture(daemon, MatrixTalker(person, room, bot))
         for path in (daemon.output, home / "logs" / "agentsup.log"):
             assert password not in path.read_text(), f"the password is in {path}"

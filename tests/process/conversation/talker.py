@@ -23,7 +23,7 @@ MAIN: Mapping[str, Any] = MappingProxyType(
 )
 """The agent of every stage; ``exec`` is for what ``HELD`` does."""
 HELD = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; rm go"]
-"""A command that keeps a turn until ``Stage.let_go``."""
+"""A command that keeps a turn until ``ConversationFixture.let_go``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Talker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ConversationFixture:
     """A running daemon and a person who talks to its ``main``."""
 
     daemon: DaemonProcess

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
-from tests.process.conversation.talker import MAIN, WAIT_S, Heard, Question, Stage, heard_entities
+from tests.process.conversation.talker import (
+    MAIN,
+    WAIT_S,
+    ConversationFixture,
+    Heard,
+    Question,
+    heard_entities,
+)
 from tests.support.daemon_process import DaemonProcess, write_home
 
 Json = dict[str, Any]
@@ -134,7 +141,9 @@ class TelegramTalker:
 
 
 @asynccontextmanager
-async def telegram_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
+async def telegram_stage(
+    root: Path, rules: Sequence[Mapping[str, Any]]
+) -> AsyncIterator[ConversationFixture]:
     """A daemon whose ``main`` has a bot at the fake, and a person it knows."""
     async with (
         FakeTelegram(root / "telegram") as fake,
@@ -151,7 +160,7 @@ async def telegram_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> Asyn
         }
         home = write_home(root / "home", [entry], rules)
         async with DaemonProcess(home) as daemon:
-            yield Stage(daemon, TelegramTalker(daemon, people, chat))
+            yield ConversationFixture(daemon, TelegramTalker(daemon, people, chat))
             assert await people.violations() == []
             report = await people.report()
             assert report["exceeded"] == [], json.dumps(report)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.process.conversation.console import ConsoleTalker
-from tests.process.conversation.talker import MAIN, WAIT_S, Question, Stage
+from tests.process.conversation.talker import MAIN, WAIT_S, ConversationFixture, Question
 from tests.support.daemon_process import DaemonProcess, write_home
 from tests.support.web_client import Tab
 
@@ -61,7 +61,9 @@ class WebTalker(ConsoleTalker):
 
 
 @asynccontextmanager
-async def web_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIterator[Stage]:
+async def web_stage(
+    root: Path, rules: Sequence[Mapping[str, Any]]
+) -> AsyncIterator[ConversationFixture]:
     """A daemon with ``main``, and a person of the role user at its page."""
     config = '[people.ann]\nrole = "user"\n'
     home = write_home(root / "home", [MAIN], rules, config)
@@ -71,6 +73,6 @@ async def web_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncIter
             signed_in = await tab.sign_in("ann")
             talker = WebTalker(daemon, tab, signed_in["conversation"])
             await talker.connect()
-            yield Stage(daemon, talker)
+            yield ConversationFixture(daemon, talker)
         finally:
             await tab.close()

@@ -22,7 +22,7 @@ from agentsup.fakes.entropy import SeededEntropy
 from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import Rooms
-from tests.support.outbox_bench import OutboxBench, virtual_store
+from tests.support.outbox_fixture import OutboxFixture, virtual_store
 
 pytestmark = pytest.mark.virtual
 
@@ -31,7 +31,7 @@ OWNER = row_owner(AGENT, "@bot:localhost")
 MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
 
 
-class Bench(OutboxBench):
+class Fixture(OutboxFixture):
     """One bot with its relay, over rooms in memory."""
 
     agent_id = AGENT
@@ -80,14 +80,14 @@ class Bench(OutboxBench):
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with virtual_store(tmp_path) as (database, clock):
-        made = Bench(tmp_path, database, clock)
+        made = Fixture(tmp_path, database, clock)
         async with made.relaying():
             yield made
 
 
-async def test_a_room_that_was_encrypted_after_we_joined_gets_no_answer(context: Bench) -> None:
+async def test_a_room_that_was_encrypted_after_we_joined_gets_no_answer(context: Fixture) -> None:
     assert (await context.answer("in the open"))[0] == "delivered"
     await context.synced(encrypted=True)
     state, detail = await context.answer("a secret")
@@ -104,7 +104,7 @@ async def test_a_room_that_was_encrypted_after_we_joined_gets_no_answer(context:
     assert (await context.answer("elsewhere", OTHER))[0] == "delivered"
 
 
-async def test_what_no_sync_has_told_yet_is_looked_up(context: Bench) -> None:
+async def test_what_no_sync_has_told_yet_is_looked_up(context: Fixture) -> None:
     """The daemon was away, or came back to the room, and answers are waiting."""
     context.rooms.room_states[ROOM, "m.room.encryption"] = MEGOLM
     assert (await context.answer("a secret"))[0] == "dropped"
@@ -115,7 +115,7 @@ async def test_what_no_sync_has_told_yet_is_looked_up(context: Bench) -> None:
     assert len(context.rooms.messages(ROOM)) == 1, "what is said in the room is said once for good"
 
 
-async def test_it_is_looked_up_once_and_again_after_somebody_came_or_went(context: Bench) -> None:
+async def test_it_is_looked_up_once_and_again_after_somebody_came_or_went(context: Fixture) -> None:
     for _ in range(3):
         await context.answer("hello")
     assert context.lookups() == 1
@@ -126,7 +126,7 @@ async def test_it_is_looked_up_once_and_again_after_somebody_came_or_went(contex
     assert (await context.answer("a secret"))[0] == "dropped"
 
 
-async def test_a_change_while_it_is_looked_up_is_not_missed(context: Bench) -> None:
+async def test_a_change_while_it_is_looked_up_is_not_missed(context: Fixture) -> None:
     async def comes() -> None:
         context.clear.forget(ROOM)
 
@@ -136,7 +136,7 @@ async def test_a_change_while_it_is_looked_up_is_not_missed(context: Bench) -> N
     assert context.lookups() == 2
 
 
-async def test_while_nobody_can_say_nothing_is_sent_and_nothing_lost(context: Bench) -> None:
+async def test_while_nobody_can_say_nothing_is_sent_and_nothing_lost(context: Fixture) -> None:
     context.rooms.before["state"] = [OutcomeUnknown("502")] * 5
     assert (await context.answer("hello"))[0] == "delivered"
     assert context.lookups() == 6
@@ -151,7 +151,7 @@ async def test_while_nobody_can_say_nothing_is_sent_and_nothing_lost(context: Be
 
 @pytest.mark.parametrize("kind", ["new", "edit"])
 async def test_streams_and_their_edits_stay_out_and_courtesies_go(
-    context: Bench, kind: str
+    context: Fixture, kind: str
 ) -> None:
     await context.synced(encrypted=True)
     relation: dict[str, Any] = {"rel_type": "m.replace", "event_id": "$e1"}
@@ -166,7 +166,7 @@ async def test_streams_and_their_edits_stay_out_and_courtesies_go(
 
 
 async def test_a_word_that_was_cut_off_is_said_with_the_next_message(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await context.synced(encrypted=True)
     with monkeypatch.context() as patch:

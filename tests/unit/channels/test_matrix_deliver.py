@@ -34,7 +34,7 @@ from agentsup.model.channel import OutboxPart
 from agentsup.store import Database, Reader
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import ANN, Rooms
-from tests.support.outbox_bench import OutboxBench, virtual_store
+from tests.support.outbox_fixture import OutboxFixture, virtual_store
 from tests.support.recording_channel import NoMark
 
 pytestmark = pytest.mark.virtual
@@ -45,7 +45,7 @@ LONG = "\n\n".join(f"Paragraph {n}: " + "lorem <ipsum> " * 300 for n in range(40
 """Several pieces."""
 
 
-class Bench(OutboxBench):
+class Fixture(OutboxFixture):
     """One bot and one relay over rooms in memory."""
 
     agent_id = AGENT
@@ -85,12 +85,12 @@ class Bench(OutboxBench):
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with virtual_store(tmp_path) as (database, clock):
-        yield Bench(tmp_path, database, clock)
+        yield Fixture(tmp_path, database, clock)
 
 
-async def test_in_a_thread_clients_without_threads_see_a_reply(context: Bench) -> None:
+async def test_in_a_thread_clients_without_threads_see_a_reply(context: Fixture) -> None:
     async with context.relaying():
         await context.settled(await context.put("hello", room=f"{ROOM}/$root"))
     (event,) = context.rooms.messages(ROOM)
@@ -102,7 +102,7 @@ async def test_in_a_thread_clients_without_threads_see_a_reply(context: Bench) -
     }
 
 
-async def test_notices_ring_nobody_and_are_shown_as_written(context: Bench) -> None:
+async def test_notices_ring_nobody_and_are_shown_as_written(context: Fixture) -> None:
     async with context.relaying():
         await context.settled(await context.put("a *b* <c>", "notice"))
     (event,) = context.rooms.messages()
@@ -114,7 +114,7 @@ async def test_notices_ring_nobody_and_are_shown_as_written(context: Bench) -> N
 # -- exactly once ----------------------------------------------------------------------------------
 
 
-async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Bench) -> None:
+async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Fixture) -> None:
     part = await context.put(LONG)
     pieces = 0
     for _ in range(40):
@@ -140,7 +140,7 @@ async def test_a_kill_between_send_and_mark_shows_each_piece_once(context: Bench
     assert await context.parts() == [("answer", "delivered")]
 
 
-async def test_parts_of_another_store_have_other_keys(context: Bench) -> None:
+async def test_parts_of_another_store_have_other_keys(context: Fixture) -> None:
     """A store restored from a backup gives out numbers again within the server's memory."""
     async with context.relaying():
         await context.settled(await context.put("hello"))
@@ -167,7 +167,7 @@ def test_a_key_outlives_what_is_taken_out_of_a_part_meanwhile() -> None:
     assert keys[0] == keys[1] == keys[2] != keys[3]
 
 
-async def test_what_the_server_may_have_forgotten_is_not_sent_again(context: Bench) -> None:
+async def test_what_the_server_may_have_forgotten_is_not_sent_again(context: Fixture) -> None:
     part = await context.put("hello")
     never = asyncio.Event()
     context.rooms.after["send"] = [never.wait]
@@ -188,7 +188,7 @@ async def test_what_the_server_may_have_forgotten_is_not_sent_again(context: Ben
 
 
 async def test_what_waited_for_days_without_being_begun_is_sent(
-    context: Bench, monkeypatch: pytest.MonkeyPatch
+    context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliver, "KEY_STORED_MS", 600_000)
     context.rooms.before["send"] = [NotSent("no way there")] * 100_000
@@ -203,7 +203,7 @@ async def test_what_waited_for_days_without_being_begun_is_sent(
     await context.kill(task)
 
 
-async def test_a_piece_begun_as_another_device_is_not_sent_again(context: Bench) -> None:
+async def test_a_piece_begun_as_another_device_is_not_sent_again(context: Fixture) -> None:
     part = await context.put("hello")
     never = asyncio.Event()
     context.rooms.after["send"] = [never.wait]
@@ -220,7 +220,7 @@ async def test_a_piece_begun_as_another_device_is_not_sent_again(context: Bench)
 # -- troubles --------------------------------------------------------------------------------------
 
 
-async def test_a_pause_asked_for_in_one_room_delays_no_other(context: Bench) -> None:
+async def test_a_pause_asked_for_in_one_room_delays_no_other(context: Fixture) -> None:
     context.rooms.before["send"] = [RateLimited(30.0)]
     async with context.relaying():
         first = await context.put("for Ann")
@@ -237,7 +237,7 @@ async def test_a_pause_asked_for_in_one_room_delays_no_other(context: Bench) -> 
     assert len(context.rooms.times("send")) == 4, "the server was not asked while it had to wait"
 
 
-async def test_an_outage_of_hours_loses_and_doubts_nothing(context: Bench) -> None:
+async def test_an_outage_of_hours_loses_and_doubts_nothing(context: Fixture) -> None:
     context.rooms.before["send"] = [OutcomeUnknown("HTTP 502")] * 10_000
     context.rooms.before["state"] = [OutcomeUnknown("HTTP 502")] * 10_000
     part = await context.put("hello")
@@ -254,7 +254,7 @@ async def test_an_outage_of_hours_loses_and_doubts_nothing(context: Bench) -> No
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_text_that_is_too_large_on_its_way_goes_in_small_parts(
-    context: Bench, *, streamed: bool
+    context: Fixture, *, streamed: bool
 ) -> None:
     """Whatever stands before the homeserver may take less than the homeserver itself."""
     there = await context.rooms.send(
@@ -277,7 +277,9 @@ async def test_a_text_that_is_too_large_on_its_way_goes_in_small_parts(
     assert (context.rooms.texts()[0] == "begin…") is not streamed
 
 
-async def test_what_is_too_large_however_small_is_given_up_with_the_reason(context: Bench) -> None:
+async def test_what_is_too_large_however_small_is_given_up_with_the_reason(
+    context: Fixture,
+) -> None:
     context.rooms.max_bytes = 10
     part, behind = await context.put("hello"), await context.put("more")
     async with context.relaying():
@@ -287,7 +289,7 @@ async def test_what_is_too_large_however_small_is_given_up_with_the_reason(conte
     assert len(context.rooms.times("send")) == 2, "it is not tried for ever"
 
 
-async def test_a_thread_that_can_not_be_written_to_costs_no_answer(context: Bench) -> None:
+async def test_a_thread_that_can_not_be_written_to_costs_no_answer(context: Fixture) -> None:
     """Servers refuse threads that begin at an event of another thread."""
     refusal = RequestRefused(400, "Cannot start threads from an event with a relation", "M_UNKNOWN")
 
@@ -309,14 +311,14 @@ async def test_a_thread_that_can_not_be_written_to_costs_no_answer(context: Benc
     [f"{ROOM}/root", f"{ROOM}/$", f"{ROOM}/$a b", f"{ROOM}/$" + "x" * 300, f"{ROOM}/$\ud800"],
 )
 async def test_a_name_of_no_thread_is_refused_and_costs_nobody_else(
-    context: Bench, name: str
+    context: Fixture, name: str
 ) -> None:
     part = OutboxPart(1, "m1", AGENT, "s", "matrix", name, 0, "answer", {"text": "a"}, 0)
     assert (await context.channel.deliver(part, NoMark())).outcome == "refused"
     assert context.rooms.calls == []
 
 
-async def test_an_event_that_alone_makes_the_server_fail_gives_way(context: Bench) -> None:
+async def test_an_event_that_alone_makes_the_server_fail_gives_way(context: Fixture) -> None:
     context.rooms.before["send"] = [OutcomeUnknown("HTTP 500")] * 9
     part = await context.put("poison")
     behind = await context.put("more")
@@ -327,7 +329,7 @@ async def test_an_event_that_alone_makes_the_server_fail_gives_way(context: Benc
     assert context.rooms.texts()[0] == "more"
 
 
-async def test_a_room_that_was_replaced_names_the_other(context: Bench) -> None:
+async def test_a_room_that_was_replaced_names_the_other(context: Fixture) -> None:
     context.rooms.before["send"] = [NotAllowed(403, "too little power", "M_FORBIDDEN")]
     context.rooms.room_states[ROOM, "m.room.tombstone"] = {"replacement_room": OTHER}
     async with context.relaying():
@@ -336,7 +338,7 @@ async def test_a_room_that_was_replaced_names_the_other(context: Bench) -> None:
     assert f"replaced by {OTHER}" in row["detail"]
 
 
-async def test_a_name_of_another_kind_is_refused(context: Bench) -> None:
+async def test_a_name_of_another_kind_is_refused(context: Fixture) -> None:
     async with context.relaying():
         row = await context.settled(await context.put("hello", room="12345"))
     assert row["state"] == "dropped"
@@ -345,7 +347,7 @@ async def test_a_name_of_another_kind_is_refused(context: Bench) -> None:
 # -- the answer that was streamed ------------------------------------------------------------------
 
 
-async def test_what_a_person_removed_is_not_edited(context: Bench) -> None:
+async def test_what_a_person_removed_is_not_edited(context: Fixture) -> None:
     streamed = await context.rooms.send(
         ROOM, "m.room.message", {"msgtype": "m.text", "body": "begin…"}, txn_id="s"
     )
@@ -364,7 +366,7 @@ async def test_what_a_person_removed_is_not_edited(context: Bench) -> None:
 # -- files -----------------------------------------------------------------------------------------
 
 
-async def test_a_file_whose_send_was_cut_is_shown_once(context: Bench) -> None:
+async def test_a_file_whose_send_was_cut_is_shown_once(context: Fixture) -> None:
     (context.workspace / "a.pdf").write_bytes(b"12345")
     context.rooms.after["upload"] = [CUT]
     context.rooms.after["send"] = [CUT]
@@ -385,7 +387,7 @@ async def test_a_file_whose_send_was_cut_is_shown_once(context: Bench) -> None:
     ],
 )
 async def test_a_file_that_may_not_be_sent_becomes_a_text(
-    context: Bench, path: str, why: str
+    context: Fixture, path: str, why: str
 ) -> None:
     (context.workspace.parent / "secret").write_text("secret")
     (context.workspace / "link").symlink_to(context.workspace.parent / "secret")
@@ -401,7 +403,9 @@ async def test_a_file_that_may_not_be_sent_becomes_a_text(
     "error",
     [EventTooLarge(413, "too large", "M_TOO_LARGE"), RequestRefused(400, "bad type", "M_X")],
 )
-async def test_a_file_that_is_refused_becomes_a_text(context: Bench, error: RequestRefused) -> None:
+async def test_a_file_that_is_refused_becomes_a_text(
+    context: Fixture, error: RequestRefused
+) -> None:
     (context.workspace / "a.pdf").write_bytes(b"12345")
     context.rooms.before["upload"] = [error]
     async with context.relaying():
@@ -410,7 +414,7 @@ async def test_a_file_that_is_refused_becomes_a_text(context: Bench, error: Requ
     assert error.description in context.rooms.texts()[0]
 
 
-async def test_a_long_answer_can_go_as_a_file_with_its_beginning(context: Bench) -> None:
+async def test_a_long_answer_can_go_as_a_file_with_its_beginning(context: Fixture) -> None:
     context.settings = DeliverySettings(context.workspace, long_as_file_pieces=2)
     async with context.relaying():
         await context.settled(await context.put(LONG))
@@ -424,7 +428,7 @@ async def test_a_long_answer_can_go_as_a_file_with_its_beginning(context: Bench)
 
 
 async def test_what_can_be_pressed_is_on_record_before_it_counts_as_delivered(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     told: list[tuple[str, list[str]]] = []
 
@@ -448,7 +452,7 @@ async def test_what_can_be_pressed_is_on_record_before_it_counts_as_delivered(
 # -- what is for one person alone ------------------------------------------------------------------
 
 
-async def alarmed(context: Bench) -> tuple[str, list[str]]:
+async def alarmed(context: Fixture) -> tuple[str, list[str]]:
     """Say something that is for Ann alone; what became of it, and what was said elsewhere."""
     told: list[str] = []
 
@@ -461,14 +465,14 @@ async def alarmed(context: Bench) -> tuple[str, list[str]]:
     return row["state"], told
 
 
-async def test_words_for_one_person_are_said_where_nobody_else_is(context: Bench) -> None:
+async def test_words_for_one_person_are_said_where_nobody_else_is(context: Fixture) -> None:
     assert await alarmed(context) == ("delivered", [])
     assert context.rooms.texts() == ["it is ill"]
 
 
 @pytest.mark.parametrize("others", [{ANN, "@eve:localhost"}, {"@eve:localhost"}, set()])
 async def test_where_others_are_they_are_said_in_another_way(
-    context: Bench, others: set[str]
+    context: Fixture, others: set[str]
 ) -> None:
     context.rooms.people[ROOM] = others
     assert await alarmed(context) == ("dropped", ["it is ill"])
@@ -477,19 +481,19 @@ async def test_where_others_are_they_are_said_in_another_way(
 
 @pytest.mark.parametrize("trouble", [CUT, ChatGone(403, "not in room", "M_FORBIDDEN")])
 async def test_where_nobody_can_say_who_is_there_too(
-    context: Bench, trouble: PlatformError
+    context: Fixture, trouble: PlatformError
 ) -> None:
     context.rooms.before["members"] = [trouble]
     assert await alarmed(context) == ("dropped", ["it is ill"])
     assert context.rooms.texts() == []
 
 
-async def test_where_the_room_does_not_take_them_too(context: Bench) -> None:
+async def test_where_the_room_does_not_take_them_too(context: Fixture) -> None:
     context.rooms.before["send"] = [NotAllowed(403, "too little power", "M_FORBIDDEN")]
     assert await alarmed(context) == ("dropped", ["it is ill"])
 
 
-async def test_words_do_not_come_back_to_a_room_that_does_not_take_them(context: Bench) -> None:
+async def test_words_do_not_come_back_to_a_room_that_does_not_take_them(context: Fixture) -> None:
     """A room that was replaced still has the operator in it, and lets nobody write."""
     said_at: list[str] = []
 

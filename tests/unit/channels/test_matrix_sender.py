@@ -16,7 +16,7 @@ pytestmark = pytest.mark.virtual
 ROOM, OTHER = "!r:localhost", "!s:localhost"
 
 
-class Bench:
+class Fixture:
     def __init__(self) -> None:
         self.clock = LoopClock()
         self.rooms = Rooms(self.clock)
@@ -31,7 +31,7 @@ class Bench:
 
 
 async def test_a_pause_holds_the_room_and_all_courtesies() -> None:
-    bench = Bench()
+    bench = Fixture()
     bench.rooms.before["send"] = [RateLimited(10.0)]
     with pytest.raises(RateLimited):
         await bench.send()
@@ -51,7 +51,7 @@ async def test_a_pause_holds_the_room_and_all_courtesies() -> None:
 
 
 async def test_what_a_courtesy_was_told_holds_no_answer() -> None:
-    bench = Bench()
+    bench = Fixture()
     bench.rooms.before["send"] = [RateLimited(10.0)]
     with pytest.raises(RateLimited):
         await bench.send(droppable=True)
@@ -64,7 +64,7 @@ async def test_what_a_courtesy_was_told_holds_no_answer() -> None:
 
 
 async def test_courtesies_that_hang_leave_room_for_answers() -> None:
-    bench = Bench()
+    bench = Fixture()
     never = asyncio.Event()
     bench.rooms.before["typing"] = [never.wait] * 99
     owner = TaskOwner("test")
@@ -79,7 +79,7 @@ async def test_courtesies_that_hang_leave_room_for_answers() -> None:
 
 
 async def test_after_the_end_nothing_goes() -> None:
-    bench = Bench()
+    bench = Fixture()
     await bench.sender.close()
     with pytest.raises(NotSent):
         await bench.send()

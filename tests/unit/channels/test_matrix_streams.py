@@ -18,8 +18,8 @@ from agentsup.model.agent import Streaming
 from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
 from tests.support.matrix_rooms import Rooms
-from tests.support.outbox_bench import virtual_store
-from tests.support.stream_bench import StreamBench
+from tests.support.outbox_fixture import virtual_store
+from tests.support.stream_fixture import StreamsFixture
 
 pytestmark = pytest.mark.virtual
 
@@ -28,7 +28,7 @@ LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
 CUT = OutcomeUnknown("the line was cut")
 
 
-class Bench(StreamBench):
+class Fixture(StreamsFixture):
     """Its rooms are in memory."""
 
     channel_name, conversation = "matrix", ROOM
@@ -55,14 +55,14 @@ class Bench(StreamBench):
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with virtual_store(tmp_path) as (database, clock):
-        bench = Bench(database, clock)
+        bench = Fixture(database, clock)
         yield bench
         await bench.close()
 
 
-async def test_one_event_grows_and_the_answer_takes_its_place(context: Bench) -> None:
+async def test_one_event_grows_and_the_answer_takes_its_place(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     for word in range(40):
@@ -87,7 +87,7 @@ async def test_one_event_grows_and_the_answer_takes_its_place(context: Bench) ->
     assert await context.streams.takeover("m1") is None, "shown again, it is a message of its own"
 
 
-async def test_edits_are_a_second_apart_whatever_the_setting_says(context: Bench) -> None:
+async def test_edits_are_a_second_apart_whatever_the_setting_says(context: Fixture) -> None:
     context.streaming = Streaming(edit_interval_s=0.1, min_chars=1, idle_ms=10)
     await context.accept()
     await context.turn()
@@ -98,7 +98,7 @@ async def test_edits_are_a_second_apart_whatever_the_setting_says(context: Bench
     assert min(later - earlier for earlier, later in itertools.pairwise(at)) >= 1.0
 
 
-async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(context: Bench) -> None:
+async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(context: Fixture) -> None:
     await context.accept(THREAD)
     await context.turn(THREAD)
     await context.say("The **first** words of many", then_s=1.0)
@@ -113,7 +113,7 @@ async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(context:
     assert "m.relates_to" not in new
 
 
-async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(context: Bench) -> None:
+async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -134,7 +134,9 @@ async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(context: Ben
     assert await context.on_record() == []
 
 
-async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(context: Bench) -> None:
+async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(
+    context: Fixture,
+) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -151,7 +153,9 @@ async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(cont
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_first_event_whose_fate_is_unknown_is_there_once(context: Bench, when: str) -> None:
+async def test_a_first_event_whose_fate_is_unknown_is_there_once(
+    context: Fixture, when: str
+) -> None:
     await context.accept()
     await context.turn()
     getattr(context.rooms, when)["send"] = [CUT]
@@ -162,7 +166,7 @@ async def test_a_first_event_whose_fate_is_unknown_is_there_once(context: Bench,
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_no_event_is_left_behind_by_a_first_one_that_never_was_known(
-    context: Bench, when: str
+    context: Fixture, when: str
 ) -> None:
     await context.accept()
     await context.turn()
@@ -177,7 +181,7 @@ async def test_no_event_is_left_behind_by_a_first_one_that_never_was_known(
     assert await context.on_record() == []
 
 
-async def test_what_was_surely_not_sent_is_not_looked_for(context: Bench) -> None:
+async def test_what_was_surely_not_sent_is_not_looked_for(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     context.rooms.before["send"] = [NotSent("no way there")] * 9
@@ -189,7 +193,7 @@ async def test_what_was_surely_not_sent_is_not_looked_for(context: Bench) -> Non
     assert await context.on_record() == []
 
 
-async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(context: Bench) -> None:
+async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     never = asyncio.Event()
@@ -205,7 +209,7 @@ async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(context: Be
 
 
 async def test_once_an_answer_went_as_its_own_message_no_later_life_takes_over(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     """Else it would be shown twice: there, and in the place of what was streamed."""
     await context.accept()
@@ -223,7 +227,7 @@ async def test_once_an_answer_went_as_its_own_message_no_later_life_takes_over(
 
 
 async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.accept()
     await context.turn()
@@ -237,7 +241,7 @@ async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(
 
 
 async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.accept()
     await context.turn()
@@ -248,7 +252,7 @@ async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(
     assert context.shown().startswith("Other words")
 
 
-async def test_a_refusal_silences_the_stream_and_nothing_else(context: Bench) -> None:
+async def test_a_refusal_silences_the_stream_and_nothing_else(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     context.rooms.before["send"] = [ChatGone(403, "not in room", "M_FORBIDDEN")]
@@ -257,7 +261,7 @@ async def test_a_refusal_silences_the_stream_and_nothing_else(context: Bench) ->
     assert context.rooms.events == {}
 
 
-async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(context: Bench) -> None:
+async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -269,7 +273,7 @@ async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(context
     assert at[2] - at[1] > 2.0
 
 
-async def test_a_stream_leaves_its_window_on_long_texts(context: Bench) -> None:
+async def test_a_stream_leaves_its_window_on_long_texts(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("begin\n\n" + "words and words\n\n" * 2_000 + "the end so far", then_s=3.0)
@@ -283,7 +287,7 @@ async def test_a_stream_leaves_its_window_on_long_texts(context: Bench) -> None:
     assert max(sizes) < 60_000
 
 
-async def test_typing_is_renewed_before_it_fades(context: Bench) -> None:
+async def test_typing_is_renewed_before_it_fades(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.clock.sleep(100.0)
@@ -296,7 +300,7 @@ async def test_typing_is_renewed_before_it_fades(context: Bench) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["known", "answer lost"])
-async def test_eyes_of_an_earlier_life_are_taken_back(context: Bench, lost: bool) -> None:
+async def test_eyes_of_an_earlier_life_are_taken_back(context: Fixture, lost: bool) -> None:
     await context.accept()
     if lost:
         context.rooms.after["reaction"] = [asyncio.Event().wait]
@@ -312,7 +316,7 @@ async def test_eyes_of_an_earlier_life_are_taken_back(context: Bench, lost: bool
     assert await context.eyes() == 0
 
 
-async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(context: Bench) -> None:
+async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(context: Fixture) -> None:
     await context.accept()
     context.streams.accepted("m1", ROOM, "$person")
     await context.clock.sleep(1.0)

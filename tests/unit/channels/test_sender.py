@@ -54,7 +54,7 @@ class Platform:
         return [text for *_, text in self.calls]
 
 
-class Rig:
+class Fixture:
     def __init__(self) -> None:
         self.clock = LoopClock()
         self.platform = Platform(self.clock)
@@ -75,13 +75,13 @@ class Rig:
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    rig = Rig()
+async def rig() -> AsyncIterator[Fixture]:
+    rig = Fixture()
     yield rig
     await rig.sender.close()
 
 
-async def test_a_burst_goes_at_once_and_what_is_too_far_off_comes_back(rig: Rig) -> None:
+async def test_a_burst_goes_at_once_and_what_is_too_far_off_comes_back(rig: Fixture) -> None:
     sends = [rig.send(str(n)) for n in range(8)]
     done = await asyncio.gather(*sends, return_exceptions=True)
     assert rig.platform.texts() == [str(n) for n in range(6)]
@@ -90,7 +90,7 @@ async def test_a_burst_goes_at_once_and_what_is_too_far_off_comes_back(rig: Rig)
     assert 0 < done[6].retry_after_s <= 6.0  # type: ignore[union-attr]  # asserted above
 
 
-async def test_other_chats_do_not_wait_for_a_full_one(rig: Rig) -> None:
+async def test_other_chats_do_not_wait_for_a_full_one(rig: Fixture) -> None:
     full = [rig.send(str(n)) for n in range(4)]
     await rig.send("other", chat_id=8)
     assert rig.passed_s == 0.0
@@ -98,7 +98,7 @@ async def test_other_chats_do_not_wait_for_a_full_one(rig: Rig) -> None:
     assert rig.passed_s == 3.0
 
 
-async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
+async def test_a_flood_pauses_its_chat_and_no_other(rig: Fixture) -> None:
     rig.platform.troubles[7] = RateLimited(4.0)
     with pytest.raises(RateLimited):
         await rig.send("a")
@@ -121,7 +121,7 @@ async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("method", ["sendMessageDraft", "sendChatAction", "setMessageReaction"])
-async def test_refused_decoration_never_holds_up_an_answer(rig: Rig, method: str) -> None:
+async def test_refused_decoration_never_holds_up_an_answer(rig: Fixture, method: str) -> None:
     """In no chat, whether one is refused or many."""
     for chat_id in (7, 8, 9, -100):
         rig.platform.troubles[chat_id] = RateLimited(60.0)
@@ -138,7 +138,7 @@ async def test_refused_decoration_never_holds_up_an_answer(rig: Rig, method: str
     assert rig.platform.texts().count("answer") == 5
 
 
-async def test_a_refused_edit_holds_up_messages_only_where_they_share_a_limit(rig: Rig) -> None:
+async def test_a_refused_edit_holds_up_messages_only_where_they_share_a_limit(rig: Fixture) -> None:
     for chat_id in (7, 8, -100):
         rig.platform.troubles[chat_id] = RateLimited(60.0)
         with pytest.raises(RateLimited):
@@ -157,7 +157,7 @@ async def test_a_refused_edit_holds_up_messages_only_where_they_share_a_limit(ri
     assert rig.passed_s == 60.0
 
 
-async def test_decoration_is_dropped_and_never_waited_for(rig: Rig) -> None:
+async def test_decoration_is_dropped_and_never_waited_for(rig: Fixture) -> None:
     rig.platform.troubles[7] = RateLimited(4.0)
     with pytest.raises(RateLimited):
         await rig.send("a")
@@ -170,7 +170,7 @@ async def test_decoration_is_dropped_and_never_waited_for(rig: Rig) -> None:
     assert rig.platform.texts() == ["a"]
 
 
-async def test_answers_go_before_everything_that_waits(rig: Rig) -> None:
+async def test_answers_go_before_everything_that_waits(rig: Fixture) -> None:
     rig.platform.takes_s = 0.5
     edits = [
         rig.send(f"edit{n}", chat_id=n, priority=EDIT, method="editMessageText", droppable=True)
@@ -188,7 +188,7 @@ async def test_answers_go_before_everything_that_waits(rig: Rig) -> None:
     assert texts.index("final211") < 30
 
 
-async def test_a_newer_edit_takes_the_place_of_one_that_waits(rig: Rig) -> None:
+async def test_a_newer_edit_takes_the_place_of_one_that_waits(rig: Fixture) -> None:
     def edit(text: str) -> asyncio.Task[Any]:
         return rig.send(
             text,
@@ -215,7 +215,7 @@ async def test_a_newer_edit_takes_the_place_of_one_that_waits(rig: Rig) -> None:
     assert rig.platform.texts() == ["0", "1"]
 
 
-async def test_cancelled_while_it_waits_nothing_is_sent(rig: Rig) -> None:
+async def test_cancelled_while_it_waits_nothing_is_sent(rig: Fixture) -> None:
     sends = [rig.send(str(n)) for n in range(4)]
     await asyncio.gather(*sends[:3])
     sends[3].cancel()
@@ -226,7 +226,7 @@ async def test_cancelled_while_it_waits_nothing_is_sent(rig: Rig) -> None:
     assert rig.passed_s == 3.0
 
 
-async def test_closed_it_sends_nothing_more(rig: Rig) -> None:
+async def test_closed_it_sends_nothing_more(rig: Fixture) -> None:
     sends = [rig.send(str(n)) for n in range(4)]
     await asyncio.gather(*sends[:3])
     await rig.sender.close()
@@ -235,7 +235,7 @@ async def test_closed_it_sends_nothing_more(rig: Rig) -> None:
             await late
 
 
-async def test_the_limits_outlive_a_sender(rig: Rig) -> None:
+async def test_the_limits_outlive_a_sender(rig: Fixture) -> None:
     await asyncio.gather(*(rig.send(str(n)) for n in range(3)))
     await rig.sender.close()
     rig.sender = Sender(rig.platform, rig.clock)  # type: ignore[arg-type]  # a twin of what is used
@@ -243,7 +243,7 @@ async def test_the_limits_outlive_a_sender(rig: Rig) -> None:
     assert rig.passed_s == 3.0
 
 
-async def test_a_call_that_hangs_does_not_hold_its_chat_for_ever(rig: Rig) -> None:
+async def test_a_call_that_hangs_does_not_hold_its_chat_for_ever(rig: Fixture) -> None:
     rig.platform.takes_s = 100.0
     hanging = [rig.send(str(n), timeout_s=1000.0) for n in range(3)]
     await asyncio.sleep(0.1)

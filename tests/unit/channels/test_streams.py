@@ -29,8 +29,8 @@ from agentsup.kit.clock import Clock
 from agentsup.model.agent import Streaming
 from agentsup.store import Database
 from tests.support.loop_clock import LoopClock
-from tests.support.outbox_bench import virtual_store
-from tests.support.stream_bench import StreamBench
+from tests.support.outbox_fixture import virtual_store
+from tests.support.stream_fixture import StreamsFixture
 
 pytestmark = pytest.mark.virtual
 
@@ -125,7 +125,7 @@ class Platform:
         )
 
 
-class Bench(StreamBench):
+class Fixture(StreamsFixture):
     """Its chats are a dictionary."""
 
     channel_name, conversation = "telegram", GROUP
@@ -150,9 +150,9 @@ class Bench(StreamBench):
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with virtual_store(tmp_path) as (database, clock):
-        bench = Bench(database, clock)
+        bench = Fixture(database, clock)
         yield bench
         await bench.close()
 
@@ -160,7 +160,7 @@ async def context(tmp_path: Path) -> AsyncIterator[Bench]:
 # -- drafts ----------------------------------------------------------------------------------------
 
 
-async def test_in_a_private_chat_a_draft_grows_before_the_turn_has_ended(context: Bench) -> None:
+async def test_in_a_private_chat_a_draft_grows_before_the_turn_has_ended(context: Fixture) -> None:
     await context.accept(ANN)
     await context.turn(ANN)
     await context.say("The first words", then_s=0.6)
@@ -177,7 +177,7 @@ async def test_in_a_private_chat_a_draft_grows_before_the_turn_has_ended(context
     assert len(numbers) == 1
 
 
-async def test_a_draft_is_renewed_before_it_fades(context: Bench) -> None:
+async def test_a_draft_is_renewed_before_it_fades(context: Fixture) -> None:
     await context.accept(ANN)
     await context.turn(ANN)
     await context.say("Thinking about a thing that takes a while", then_s=100.0)
@@ -187,7 +187,7 @@ async def test_a_draft_is_renewed_before_it_fades(context: Bench) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 404])
-async def test_where_drafts_are_refused_a_message_is_edited(context: Bench, code: int) -> None:
+async def test_where_drafts_are_refused_a_message_is_edited(context: Fixture, code: int) -> None:
     await context.accept(ANN)
     context.platform.trouble["sendMessageDraft"] = [RequestRefused(code, "no drafts")] * 9
     await context.turn(ANN)
@@ -198,7 +198,7 @@ async def test_where_drafts_are_refused_a_message_is_edited(context: Bench, code
     assert len(context.platform.times("sendMessageDraft")) == 1
 
 
-async def test_a_draft_that_hangs_delays_the_answer_by_a_moment_only(context: Bench) -> None:
+async def test_a_draft_that_hangs_delays_the_answer_by_a_moment_only(context: Fixture) -> None:
     await context.accept(ANN)
     never = asyncio.Event()
     context.platform.trouble["sendMessageDraft"] = [never.wait]  # type: ignore[list-item]
@@ -213,7 +213,7 @@ async def test_a_draft_that_hangs_delays_the_answer_by_a_moment_only(context: Be
 
 
 async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.accept()
     await context.turn()
@@ -225,7 +225,7 @@ async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(
     assert await context.on_record() == []
 
 
-async def test_an_edit_under_way_never_lands_on_the_answer(context: Bench) -> None:
+async def test_an_edit_under_way_never_lands_on_the_answer(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -245,7 +245,7 @@ async def test_an_edit_under_way_never_lands_on_the_answer(context: Bench) -> No
 
 
 async def test_after_an_edit_of_unknown_fate_the_answer_goes_as_a_new_message(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.accept()
     await context.turn()
@@ -255,7 +255,7 @@ async def test_after_an_edit_of_unknown_fate_the_answer_goes_as_a_new_message(
     assert await context.streams.takeover("m1") is None
 
 
-async def test_a_placeholder_whose_fate_is_unknown_is_not_tried_again(context: Bench) -> None:
+async def test_a_placeholder_whose_fate_is_unknown_is_not_tried_again(context: Fixture) -> None:
     await context.accept()
     context.platform.late["sendMessage"] = [OutcomeUnknown("cut")]
     await context.turn()
@@ -264,7 +264,7 @@ async def test_a_placeholder_whose_fate_is_unknown_is_not_tried_again(context: B
     assert await context.streams.takeover("m1") is None
 
 
-async def test_a_message_that_a_person_deleted_is_not_written_again(context: Bench) -> None:
+async def test_a_message_that_a_person_deleted_is_not_written_again(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -275,7 +275,7 @@ async def test_a_message_that_a_person_deleted_is_not_written_again(context: Ben
     assert await context.streams.takeover("m1") is None
 
 
-async def test_a_long_answer_is_shown_by_its_newest_part(context: Bench) -> None:
+async def test_a_long_answer_is_shown_by_its_newest_part(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     for paragraph in range(60):
@@ -286,7 +286,7 @@ async def test_a_long_answer_is_shown_by_its_newest_part(context: Bench) -> None
     assert "59 word" in context.shown()
 
 
-async def test_a_text_that_the_platform_refuses_is_shown_plain(context: Bench) -> None:
+async def test_a_text_that_the_platform_refuses_is_shown_plain(context: Fixture) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [MarkupRefused(400, "can't parse entities")]
     await context.turn()
@@ -298,7 +298,7 @@ async def test_a_text_that_the_platform_refuses_is_shown_plain(context: Bench) -
 # -- the end ---------------------------------------------------------------------------------------
 
 
-async def test_a_turn_that_failed_says_so_where_it_was_shown(context: Bench) -> None:
+async def test_a_turn_that_failed_says_so_where_it_was_shown(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -308,7 +308,7 @@ async def test_a_turn_that_failed_says_so_where_it_was_shown(context: Bench) -> 
     assert context.shown() == "The first words of many\n\n⚠ interrupted"
 
 
-async def test_a_turn_tried_again_goes_on_in_the_same_message(context: Bench) -> None:
+async def test_a_turn_tried_again_goes_on_in_the_same_message(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first attempt has failed", then_s=1.0)
@@ -322,7 +322,7 @@ async def test_a_turn_tried_again_goes_on_in_the_same_message(context: Bench) ->
     assert context.shown() == "The second attempt goes well …"
 
 
-async def test_a_silent_end_removes_the_stream(context: Bench) -> None:
+async def test_a_silent_end_removes_the_stream(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -332,7 +332,7 @@ async def test_a_silent_end_removes_the_stream(context: Bench) -> None:
     assert context.platform.messages == {}
 
 
-async def test_what_could_not_be_deleted_at_once_is_deleted_later(context: Bench) -> None:
+async def test_what_could_not_be_deleted_at_once_is_deleted_later(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -351,7 +351,7 @@ async def test_what_could_not_be_deleted_at_once_is_deleted_later(context: Bench
 # -- after a crash ---------------------------------------------------------------------------------
 
 
-async def test_a_crash_does_not_make_an_edit_of_unknown_fate_forgotten(context: Bench) -> None:
+async def test_a_crash_does_not_make_an_edit_of_unknown_fate_forgotten(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -364,7 +364,7 @@ async def test_a_crash_does_not_make_an_edit_of_unknown_fate_forgotten(context: 
 
 @pytest.mark.parametrize("state", ["cancelled", "dead", "parked"])
 async def test_after_a_crash_a_stream_without_an_answer_is_removed(
-    context: Bench, state: str
+    context: Fixture, state: str
 ) -> None:
     await context.accept()
     await context.turn()
@@ -376,7 +376,7 @@ async def test_after_a_crash_a_stream_without_an_answer_is_removed(
     assert await context.on_record() == []
 
 
-async def test_after_a_crash_in_the_delivery_the_answer_is_put_in_place(context: Bench) -> None:
+async def test_after_a_crash_in_the_delivery_the_answer_is_put_in_place(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("The first words of many", then_s=1.0)
@@ -389,7 +389,7 @@ async def test_after_a_crash_in_the_delivery_the_answer_is_put_in_place(context:
     assert await context.on_record() == []
 
 
-async def test_an_end_gets_a_placeholder_being_born_on_record(context: Bench) -> None:
+async def test_an_end_gets_a_placeholder_being_born_on_record(context: Fixture) -> None:
     await context.accept()
     slow = asyncio.Event()
     context.platform.late["sendMessage"] = [slow.wait]  # type: ignore[list-item]
@@ -403,7 +403,7 @@ async def test_an_end_gets_a_placeholder_being_born_on_record(context: Bench) ->
     assert await context.on_record() == [500]
 
 
-async def test_an_end_that_is_cut_short_leaves_no_stream_behind(context: Bench) -> None:
+async def test_an_end_that_is_cut_short_leaves_no_stream_behind(context: Fixture) -> None:
     await context.accept(ANN)
     never = asyncio.Event()
     context.platform.trouble["sendMessageDraft"] = [never.wait]  # type: ignore[list-item]
@@ -421,7 +421,7 @@ async def test_an_end_that_is_cut_short_leaves_no_stream_behind(context: Bench) 
 # -- pressure --------------------------------------------------------------------------------------
 
 
-async def test_a_pause_asked_for_is_kept_and_other_chats_are_not_touched(context: Bench) -> None:
+async def test_a_pause_asked_for_is_kept_and_other_chats_are_not_touched(context: Fixture) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [RateLimited(30.0)]
     await context.turn()
@@ -433,7 +433,7 @@ async def test_a_pause_asked_for_is_kept_and_other_chats_are_not_touched(context
     assert "more" in context.shown()
 
 
-async def test_while_the_chat_is_paused_nothing_is_tried(context: Bench) -> None:
+async def test_while_the_chat_is_paused_nothing_is_tried(context: Fixture) -> None:
     await context.accept()
     context.platform.pauses[int(GROUP)] = context.clock.monotonic() + 60.0
     await context.turn()
@@ -445,7 +445,7 @@ async def test_while_the_chat_is_paused_nothing_is_tried(context: Bench) -> None
 
 @pytest.mark.parametrize("also_messages", [False, True])
 async def test_an_answer_does_not_wait_where_edits_alone_have_to(
-    context: Bench, also_messages: bool
+    context: Fixture, also_messages: bool
 ) -> None:
     await context.accept()
     await context.turn()
@@ -464,7 +464,7 @@ async def test_an_answer_does_not_wait_where_edits_alone_have_to(
         assert context.platform.messages == {}
 
 
-async def test_what_gives_way_is_shown_a_little_later(context: Bench) -> None:
+async def test_what_gives_way_is_shown_a_little_later(context: Fixture) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [
         LowPriorityDropped("pressure"),
@@ -479,7 +479,7 @@ async def test_what_gives_way_is_shown_a_little_later(context: Bench) -> None:
 
 @pytest.mark.parametrize("error", [ChatGone(403, "blocked"), RequestRefused(400, "no")])
 async def test_a_chat_that_can_not_be_written_to_is_left_alone(
-    context: Bench, error: Exception
+    context: Fixture, error: Exception
 ) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [error]
@@ -489,7 +489,7 @@ async def test_a_chat_that_can_not_be_written_to_is_left_alone(
     assert len(context.platform.times("sendMessage")) == 1
 
 
-async def test_a_platform_that_is_down_is_tried_three_times(context: Bench) -> None:
+async def test_a_platform_that_is_down_is_tried_three_times(context: Fixture) -> None:
     await context.accept()
     context.platform.trouble["sendMessage"] = [NotSent("down")] * 9
     await context.turn()
@@ -501,14 +501,16 @@ async def test_a_platform_that_is_down_is_tried_three_times(context: Bench) -> N
 # -- whose turn, and signs -------------------------------------------------------------------------
 
 
-async def test_what_another_agent_works_for_a_chat_is_not_shown_by_this_bot(context: Bench) -> None:
+async def test_what_another_agent_works_for_a_chat_is_not_shown_by_this_bot(
+    context: Fixture,
+) -> None:
     await context.accept(deliver_agent="a_2")
     await context.turn()
     await context.say("The first words of many", then_s=20.0)
     assert context.platform.calls == []
 
 
-async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(context: Bench) -> None:
+async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(context: Fixture) -> None:
     await context.accept()
     await context.turn()
     await context.say("Yes.")
@@ -517,7 +519,7 @@ async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(context: B
     assert context.platform.calls == []
 
 
-async def test_typing_waits_while_the_chat_is_paused(context: Bench) -> None:
+async def test_typing_waits_while_the_chat_is_paused(context: Fixture) -> None:
     context.streaming = Streaming(mode="off")
     await context.accept()
     context.platform.pauses[int(GROUP)] = context.clock.monotonic() + 60.0
@@ -529,7 +531,7 @@ async def test_typing_waits_while_the_chat_is_paused(context: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_what_is_answered_at_once_gets_no_eyes(context: Bench, is_late: bool) -> None:
+async def test_what_is_answered_at_once_gets_no_eyes(context: Fixture, is_late: bool) -> None:
     await context.accept()
     if not is_late:
         await context.become("done", "ok")
@@ -540,7 +542,7 @@ async def test_what_is_answered_at_once_gets_no_eyes(context: Bench, is_late: bo
     assert context.platform.calls == []
 
 
-async def test_eyes_that_come_late_do_not_stay(context: Bench) -> None:
+async def test_eyes_that_come_late_do_not_stay(context: Fixture) -> None:
     await context.accept()
     slow = asyncio.Event()
     context.platform.trouble["setMessageReaction"] = [slow.wait]  # type: ignore[list-item]
@@ -552,7 +554,7 @@ async def test_eyes_that_come_late_do_not_stay(context: Bench) -> None:
     assert context.platform.reactions == {42: ["👀", ""]}
 
 
-async def test_eyes_left_by_a_crash_are_taken_off_in_the_end(context: Bench) -> None:
+async def test_eyes_left_by_a_crash_are_taken_off_in_the_end(context: Fixture) -> None:
     await context.accept()
     await context.sql(
         "INSERT INTO received (channel, bot_id, account, external_id, raw, state, chat_id,"
@@ -570,7 +572,7 @@ async def test_eyes_left_by_a_crash_are_taken_off_in_the_end(context: Bench) -> 
 
 
 async def test_an_answer_that_comes_while_the_turn_still_runs_ends_the_stream(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.accept()
     await context.turn()
@@ -584,7 +586,7 @@ async def test_an_answer_that_comes_while_the_turn_still_runs_ends_the_stream(
     assert await context.on_record() == []
 
 
-async def test_a_store_that_is_gone_stops_no_answer(context: Bench) -> None:
+async def test_a_store_that_is_gone_stops_no_answer(context: Fixture) -> None:
     await context.accept()
     await context.database.close()
     await context.turn()
@@ -596,10 +598,10 @@ async def test_a_store_that_is_gone_stops_no_answer(context: Bench) -> None:
 # -- whatever happens ------------------------------------------------------------------------------
 
 
-class Weather:
+class RandomFaults:
     """Random trouble, before or after the effect."""
 
-    def __init__(self, context: Bench, seed: int) -> None:
+    def __init__(self, context: Fixture, seed: int) -> None:
         self.bench = context
         self.random = random.Random(seed)
         self.orphans: set[int] = set()
@@ -666,9 +668,9 @@ class Weather:
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_whatever_happens_the_answer_stands_there_once_and_nothing_else(
-    context: Bench, seed: int
+    context: Fixture, seed: int
 ) -> None:
-    weather = Weather(context, seed)
+    weather = RandomFaults(context, seed)
     dice = weather.random
     await context.accept()
     for attempt in range(dice.randint(1, 3)):

@@ -23,7 +23,7 @@ AGENTS = (
 
 
 @dataclass
-class House:
+class Fixture:
     root: Path
 
     def write(self, config: str = "", owners: str = "[]", matrix: str = "[]") -> None:
@@ -57,13 +57,13 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    made = House(tmp_path)
+def house(tmp_path: Path) -> Fixture:
+    made = Fixture(tmp_path)
     made.write('# mine\n[people.me]\nrole = "operator"\ntelegram = [5]\n')
     return made
 
 
-def test_a_user_may_talk_to_that_agent_alone(house: House) -> None:
+def test_a_user_may_talk_to_that_agent_alone(house: Fixture) -> None:
     made, after = house.edit()
     assert (made.person, made.role) == ("eve-muller", PersonRole.USER)
     found = known_as(after, EVE, "bob")
@@ -73,7 +73,7 @@ def test_a_user_may_talk_to_that_agent_alone(house: House) -> None:
     assert "# mine" in (house.root / "config.toml").read_text()
 
 
-def test_an_operator_may_talk_to_all_of_them(house: House) -> None:
+def test_an_operator_may_talk_to_all_of_them(house: Fixture) -> None:
     made, after = house.edit(role=PersonRole.OPERATOR, name="anna")
     assert (made.person, made.agents) == ("anna", ())
     found = known_as(after, EVE, "main")
@@ -81,7 +81,7 @@ def test_an_operator_may_talk_to_all_of_them(house: House) -> None:
     assert found.role is PersonRole.OPERATOR
 
 
-def test_nobody_loses_rights_by_the_first_person(house: House) -> None:
+def test_nobody_loses_rights_by_the_first_person(house: Fixture) -> None:
     house.write(owners="[5, 6]", matrix='["@boss:home"]')
     _, after = house.edit()
     people = People(lambda: after)
@@ -94,7 +94,7 @@ def test_nobody_loses_rights_by_the_first_person(house: House) -> None:
 
 
 @pytest.mark.parametrize("shown", ["me", "Me", " ME ", "ｍｅ"])
-def test_a_name_that_the_stranger_chose_is_nobody_elses(house: House, shown: str) -> None:
+def test_a_name_that_the_stranger_chose_is_nobody_elses(house: Fixture, shown: str) -> None:
     made, after = house.edit(Stranger("telegram", "77", shown, "77"))
     assert made.person == "me-2"
     assert People(lambda: after).operators(TELEGRAM) == {5}
@@ -103,13 +103,13 @@ def test_a_name_that_the_stranger_chose_is_nobody_elses(house: House, shown: str
 @pytest.mark.parametrize(
     "shown", ["", "  ", "–", "Ευα", "1", "]\n[people.x]\nrole='manager'", '"; drop', "../../x"]
 )
-def test_any_shown_name_makes_a_plain_one(house: House, shown: str) -> None:
+def test_any_shown_name_makes_a_plain_one(house: Fixture, shown: str) -> None:
     made, _ = house.edit(Stranger("telegram", "77", shown, "77"))
     assert set(made.person) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
     assert set(house.people) == {"me", made.person}
 
 
-def test_an_account_is_added_to_a_person_by_an_operators_word_alone(house: House) -> None:
+def test_an_account_is_added_to_a_person_by_an_operators_word_alone(house: Fixture) -> None:
     made, after = house.edit(Stranger("matrix", "@me:home", "x", "!r"), name="me")
     assert (made.person, made.role) == ("me", PersonRole.OPERATOR)
     assert People(lambda: after).operators(MATRIX) == {"@me:home"}
@@ -118,7 +118,7 @@ def test_an_account_is_added_to_a_person_by_an_operators_word_alone(house: House
         house.edit(name="me", role=PersonRole.USER)
 
 
-def test_nobody_gives_more_than_they_have(house: House) -> None:
+def test_nobody_gives_more_than_they_have(house: Fixture) -> None:
     def by(role: PersonRole) -> Principal:
         return Principal(PrincipalKind.PERSON, "x", "x", role)
 
@@ -136,18 +136,18 @@ def test_nobody_gives_more_than_they_have(house: House) -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "a b", "é", "x" * 33, "[x]", "-a", "a.b"])
-def test_a_wrong_name_is_refused(house: House, name: str) -> None:
+def test_a_wrong_name_is_refused(house: Fixture, name: str) -> None:
     with pytest.raises(BadRequest, match="can't be a person's name"):
         house.edit(name=name)
 
 
-def test_a_file_that_can_t_be_edited_is_left(house: House) -> None:
+def test_a_file_that_can_t_be_edited_is_left(house: Fixture) -> None:
     house.write('people = { me = { role = "operator", telegram = [5] } }\n')
     with pytest.raises(ConfigError, match=r"people\.eve-muller"):
         house.edit()
 
 
-def test_an_edit_that_lets_in_another_is_noticed(house: House) -> None:
+def test_an_edit_that_lets_in_another_is_noticed(house: Fixture) -> None:
     before = house.now()
     made = plan_edit(before, EVE, "bob", OPERATOR, role=None, name="")
     with pytest.raises(Conflict, match="nobody else"):

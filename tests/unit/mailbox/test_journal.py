@@ -30,7 +30,7 @@ FENCE = 3
 
 
 @dataclass
-class Bench:
+class Fixture:
     database: Database
     journal: Journal
 
@@ -80,23 +80,23 @@ def one_leased_message(tx: Tx) -> None:
 
 
 @pytest_asyncio.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Bench]:
+async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0)
     database = await Database.open(lay_store(path), clock=clock, runner=runner)
     await database.write(one_leased_message)
-    yield Bench(database, Journal(database, clock))
+    yield Fixture(database, Journal(database, clock))
     await database.close()
 
 
-async def test_the_intent_is_stored_before_begin_returns(context: Bench) -> None:
+async def test_the_intent_is_stored_before_begin_returns(context: Fixture) -> None:
     assert await context.begin(cmd="ls") is None
     rows = await context.sql("SELECT call_id, name, effect, state, ended_at FROM tool_calls")
     assert rows == [("m1:1", "shell", "blind", "intent", None)]
 
 
-async def test_a_finished_call_is_replayed_and_not_made_again(context: Bench) -> None:
+async def test_a_finished_call_is_replayed_and_not_made_again(context: Fixture) -> None:
     await context.begin("m1:1", cmd="ls", flags=["-l"])
     await context.journal.finish("m1:1", True, "two files")
     await context.begin("m1:2", Effect.KEYED, to="b")
@@ -106,7 +106,7 @@ async def test_a_finished_call_is_replayed_and_not_made_again(context: Bench) ->
     assert again == Replay(False, "b is down", "agent_down")
 
 
-async def test_read_only_calls_leave_no_row(context: Bench) -> None:
+async def test_read_only_calls_leave_no_row(context: Fixture) -> None:
     assert await context.begin(effect=Effect.READ, q="x") is None
     assert await context.journal.finish("m1:1", True, "found") == "found"
     assert await context.begin(effect=Effect.READ, q="x") is None
@@ -115,7 +115,7 @@ async def test_read_only_calls_leave_no_row(context: Bench) -> None:
 
 @pytest.mark.parametrize("effect", [Effect.IDEMPOTENT, Effect.KEYED])
 async def test_an_unrecorded_call_that_may_be_repeated_runs_again(
-    context: Bench, effect: Effect
+    context: Fixture, effect: Effect
 ) -> None:
     await context.begin(effect=effect, n=1)
     assert await context.begin(effect=effect, n=1) is None
@@ -123,7 +123,7 @@ async def test_an_unrecorded_call_that_may_be_repeated_runs_again(
     assert await context.begin(effect=effect, n=1) == Replay(True, "second time")
 
 
-async def test_an_unrecorded_blind_call_is_never_made_again_by_itself(context: Bench) -> None:
+async def test_an_unrecorded_blind_call_is_never_made_again_by_itself(context: Fixture) -> None:
     await context.begin(cmd="rm")
     for _ in range(2):
         with pytest.raises(Uncertain, match="shell") as caught:
@@ -132,13 +132,13 @@ async def test_an_unrecorded_blind_call_is_never_made_again_by_itself(context: B
     assert await context.sql("SELECT state FROM tool_calls") == [("unknown",)]
 
 
-async def test_uncertainty_is_told_before_divergence(context: Bench) -> None:
+async def test_uncertainty_is_told_before_divergence(context: Fixture) -> None:
     await context.begin(cmd="rm")
     with pytest.raises(Uncertain):
         await context.begin(cmd="something else")
 
 
-async def test_another_call_under_the_same_id_is_refused(context: Bench) -> None:
+async def test_another_call_under_the_same_id_is_refused(context: Fixture) -> None:
     await context.begin(cmd="ls")
     await context.journal.finish("m1:1", True, "files")
     with pytest.raises(Diverged, match="m1:1"):
@@ -148,7 +148,7 @@ async def test_another_call_under_the_same_id_is_refused(context: Bench) -> None
 
 
 @pytest.mark.parametrize("change", ["state = 'cancelled'", "fence = 4", "state = 'queued'"])
-async def test_no_effect_begins_once_the_lease_is_gone(context: Bench, change: str) -> None:
+async def test_no_effect_begins_once_the_lease_is_gone(context: Fixture, change: str) -> None:
     await context.sql(f"UPDATE messages SET {change} WHERE message_id = 'm1'")
     with pytest.raises(LeaseLost):
         await context.begin(cmd="ls")
@@ -157,21 +157,21 @@ async def test_no_effect_begins_once_the_lease_is_gone(context: Bench, change: s
     assert await context.sql("SELECT * FROM tool_calls") == []
 
 
-async def test_what_happened_is_recorded_also_after_the_lease_is_gone(context: Bench) -> None:
+async def test_what_happened_is_recorded_also_after_the_lease_is_gone(context: Fixture) -> None:
     await context.begin(cmd="ls")
     await context.sql("UPDATE messages SET state = 'cancelled' WHERE message_id = 'm1'")
     await context.journal.finish("m1:1", True, "done")
     assert await context.sql("SELECT state, result FROM tool_calls") == [("done", "done")]
 
 
-async def test_the_first_recorded_outcome_stands(context: Bench) -> None:
+async def test_the_first_recorded_outcome_stands(context: Fixture) -> None:
     await context.begin(cmd="ls")
     await context.journal.finish("m1:1", True, "first")
     await context.journal.finish("m1:1", False, "second", "late")
     assert await context.begin(cmd="ls") == Replay(True, "first")
 
 
-async def test_a_long_result_is_shortened_alike_now_and_at_replay(context: Bench) -> None:
+async def test_a_long_result_is_shortened_alike_now_and_at_replay(context: Fixture) -> None:
     await context.begin(cmd="cat")
     kept = await context.journal.finish("m1:1", True, "ä" * MAX_RESULT_BYTES)
     assert len(kept.encode()) <= MAX_RESULT_BYTES
@@ -181,7 +181,7 @@ async def test_a_long_result_is_shortened_alike_now_and_at_replay(context: Bench
     assert await context.begin(cmd="cat") == Replay(True, kept)
 
 
-async def test_output_that_is_no_valid_text_can_be_stored(context: Bench) -> None:
+async def test_output_that_is_no_valid_text_can_be_stored(context: Fixture) -> None:
     await context.begin(cmd="cat")
     assert await context.journal.finish("m1:1", True, "half \ud83d pair") == "half ? pair"
 
@@ -200,7 +200,7 @@ def test_bounds_never_cut_a_character_or_touch_what_fits() -> None:
     [("done", True, "confirmed that this was carried out"), ("skipped", False, "leave it out")],
 )
 async def test_a_person_settles_an_uncertain_call(
-    context: Bench, resolution: Any, ok: bool, says: str
+    context: Fixture, resolution: Any, ok: bool, says: str
 ) -> None:
     await context.begin(cmd="rm")
     assert [call.call_id for call in await context.journal.uncertain(MESSAGE)] == ["m1:1"]
@@ -214,7 +214,7 @@ async def test_a_person_settles_an_uncertain_call(
         await context.journal.resolve("m1:1", "again")
 
 
-async def test_again_lets_a_blind_call_run_once_more(context: Bench) -> None:
+async def test_again_lets_a_blind_call_run_once_more(context: Fixture) -> None:
     await context.begin(cmd="rm")
     await context.journal.resolve("m1:1", "again")
     assert await context.journal.uncertain(MESSAGE) == []
@@ -223,7 +223,7 @@ async def test_again_lets_a_blind_call_run_once_more(context: Bench) -> None:
         await context.begin(cmd="rm")
 
 
-async def test_only_blind_calls_are_uncertain_and_a_recorded_one_is_not(context: Bench) -> None:
+async def test_only_blind_calls_are_uncertain_and_a_recorded_one_is_not(context: Fixture) -> None:
     await context.begin("m1:1", Effect.IDEMPOTENT)
     await context.begin("m1:2", Effect.BLIND)
     await context.journal.finish("m1:2", False, "failed", "x")
@@ -231,7 +231,7 @@ async def test_only_blind_calls_are_uncertain_and_a_recorded_one_is_not(context:
     assert [call.state for call in await context.journal.calls(MESSAGE)] == ["intent", "failed"]
 
 
-async def test_the_answer_about_an_uncertain_call_comes_with_it(context: Bench) -> None:
+async def test_the_answer_about_an_uncertain_call_comes_with_it(context: Fixture) -> None:
     await context.begin(cmd="rm")
     await context.database.write(lambda tx: context.journal.ask_about_tx(tx, "m1:1", "q1"))
     await context.question("q1", "open")
@@ -245,7 +245,7 @@ async def test_the_answer_about_an_uncertain_call_comes_with_it(context: Bench) 
     assert call.answer == ""
 
 
-async def test_unknown_and_settled_calls_cannot_be_asked_about(context: Bench) -> None:
+async def test_unknown_and_settled_calls_cannot_be_asked_about(context: Fixture) -> None:
     await context.begin(cmd="ls")
     await context.journal.finish("m1:1", True, "ok")
     with pytest.raises(Conflict):
@@ -254,7 +254,9 @@ async def test_unknown_and_settled_calls_cannot_be_asked_about(context: Bench) -
         await context.journal.resolve("m1:9", "done")
 
 
-async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(context: Bench) -> None:
+async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(
+    context: Fixture,
+) -> None:
     assert await context.journal.load_resume(MESSAGE) is None
     assert await context.begin_segment() == 1
     assert await context.journal.load_resume(MESSAGE) == Resume()
@@ -267,7 +269,7 @@ async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(cont
 
 
 async def test_a_suspended_turn_resumes_with_its_answer_also_after_a_later_crash(
-    context: Bench,
+    context: Fixture,
 ) -> None:
     await context.begin_segment()
     await context.suspend(1, b"here", "q1")
@@ -284,7 +286,7 @@ async def test_a_suspended_turn_resumes_with_its_answer_also_after_a_later_crash
     assert states == [("resumed",), ("lost",), ("suspended",)]
 
 
-async def test_a_segment_that_no_longer_runs_cannot_be_suspended(context: Bench) -> None:
+async def test_a_segment_that_no_longer_runs_cannot_be_suspended(context: Fixture) -> None:
     await context.begin_segment()
     await context.begin_segment()
     with pytest.raises(LeaseLost, match="segment 1"):

@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
         return True
 
 
-class Bench:
+class Fixture:
     """Sets logging up and reads what came out."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,8 +60,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Fixture]:
+    bench = Fixture(tmp_path)
     yield bench
     bench.end()
     structlog.contextvars.clear_contextvars()
@@ -69,7 +69,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-def test_both_kinds_of_loggers_give_the_same_lines(bench: Bench) -> None:
+def test_both_kinds_of_loggers_give_the_same_lines(bench: Fixture) -> None:
     bench.start()
     get_logger("agentsup.a").info("turn done", chars=5, tool=["x"])
     logging.getLogger("agentsup.b").warning("%d lost %s", 3, "wakes", extra={"route": "web"})
@@ -105,7 +105,7 @@ ValueError: why
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-def test_the_look_of_lines_is_fixed(bench: Bench, is_json: bool) -> None:
+def test_the_look_of_lines_is_fixed(bench: Fixture, is_json: bool) -> None:
     """People read these lines, and programs their fields: order, names and values."""
     bench.start(Terminal(), json=is_json)
     log = get_logger("agentsup.a")
@@ -134,7 +134,7 @@ def test_the_look_of_lines_is_fixed(bench: Bench, is_json: bool) -> None:
     assert plain.splitlines() == GOLDEN_PLAIN.strip().splitlines()
 
 
-def test_json_goes_to_what_is_no_terminal_and_plain_lines_to_one(bench: Bench) -> None:
+def test_json_goes_to_what_is_no_terminal_and_plain_lines_to_one(bench: Fixture) -> None:
     bench.start()
     get_logger("x").info("hello")
     assert json.loads(bench.shown())["event"] == "hello"
@@ -151,7 +151,7 @@ def test_json_goes_to_what_is_no_terminal_and_plain_lines_to_one(bench: Bench) -
 
 
 async def test_bound_names_are_on_both_kinds_of_lines_and_stay_in_their_task(
-    bench: Bench,
+    bench: Fixture,
 ) -> None:
     bench.start()
 
@@ -173,7 +173,7 @@ async def test_bound_names_are_on_both_kinds_of_lines_and_stay_in_their_task(
     assert all("agent" not in line for line in lines if line["event"] == "after")
 
 
-def test_binds_nest(bench: Bench) -> None:
+def test_binds_nest(bench: Fixture) -> None:
     bench.start()
     log = get_logger("x")
     with bind(agent="a", trace="t"):
@@ -183,7 +183,7 @@ def test_binds_nest(bench: Bench) -> None:
     assert [(line["agent"], line["trace"]) for line in bench.lines()] == [("b", "t"), ("a", "t")]
 
 
-def test_a_token_never_appears(bench: Bench) -> None:
+def test_a_token_never_appears(bench: Fixture) -> None:
     bench.start(Terminal(), level="debug")
     log, standard = get_logger("agentsup.x"), logging.getLogger("agentsup.y")
     used = f"using {TOKEN}"
@@ -218,7 +218,7 @@ def test_a_token_never_appears(bench: Bench) -> None:
             assert TOKEN[start : start + 10] not in text
 
 
-def test_a_line_stays_one_line_and_steers_no_terminal(bench: Bench) -> None:
+def test_a_line_stays_one_line_and_steers_no_terminal(bench: Fixture) -> None:
     bench.start(Terminal())
     get_logger("x").info("two\nlines \x1b[2J", value="a\nb \x07")
     shown = bench.shown()
@@ -227,7 +227,7 @@ def test_a_line_stays_one_line_and_steers_no_terminal(bench: Bench) -> None:
     assert "\x07" not in shown
 
 
-def test_facts_can_not_pass_for_the_lines_own(bench: Bench) -> None:
+def test_facts_can_not_pass_for_the_lines_own(bench: Fixture) -> None:
     bench.start()
     get_logger("x").warning("e", level="info", logger="y", at="never")
     (line,) = bench.lines()
@@ -235,13 +235,13 @@ def test_facts_can_not_pass_for_the_lines_own(bench: Bench) -> None:
     assert (line["level_"], line["logger_"], line["at_"]) == ("info", "y", "never")
 
 
-def test_a_wrong_format_is_logged_and_not_raised(bench: Bench) -> None:
+def test_a_wrong_format_is_logged_and_not_raised(bench: Fixture) -> None:
     bench.start()
     logging.getLogger("x").info("%d apples", "no number")
     assert "arguments do not fit" in bench.lines()[0]["event"]
 
 
-def test_long_texts_are_cut(bench: Bench) -> None:
+def test_long_texts_are_cut(bench: Fixture) -> None:
     bench.start()
     get_logger("x").info("big", body="x" * 1_000_000)
     (line,) = bench.lines()
@@ -249,7 +249,7 @@ def test_long_texts_are_cut(bench: Bench) -> None:
     assert line["body"].endswith("more characters]")
 
 
-def test_levels_hold_for_both_kinds_and_noise_is_left_out(bench: Bench) -> None:
+def test_levels_hold_for_both_kinds_and_noise_is_left_out(bench: Fixture) -> None:
     bench.start(level="INFO")
     get_logger("x").debug("hidden")
     logging.getLogger("x").debug("hidden")
@@ -262,13 +262,13 @@ def test_levels_hold_for_both_kinds_and_noise_is_left_out(bench: Bench) -> None:
 
 
 @pytest.mark.leaks("errors", reason="one is logged on purpose")
-def test_asyncio_errors_are_written(bench: Bench) -> None:
+def test_asyncio_errors_are_written(bench: Fixture) -> None:
     bench.start()
     logging.getLogger("asyncio").error("boom")
     assert bench.lines()[0]["logger"] == "asyncio"
 
 
-def test_warnings_of_python_are_lines(bench: Bench) -> None:
+def test_warnings_of_python_are_lines(bench: Fixture) -> None:
     import warnings
 
     bench.start()
@@ -280,7 +280,7 @@ def test_warnings_of_python_are_lines(bench: Bench) -> None:
 
 
 def test_the_file_is_private_and_rotates_within_its_bounds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES", 10_000)
     bench.start()
@@ -363,7 +363,7 @@ def test_lines_that_come_together_are_written_together_and_formed_once() -> None
 
 
 def test_a_target_that_fails_is_counted_and_quiet(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Fixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.start()
     system = bench.system
@@ -385,7 +385,7 @@ def test_a_full_disk_at_the_end_keeps_the_exit_code() -> None:
     assert full.write_errors == 1
 
 
-def test_closing_puts_back_what_was_there(bench: Bench) -> None:
+def test_closing_puts_back_what_was_there(bench: Fixture) -> None:
     root = logging.getLogger()
     before = (root.level, list(root.handlers))
     bench.start(level="debug")

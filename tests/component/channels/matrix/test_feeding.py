@@ -48,7 +48,7 @@ async def never_told(text: str) -> None:
     raise AssertionError(text)
 
 
-class Stage:
+class Fixture:
     """Takes ``pace_s`` for each event; memory holds 20."""
 
     def __init__(self, rig: MailboxFixture, folder: Path) -> None:
@@ -129,15 +129,15 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Fixture]:
     rig = await MailboxFixture.open(tmp_path)
-    made = Stage(rig, tmp_path)
+    made = Fixture(rig, tmp_path)
     yield made
     await made.close()
     await rig.close()
 
 
-async def test_what_memory_can_not_hold_comes_later_in_order_and_once(stage: Stage) -> None:
+async def test_what_memory_can_not_hold_comes_later_in_order_and_once(stage: Fixture) -> None:
     stage.pace_s = 1.0
     for start in range(0, 200, 25):
         await stage.come(*(str(number) for number in range(start, start + 25)))
@@ -149,7 +149,7 @@ async def test_what_memory_can_not_hold_comes_later_in_order_and_once(stage: Sta
     await stage.until(201)
 
 
-async def test_the_source_waits_while_too_many_rows_wait_in_the_store(stage: Stage) -> None:
+async def test_the_source_waits_while_too_many_rows_wait_in_the_store(stage: Fixture) -> None:
     stage.pace_s = 1.0
     await stage.come(*(str(number) for number in range(DEFERRED_MAX)))
     assert not stage.done, "what fits into memory or the store is taken at once"
@@ -160,7 +160,7 @@ async def test_the_source_waits_while_too_many_rows_wait_in_the_store(stage: Sta
     assert stage.done == [str(number) for number in range(DEFERRED_MAX + 600)]
 
 
-async def test_rows_of_earlier_lives_count_to_what_waits_in_the_store(stage: Stage) -> None:
+async def test_rows_of_earlier_lives_count_to_what_waits_in_the_store(stage: Fixture) -> None:
     stage.pace_s = 1.0
     await stage.keep(*(str(number) for number in range(DEFERRED_MAX + 1)))
     await stage.feed.take_leftovers()
@@ -170,7 +170,7 @@ async def test_rows_of_earlier_lives_count_to_what_waits_in_the_store(stage: Sta
     assert stage.done[-1] == "new"
 
 
-async def test_what_was_released_while_no_bot_ran_is_tried_again(stage: Stage) -> None:
+async def test_what_was_released_while_no_bot_ran_is_tried_again(stage: Fixture) -> None:
     rows = await stage.keep("ill", "well")
     await stage.rig.db.write(lambda tx: stored.quarantine_tx(tx, rows[0], "ill"))
     name = quarantine.name_of(received.CHANNEL, rows[0].row_id)
@@ -183,7 +183,7 @@ async def test_what_was_released_while_no_bot_ran_is_tried_again(stage: Stage) -
     assert sorted(stage.done) == ["ill", "well"]
 
 
-async def test_a_stop_passes_whatever_waits(stage: Stage) -> None:
+async def test_a_stop_passes_whatever_waits(stage: Fixture) -> None:
     stage.pace_s = 10.0
     await stage.come(*(str(number) for number in range(100)))
     began = stage.rig.clock.monotonic()
@@ -197,7 +197,7 @@ async def test_a_stop_passes_whatever_waits(stage: Stage) -> None:
     assert stage.done.count("/stop") == 1
 
 
-async def test_what_passed_is_not_found_again_in_the_store_while_it_runs(stage: Stage) -> None:
+async def test_what_passed_is_not_found_again_in_the_store_while_it_runs(stage: Fixture) -> None:
     stage.pace_s, stage.stop_s = 1.0, 500.0
     await stage.come(*(str(number) for number in range(60)), room=OTHER)
     await stage.come("/stop")
@@ -206,7 +206,7 @@ async def test_what_passed_is_not_found_again_in_the_store_while_it_runs(stage: 
     assert stage.done.count("/stop") == 1
 
 
-async def test_a_room_that_is_slow_delays_no_other(stage: Stage) -> None:
+async def test_a_room_that_is_slow_delays_no_other(stage: Fixture) -> None:
     stage.pace_s = 5.0
     await stage.come("slow 1", "slow 2", "slow 3")
     await stage.come("elsewhere", room=OTHER)
@@ -214,7 +214,7 @@ async def test_a_room_that_is_slow_delays_no_other(stage: Stage) -> None:
     assert set(stage.done) == {"slow 1", "elsewhere"}
 
 
-async def test_the_next_life_takes_up_what_this_one_leaves(stage: Stage) -> None:
+async def test_the_next_life_takes_up_what_this_one_leaves(stage: Fixture) -> None:
     stage.pace_s = 10.0
     await stage.come(*(str(number) for number in range(60)))
     await stage.until(5)
@@ -231,7 +231,7 @@ async def test_the_next_life_takes_up_what_this_one_leaves(stage: Stage) -> None
 
 @pytest.mark.parametrize("text", ["words", "/stop"])
 async def test_what_feeding_has_found_is_not_taken_again_from_its_sync(
-    stage: Stage, text: str
+    stage: Fixture, text: str
 ) -> None:
     """A sync keeps its rows a moment before it hands them over; feeding may read them in it."""
     stage.pace_s = 1.0
@@ -246,7 +246,7 @@ async def test_what_feeding_has_found_is_not_taken_again_from_its_sync(
 
 @pytest.mark.parametrize("text", ["words", "/stop"])
 async def test_a_sync_while_feeding_waits_for_memory_takes_nothing_again(
-    stage: Stage, text: str
+    stage: Fixture, text: str
 ) -> None:
     stage.pace_s = 1.0
     await stage.keep(*(str(number) for number in range(60)))
@@ -261,7 +261,7 @@ async def test_a_sync_while_feeding_waits_for_memory_takes_nothing_again(
 
 
 async def test_what_an_operator_lets_be_tried_again_is_handled_once_also_while_feeding(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     stage.pace_s = 1.0
     rows = await stage.keep(*(str(number) for number in range(60)))
@@ -290,7 +290,7 @@ async def test_what_an_operator_lets_be_tried_again_is_handled_once_also_while_f
     assert sorted(stage.done, key=int) == [str(number) for number in range(60)]
 
 
-async def test_what_fails_again_may_be_tried_again_as_often_as_one_likes(stage: Stage) -> None:
+async def test_what_fails_again_may_be_tried_again_as_often_as_one_likes(stage: Fixture) -> None:
     """Nothing else has to come meanwhile."""
     again = TaskOwner("again")
     again.spawn(stage.feed.try_again(), name="again:bob")
@@ -331,7 +331,7 @@ class Asked(MatrixClient):
         raise self.trouble
 
 
-async def test_who_is_in_a_room_is_never_guessed(stage: Stage) -> None:
+async def test_who_is_in_a_room_is_never_guessed(stage: Fixture) -> None:
     asked = Asked(NotSent("no way"), OutcomeUnknown("502"))
     rooms = RoomMembers(asked, stage.rig.clock)
     assert await rooms.get(ROOM) == Room(ROOM, {"@ann:here": "Ann"})
@@ -352,7 +352,7 @@ async def test_who_is_in_a_room_is_never_guessed(stage: Stage) -> None:
     ],
 )
 async def test_only_a_clear_no_means_that_we_are_not_in_a_room(
-    stage: Stage, no: PlatformError
+    stage: Fixture, no: PlatformError
 ) -> None:
     assert await RoomMembers(Asked(no), stage.rig.clock).get(ROOM) is None
     others = (
@@ -369,7 +369,7 @@ async def test_only_a_clear_no_means_that_we_are_not_in_a_room(
 
 
 async def test_a_room_that_the_homeserver_never_tells_of_is_given_up_after_an_hour(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     began = stage.rig.clock.monotonic()
     with pytest.raises(OutcomeUnknown):
@@ -377,14 +377,14 @@ async def test_a_room_that_the_homeserver_never_tells_of_is_given_up_after_an_ho
     assert 3_600 <= stage.rig.clock.monotonic() - began < 3_700
 
 
-async def test_while_nobody_is_there_a_room_is_waited_for(stage: Stage) -> None:
+async def test_while_nobody_is_there_a_room_is_waited_for(stage: Fixture) -> None:
     began = stage.rig.clock.monotonic()
     asked = Asked(*[NotSent("no way")] * 500)
     assert await RoomMembers(asked, stage.rig.clock).get(ROOM) is not None
     assert stage.rig.clock.monotonic() - began > 10_000
 
 
-async def test_an_answer_older_than_a_change_does_not_count(stage: Stage) -> None:
+async def test_an_answer_older_than_a_change_does_not_count(stage: Fixture) -> None:
     asked = Asked({"@ann:here": {}}, {"@ann:here": {}, "@eve:here": {}})
     rooms = RoomMembers(asked, stage.rig.clock)
     asking = asyncio.ensure_future(rooms.get(ROOM))
@@ -395,7 +395,7 @@ async def test_an_answer_older_than_a_change_does_not_count(stage: Stage) -> Non
     assert "@eve:here" in now.members
 
 
-async def test_what_is_replied_to_may_be_unknown(stage: Stage) -> None:
+async def test_what_is_replied_to_may_be_unknown(stage: Fixture) -> None:
     rooms = RoomMembers(Asked(), stage.rig.clock)
     began = stage.rig.clock.monotonic()
     with pytest.raises(NotSent):

@@ -15,7 +15,7 @@ from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole
-from tests.component.channels.matrix.menu_rig import ANN, ROOM, MatrixMenuFixture, menu_rigged
+from tests.component.channels.matrix.menu_fixture import ANN, ROOM, MatrixMenuFixture, menu_rigged
 
 pytestmark = pytest.mark.virtual
 THREAD = f"{ROOM}/$root"

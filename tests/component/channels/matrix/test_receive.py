@@ -22,7 +22,7 @@ from agentsup.mailbox.messages.sessions import point_tx
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store.transaction import Tx
-from tests.component.channels.matrix.receive_rig import (
+from tests.component.channels.matrix.receive_fixture import (
     ANN,
     BEN,
     EVE,

@@ -12,7 +12,7 @@ from agentsup.channels.core.errors import NotAllowed, OutcomeUnknown
 from agentsup.channels.matrix.errors import EventTooLarge
 from agentsup.mailbox.questions.rendering import MESSAGE_CHARS
 from agentsup.model.question import APPROVAL, AskedCall, Question
-from tests.component.channels.matrix.menu_rig import MatrixMenuFixture, menu_rigged
+from tests.component.channels.matrix.menu_fixture import MatrixMenuFixture, menu_rigged
 from tests.support.matrix_rooms import RoomEvent, Trouble
 
 pytestmark = pytest.mark.virtual

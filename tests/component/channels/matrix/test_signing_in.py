@@ -58,7 +58,7 @@ class Homeserver:
         return MatrixSession("@bot:h", self.tokens[access_token], access_token)
 
 
-class Stage:
+class Fixture:
     def __init__(self, folder: Path) -> None:
         self.server = Homeserver()
         self.clock = LoopClock(epoch_ms=1_000)
@@ -79,11 +79,11 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def stage(tmp_path: Path) -> Fixture:
+    return Fixture(tmp_path)
 
 
-async def test_the_device_is_chosen_and_kept_before_it_exists(stage: Stage) -> None:
+async def test_the_device_is_chosen_and_kept_before_it_exists(stage: Fixture) -> None:
     stage.server.is_away = True
     with pytest.raises(NotSent):
         await stage.sign_in()
@@ -96,7 +96,7 @@ async def test_the_device_is_chosen_and_kept_before_it_exists(stage: Stage) -> N
     assert stage.file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_later_life_uses_the_session_again(stage: Stage) -> None:
+async def test_a_later_life_uses_the_session_again(stage: Fixture) -> None:
     first = await stage.sign_in()
     stage.clock.jump_ms(60_000)
     assert await stage.sign_in() == first
@@ -104,7 +104,7 @@ async def test_a_later_life_uses_the_session_again(stage: Stage) -> None:
 
 
 async def test_an_ended_session_is_renewed_and_what_was_begun_before_it_is_in_doubt(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     first = await stage.sign_in()
     stage.server.tokens.clear()
@@ -116,7 +116,7 @@ async def test_an_ended_session_is_renewed_and_what_was_begun_before_it_is_in_do
     assert stage.kept["access_token"] == second.session.access_token
 
 
-async def test_while_nobody_can_be_asked_the_session_is_kept(stage: Stage) -> None:
+async def test_while_nobody_can_be_asked_the_session_is_kept(stage: Fixture) -> None:
     first = await stage.sign_in()
     stage.server.is_away = True
     with pytest.raises(NotSent):
@@ -128,14 +128,14 @@ async def test_while_nobody_can_be_asked_the_session_is_kept(stage: Stage) -> No
 @pytest.mark.parametrize(
     "damage", [b"", b"[]", b"{", b'{"device_id": 5}', b'{"homeserver": "http://h"}']
 )
-async def test_a_damaged_file_costs_a_login_and_no_more(stage: Stage, damage: bytes) -> None:
+async def test_a_damaged_file_costs_a_login_and_no_more(stage: Fixture, damage: bytes) -> None:
     await stage.sign_in()
     stage.file.write_bytes(damage)
     assert (await stage.sign_in()).session.user_id == "@bot:h"
     assert len(stage.server.logins) == 2
 
 
-async def test_another_account_or_server_has_a_session_of_its_own(stage: Stage) -> None:
+async def test_another_account_or_server_has_a_session_of_its_own(stage: Fixture) -> None:
     first = await stage.sign_in()
     await stage.sign_in(replace(ACCOUNT, homeserver="http://other"))
     assert stage.server.logins[1] != first.session.device_id
@@ -143,7 +143,7 @@ async def test_another_account_or_server_has_a_session_of_its_own(stage: Stage) 
     assert stage.server.logins[2] == "MINE"
 
 
-async def test_a_token_of_the_entry_is_asked_whose_it_is(stage: Stage) -> None:
+async def test_a_token_of_the_entry_is_asked_whose_it_is(stage: Fixture) -> None:
     stage.server.tokens = {"given": "DEV"}
     account = BotAccount("http://h", "@bot:h", access_token=Secret("given"))
     first = await stage.sign_in(account)
@@ -160,7 +160,7 @@ async def test_a_token_of_the_entry_is_asked_whose_it_is(stage: Stage) -> None:
         await stage.sign_in(replace(account, access_token=Secret("gone")))
 
 
-async def test_a_wrong_password_is_a_refusal(stage: Stage) -> None:
+async def test_a_wrong_password_is_a_refusal(stage: Fixture) -> None:
     with pytest.raises(TokenRefused):
         await stage.sign_in(replace(ACCOUNT, password=Secret("wrong")))
 
@@ -170,7 +170,7 @@ def test_no_secret_is_shown() -> None:
 
 
 async def test_a_session_that_can_not_be_kept_is_not_begun_and_says_why(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from agentsup.channels.core.receiving import strangers
 from agentsup.model.pairing import PairingRequest
-from tests.component.channels.matrix.receive_rig import (
+from tests.component.channels.matrix.receive_fixture import (
     ANN,
     BEN,
     EVE,
@@ -27,7 +27,7 @@ NEW = "!new:here"
 
 
 @dataclass
-class Desk:
+class Fixture:
     on: bool = True
     requests: list[PairingRequest] = field(default_factory=list)
 
@@ -39,12 +39,12 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk() -> Desk:
-    return Desk()
+async def desk() -> Fixture:
+    return Fixture()
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path, desk: Desk) -> AsyncIterator[MatrixReceiveFixture]:
+async def rig(tmp_path: Path, desk: Fixture) -> AsyncIterator[MatrixReceiveFixture]:
     async with receiving(tmp_path) as made:
         made.pairing = desk
         await made.reopen()
@@ -66,7 +66,7 @@ def entered(by: str) -> list[dict[str, Any]]:
 
 
 async def test_who_invites_the_bot_alone_gets_a_code_there(
-    rig: MatrixReceiveFixture, desk: Desk
+    rig: MatrixReceiveFixture, desk: Fixture
 ) -> None:
     rig.server.rooms[NEW] = {ME: {}, EVE: {}}
     rig.server.entries = list(entered(EVE))
@@ -83,7 +83,7 @@ async def test_who_invites_the_bot_alone_gets_a_code_there(
 
 @pytest.mark.parametrize("by, others", [(EVE, {ANN: {}}), (BEN, {})])
 async def test_where_others_read_or_another_invited_the_bot_leaves(
-    rig: MatrixReceiveFixture, desk: Desk, by: str, others: dict[str, Any]
+    rig: MatrixReceiveFixture, desk: Fixture, by: str, others: dict[str, Any]
 ) -> None:
     rig.server.rooms[NEW] = {ME: {}, EVE: {}, **others}
     rig.server.entries = list(entered(by))
@@ -94,7 +94,7 @@ async def test_where_others_read_or_another_invited_the_bot_leaves(
 
 
 async def test_nobody_leads_the_bot_through_many_rooms(
-    rig: MatrixReceiveFixture, desk: Desk
+    rig: MatrixReceiveFixture, desk: Fixture
 ) -> None:
     rooms = [f"!crowd{number}:here" for number in range(20)]
     rig.server.entries = list(entered(EVE))
@@ -108,7 +108,7 @@ async def test_nobody_leads_the_bot_through_many_rooms(
 
 
 async def test_turned_off_a_stranger_is_refused_as_ever(
-    rig: MatrixReceiveFixture, desk: Desk
+    rig: MatrixReceiveFixture, desk: Fixture
 ) -> None:
     desk.on = False
     rig.server.rooms[ROOM] = {ME: {}, EVE: {}}
@@ -118,7 +118,7 @@ async def test_turned_off_a_stranger_is_refused_as_ever(
 
 
 async def test_a_code_is_for_a_message_where_nobody_else_reads(
-    rig: MatrixReceiveFixture, desk: Desk
+    rig: MatrixReceiveFixture, desk: Fixture
 ) -> None:
     rig.group()
     await rig.say("hello", sender=EVE)

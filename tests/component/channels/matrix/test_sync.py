@@ -163,7 +163,7 @@ class Homeserver(MatrixClient):
         return answer
 
 
-class Stage:
+class Fixture:
     def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.server = Homeserver()
@@ -236,15 +236,15 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Fixture]:
     rig = await MailboxFixture.open(tmp_path)
-    made = Stage(rig)
+    made = Fixture(rig)
     yield made
     await made.stop()
     await rig.close()
 
 
-async def test_what_was_said_before_the_first_day_is_left_alone(stage: Stage) -> None:
+async def test_what_was_said_before_the_first_day_is_left_alone(stage: Fixture) -> None:
     await stage.server_is_old()
     assert stage.taken == []
     new = stage.server.add()
@@ -252,7 +252,7 @@ async def test_what_was_said_before_the_first_day_is_left_alone(stage: Stage) ->
 
 
 async def test_the_token_moves_with_the_rows_and_never_before(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.begun()
     before = await stage.since()
@@ -276,7 +276,7 @@ async def test_the_token_moves_with_the_rows_and_never_before(
 
 
 async def test_a_life_that_ends_leaves_its_rows_to_the_next_which_reads_nothing_twice(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     first = stage.server.add()
@@ -294,7 +294,7 @@ async def test_a_life_that_ends_leaves_its_rows_to_the_next_which_reads_nothing_
     assert await stage.rig.db.read(left) == []
 
 
-async def test_a_quiet_night_writes_nothing(stage: Stage) -> None:
+async def test_a_quiet_night_writes_nothing(stage: Fixture) -> None:
     await stage.begun()
     commits = stage.rig.db.stats.commits
     await asyncio.sleep(3_600)
@@ -304,7 +304,7 @@ async def test_a_quiet_night_writes_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("missed", [LIMIT, LIMIT + 1, 340])
-async def test_a_cut_timeline_is_made_whole_and_in_order(stage: Stage, missed: int) -> None:
+async def test_a_cut_timeline_is_made_whole_and_in_order(stage: Fixture, missed: int) -> None:
     await stage.begun()
     await stage.stop()
     said = [stage.server.add() for _ in range(missed)]
@@ -314,7 +314,7 @@ async def test_a_cut_timeline_is_made_whole_and_in_order(stage: Stage, missed: i
 
 
 async def test_beyond_the_bound_the_newest_are_read_and_the_gap_is_kept_as_one(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     await stage.stop()
@@ -326,7 +326,7 @@ async def test_beyond_the_bound_the_newest_are_read_and_the_gap_is_kept_as_one(
     assert [row.external_id for row in rest] == said[-550:]
 
 
-async def test_a_room_whose_past_can_not_be_had_makes_nobody_deaf(stage: Stage) -> None:
+async def test_a_room_whose_past_can_not_be_had_makes_nobody_deaf(stage: Fixture) -> None:
     await stage.begun()
     await stage.stop()
     said = [stage.server.add() for _ in range(60)]
@@ -338,7 +338,7 @@ async def test_a_room_whose_past_can_not_be_had_makes_nobody_deaf(stage: Stage) 
     assert GAP in stage.taken[0].raw
 
 
-async def test_a_short_trouble_while_a_gap_is_filled_costs_nothing(stage: Stage) -> None:
+async def test_a_short_trouble_while_a_gap_is_filled_costs_nothing(stage: Fixture) -> None:
     await stage.begun()
     await stage.stop()
     said = [stage.server.add() for _ in range(60)]
@@ -348,7 +348,7 @@ async def test_a_short_trouble_while_a_gap_is_filled_costs_nothing(stage: Stage)
     assert stage.ids == said
 
 
-async def test_pauses_that_the_server_asks_for_lose_nothing_of_a_gap(stage: Stage) -> None:
+async def test_pauses_that_the_server_asks_for_lose_nothing_of_a_gap(stage: Fixture) -> None:
     await stage.begun()
     await stage.stop()
     said = [stage.server.add() for _ in range(240)]
@@ -364,7 +364,7 @@ async def test_pauses_that_the_server_asks_for_lose_nothing_of_a_gap(stage: Stag
 
 
 async def test_a_server_that_asks_for_pauses_for_ever_makes_nobody_deaf_for_ever(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     await stage.stop()
@@ -379,7 +379,7 @@ async def test_a_server_that_asks_for_pauses_for_ever_makes_nobody_deaf_for_ever
 
 
 async def test_what_followed_an_invitation_is_read_also_when_it_is_more_than_one_sync_holds(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     other = "!o:here"
@@ -400,7 +400,7 @@ async def test_what_followed_an_invitation_is_read_also_when_it_is_more_than_one
 
 
 async def test_of_a_new_room_what_was_said_before_the_invitation_is_left_alone(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     other = "!o:here"
@@ -413,7 +413,7 @@ async def test_of_a_new_room_what_was_said_before_the_invitation_is_left_alone(
     assert stage.ids == [said]
 
 
-async def test_a_room_that_was_left_begins_anew(stage: Stage) -> None:
+async def test_a_room_that_was_left_begins_anew(stage: Fixture) -> None:
     await stage.begun()
     first = stage.server.add()
     await stage.until(lambda: stage.ids == [first])
@@ -430,7 +430,7 @@ async def test_a_room_that_was_left_begins_anew(stage: Stage) -> None:
     assert stage.ids == [first, last]
 
 
-async def test_a_room_that_invites_us_anew_was_left_unseen(stage: Stage) -> None:
+async def test_a_room_that_invites_us_anew_was_left_unseen(stage: Fixture) -> None:
     """Put out and invited again while nobody looked, which a sync tells as an invitation alone."""
     await stage.begun()
     first = stage.server.add()
@@ -450,7 +450,7 @@ async def test_a_room_that_invites_us_anew_was_left_unseen(stage: Stage) -> None
     assert stage.ids[2:] == [last]
 
 
-async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Stage) -> None:
+async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Fixture) -> None:
     await stage.begun()
     for _ in range(2):
         stage.server.invited = {"!new:here": "@ann:here"}
@@ -460,7 +460,7 @@ async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Stag
 
 
 async def test_a_token_that_the_server_forgot_is_given_up_and_nothing_new_is_lost(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     first = stage.server.add()
@@ -474,7 +474,7 @@ async def test_a_token_that_the_server_forgot_is_given_up_and_nothing_new_is_los
     assert None in stage.server.asked[1:]
 
 
-async def test_another_refusal_is_waited_out_with_the_token_that_there_is(stage: Stage) -> None:
+async def test_another_refusal_is_waited_out_with_the_token_that_there_is(stage: Fixture) -> None:
     await stage.begun()
     first = stage.server.add()
     await stage.until(lambda: stage.ids == [first])
@@ -495,7 +495,7 @@ async def test_another_refusal_is_waited_out_with_the_token_that_there_is(stage:
 
 @pytest.mark.parametrize("missed", [3, LIMIT + 20])
 async def test_after_a_lost_token_only_what_followed_the_last_known_event_is_taken(
-    stage: Stage, missed: int
+    stage: Fixture, missed: int
 ) -> None:
     await stage.begun()
     old = [stage.server.add() for _ in range(30)]
@@ -512,7 +512,7 @@ async def test_after_a_lost_token_only_what_followed_the_last_known_event_is_tak
 
 
 async def test_without_the_last_known_event_what_was_said_later_is_taken_with_doubt(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     old = [stage.server.add() for _ in range(30)]
@@ -533,7 +533,7 @@ async def test_without_the_last_known_event_what_was_said_later_is_taken_with_do
     assert DOUBTFUL not in stage.taken[-1].raw
 
 
-async def test_a_room_left_while_the_token_was_lost_begins_anew(stage: Stage) -> None:
+async def test_a_room_left_while_the_token_was_lost_begins_anew(stage: Fixture) -> None:
     await stage.begun()
     other = "!o:here"
     stage.server.enter(other)
@@ -552,7 +552,7 @@ def forget_events(tx: Tx) -> None:
     tx.execute("DELETE FROM received")
 
 
-async def test_a_cut_timeline_may_hide_who_came_or_went(stage: Stage) -> None:
+async def test_a_cut_timeline_may_hide_who_came_or_went(stage: Fixture) -> None:
     await stage.begun()
     await stage.stop()
     stage.changed.clear()
@@ -564,7 +564,7 @@ async def test_a_cut_timeline_may_hide_who_came_or_went(stage: Stage) -> None:
     assert ROOM in stage.changed
 
 
-async def test_own_words_and_comings_and_goings_are_not_kept(stage: Stage) -> None:
+async def test_own_words_and_comings_and_goings_are_not_kept(stage: Fixture) -> None:
     await stage.begun()
     stage.server.add(sender=ME)
     stage.server.add("m.room.member", state_key="@eve:here", content={"membership": "join"})
@@ -573,7 +573,7 @@ async def test_own_words_and_comings_and_goings_are_not_kept(stage: Stage) -> No
     assert ROOM in stage.changed
 
 
-async def test_silence_is_told_once_and_so_is_its_end(stage: Stage) -> None:
+async def test_silence_is_told_once_and_so_is_its_end(stage: Fixture) -> None:
     await stage.begun()
     stage.server.trouble = [NotSent("no way")] * 60
     await stage.until(lambda: len(stage.told) == 2)
@@ -583,7 +583,7 @@ async def test_silence_is_told_once_and_so_is_its_end(stage: Stage) -> None:
     assert stage.states[-1] is ChannelState.UP
 
 
-async def test_one_failed_sync_is_no_news(stage: Stage) -> None:
+async def test_one_failed_sync_is_no_news(stage: Fixture) -> None:
     await stage.begun()
     stage.server.trouble = [OutcomeUnknown("502")]
     said = [stage.server.add()]
@@ -594,7 +594,7 @@ async def test_one_failed_sync_is_no_news(stage: Stage) -> None:
 
 
 async def test_a_pause_that_the_server_asks_for_is_kept_and_a_long_one_is_told(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     await stage.begun()
     stage.server.trouble = [RateLimited(900.0)]
@@ -608,7 +608,7 @@ async def test_a_pause_that_the_server_asks_for_is_kept_and_a_long_one_is_told(
     assert 899.0 <= stage.rig.clock.monotonic() - began <= 901.0
 
 
-async def test_a_refused_token_ends_the_life(stage: Stage) -> None:
+async def test_a_refused_token_ends_the_life(stage: Fixture) -> None:
     await stage.begun()
     stage.server.trouble = [TokenRefused("gone")]
     stage.server.add()

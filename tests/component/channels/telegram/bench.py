@@ -19,7 +19,7 @@ from agentsup.model.secret import Secret
 from agentsup.store import Database, StoreOptions
 from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
-from tests.support.outbox_bench import OutboxBench
+from tests.support.outbox_fixture import OutboxFixture
 
 TOKEN = "100:secret"
 AGENT = "ag_1"
@@ -46,7 +46,7 @@ class ForwardClock(SystemClock):
         return super().monotonic() + self.ahead_s
 
 
-class StreamFixture(OutboxBench):
+class StreamFixture(OutboxFixture):
     """One bot, one relay; people are played by ``people``."""
 
     agent_id = AGENT

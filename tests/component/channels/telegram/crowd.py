@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.component.channels.telegram.rig import TelegramFixture
+from tests.component.channels.telegram.fixture import TelegramFixture
 
 CHATS = 5
 """The last one is a group."""

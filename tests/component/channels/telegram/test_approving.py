@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from agentsup.model.question import APPROVAL, AskedCall, QuestionState
-from tests.component.channels.telegram.menu_rig import TelegramMenuFixture, menu_rig
+from tests.component.channels.telegram.menu_fixture import TelegramMenuFixture, menu_rig
 
 OPTIONS = ("once", "run", "pattern:make *", "any", "deny")
 LABELS = [["Once"], ["This run"], ["make * here …"], ["Always, every command …"], ["Deny"]]

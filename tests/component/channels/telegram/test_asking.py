@@ -13,7 +13,7 @@ from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.message import MessageOutcome
 from agentsup.model.question import AnswerableBy
-from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TelegramFixture, rigged
 
 OPTIONS = ("red", "blue")
 

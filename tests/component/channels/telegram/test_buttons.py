@@ -26,7 +26,7 @@ NEW = CommandButton("New", "/new", once=True)
 DROP = CommandButton("Drop", "/dead drop m", once=True, confirm="Sure?")
 
 
-class Shop:
+class Fixture:
     def __init__(self, rig: MailboxFixture) -> None:
         self.rig = rig
         self.presses = 0
@@ -72,13 +72,13 @@ class Shop:
 
 
 @pytest_asyncio.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+async def shop(tmp_path: Path) -> AsyncIterator[Fixture]:
     rig = await MailboxFixture.open(tmp_path)
-    yield Shop(rig)
+    yield Fixture(rig)
     await rig.close()
 
 
-async def test_a_page_may_be_turned_as_often_as_one_likes(shop: Shop) -> None:
+async def test_a_page_may_be_turned_as_often_as_one_likes(shop: Fixture) -> None:
     (data,) = await shop.mint(LOOK)
     assert len(data.encode()) <= 64
     for who in (ANN, BEN, ANN):
@@ -91,7 +91,7 @@ async def test_a_page_may_be_turned_as_often_as_one_likes(shop: Shop) -> None:
         )
 
 
-async def test_what_changes_something_works_once(shop: Shop) -> None:
+async def test_what_changes_something_works_once(shop: Fixture) -> None:
     (data,) = await shop.mint(NEW)
     before = shop.rig.clock.now_ms()
     first = await shop.press(data, ANN)
@@ -105,7 +105,7 @@ async def test_what_changes_something_works_once(shop: Shop) -> None:
     assert before <= second.at <= after
 
 
-async def test_the_same_press_found_again_after_a_crash_is_not_done_twice(shop: Shop) -> None:
+async def test_the_same_press_found_again_after_a_crash_is_not_done_twice(shop: Fixture) -> None:
     (data,) = await shop.mint(NEW)
     assert isinstance(await shop.press(data, press_id="same"), Pressed)
     again = await shop.press(data, press_id="same")
@@ -113,7 +113,7 @@ async def test_the_same_press_found_again_after_a_crash_is_not_done_twice(shop: 
     assert again.is_repeated
 
 
-async def test_a_press_whose_command_was_refused_can_be_made_again(shop: Shop) -> None:
+async def test_a_press_whose_command_was_refused_can_be_made_again(shop: Fixture) -> None:
     (data,) = await shop.mint(NEW)
     pressed = await shop.press(data, press_id="one")
     assert isinstance(pressed, Pressed)
@@ -123,7 +123,7 @@ async def test_a_press_whose_command_was_refused_can_be_made_again(shop: Shop) -
     assert isinstance(await shop.press(data, BEN), Pressed)
 
 
-async def test_a_question_before_it_uses_nothing_up(shop: Shop) -> None:
+async def test_a_question_before_it_uses_nothing_up(shop: Fixture) -> None:
     (data,) = await shop.mint(DROP)
     for _ in range(2):
         pressed = await shop.press(data)
@@ -132,7 +132,7 @@ async def test_a_question_before_it_uses_nothing_up(shop: Shop) -> None:
         assert not pressed.is_repeated
 
 
-async def test_only_an_operator_uses_an_operator_s_button(shop: Shop) -> None:
+async def test_only_an_operator_uses_an_operator_s_button(shop: Fixture) -> None:
     (data,) = await shop.mint(STOP)
     assert await shop.refusal(data, ANN) is PressRefusal.OPERATORS
     assert await shop.refusal(data, VIC) is PressRefusal.VIEWER
@@ -142,19 +142,19 @@ async def test_only_an_operator_uses_an_operator_s_button(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "changed", [{"agent_id": "b"}, {"conversation": "8"}, {"conversation": "7/2"}, {"channel": "x"}]
 )
-async def test_a_button_belongs_to_one_chat_of_one_bot(shop: Shop, changed: Any) -> None:
+async def test_a_button_belongs_to_one_chat_of_one_bot(shop: Fixture, changed: Any) -> None:
     (data,) = await shop.mint(NEW)
     assert await shop.refusal(data, OLA, **changed) is PressRefusal.ELSEWHERE
     assert isinstance(await shop.press(data), Pressed)
 
 
-async def test_what_nobody_minted_is_unknown(shop: Shop) -> None:
+async def test_what_nobody_minted_is_unknown(shop: Fixture) -> None:
     await shop.mint(NEW)
     for data in ("b:", "b:nothing", "", "garbage", "b:%", "b:' OR 1"):
         assert await shop.refusal(data) is PressRefusal.UNKNOWN
 
 
-async def test_old_buttons_are_forgotten(shop: Shop) -> None:
+async def test_old_buttons_are_forgotten(shop: Fixture) -> None:
     (old,) = await shop.mint(NEW)
     shop.rig.later(31 * 86_400)
     assert await shop.refusal(old) is PressRefusal.UNKNOWN
@@ -163,7 +163,7 @@ async def test_old_buttons_are_forgotten(shop: Shop) -> None:
     assert left == 1
 
 
-async def test_handled_presses_are_remembered_for_days(shop: Shop) -> None:
+async def test_handled_presses_are_remembered_for_days(shop: Fixture) -> None:
     async def note(press_id: str, outcome: str) -> None:
         at = shop.rig.clock.now_ms()
         await shop.rig.db.write(lambda tx: buttons.note_tx(tx, press_id, outcome, at))

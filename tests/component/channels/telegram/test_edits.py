@@ -15,7 +15,7 @@ from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import MessageOutcome
-from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 

@@ -12,7 +12,7 @@ import pytest
 from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder, sweep
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import PersonRole, Principal
-from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import AGENT_ID, TelegramFixture, rigged
 
 
 @pytest.fixture

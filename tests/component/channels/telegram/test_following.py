@@ -22,7 +22,7 @@ from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalK
 from agentsup.model.task import NewTask
 from agentsup.store.transaction import Tx
 from tests.component.conftest import Open
-from tests.support.press_deps import PressDepsTwin
+from tests.support.press_deps import FakePressDeps
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual
@@ -56,7 +56,7 @@ class Platform:
         return [edit["text"] for edit in self.edits]
 
 
-class Rig:
+class Fixture:
     """One task, its card in a chat, and what follows it."""
 
     def __init__(self, house: VirtualDaemon) -> None:
@@ -64,7 +64,7 @@ class Rig:
         self.roles: dict[str, PersonRole | None] = {}
         self.platform = Platform()
         self.agent_id = house.roster.entry("ann").agent_id
-        deps = PressDepsTwin(
+        deps = FakePressDeps(
             self.agent_id,
             house.db,
             house.daemon.mailbox,
@@ -126,8 +126,8 @@ class Rig:
 
 
 @asynccontextmanager
-async def following(household: Open) -> AsyncIterator[Rig]:
-    rig = Rig(await household(agent("ann")))
+async def following(household: Open) -> AsyncIterator[Fixture]:
+    rig = Fixture(await household(agent("ann")))
     await rig.card()
     draining, owner = asyncio.Event(), TaskOwner("test")
     owner.spawn(rig.following.run(draining), name="test:following")

@@ -15,7 +15,7 @@ from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
 from agentsup.store.transaction import Tx
-from tests.component.channels.telegram.menu_rig import TelegramMenuFixture, menu_rig
+from tests.component.channels.telegram.menu_fixture import TelegramMenuFixture, menu_rig
 
 
 @pytest_asyncio.fixture

@@ -13,7 +13,7 @@ import pytest_asyncio
 from agentsup.catalogue import load
 from agentsup.channels.core.errors import TokenRefused
 from agentsup.channels.telegram.life import calls_of, publish_profile
-from tests.component.channels.telegram.menu_rig import MAIN_ID, TelegramMenuFixture, menu_rig
+from tests.component.channels.telegram.menu_fixture import MAIN_ID, TelegramMenuFixture, menu_rig
 
 
 @pytest_asyncio.fixture

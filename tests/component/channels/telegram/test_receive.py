@@ -23,7 +23,7 @@ from agentsup.kit import faults
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.store.database import Database
 from agentsup.store.retention import prune
-from tests.component.channels.telegram.rig import TOKEN, TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TOKEN, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TelegramFixture, rigged
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from agentsup.mailbox.questions.rendering import MESSAGE_CHARS
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.question import APPROVAL, AskedCall, Question, QuestionState
-from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TelegramFixture, rigged
 
 OPTIONS = ("once", "run", "deny")
 ALL, ONCE = "Show all of it", "Once"
@@ -29,7 +29,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
         yield rig
 
 
-class Scene:
+class Fixture:
     """A turn that waits for the approval of one call, and Ann, who may give it."""
 
     def __init__(self, rig: TelegramFixture, call: AskedCall) -> None:
@@ -104,7 +104,7 @@ class Scene:
 async def test_no_call_is_allowed_whose_file_did_not_surely_arrive(
     rig: TelegramFixture, fault: str, facts: dict[str, Any], told: str
 ) -> None:
-    scene = Scene(rig, CUT)
+    scene = Fixture(rig, CUT)
     card = await scene.begin()
     await rig.people.fault(fault, method="sendDocument", count=1, **facts)
     assert await scene.press(card, ALL) == "All of the call is shown below."
@@ -123,7 +123,7 @@ async def test_no_call_is_allowed_whose_file_did_not_surely_arrive(
 
 
 async def test_shown_again_by_its_note_it_can_be_allowed(rig: TelegramFixture) -> None:
-    scene = Scene(rig, CUT)
+    scene = Fixture(rig, CUT)
     card = await scene.begin()
     await rig.people.fault("cut_before", method="sendDocument", count=1)
     await scene.press(card, ALL)
@@ -137,7 +137,7 @@ async def test_words_allow_no_call_whose_card_is_in_doubt_and_its_buttons_do(
     rig: TelegramFixture,
 ) -> None:
     """Whoever can press a button of a card that holds all of the call has it in front of them."""
-    scene = Scene(rig, AskedCall("{}", "d" * 64))
+    scene = Fixture(rig, AskedCall("{}", "d" * 64))
     await rig.people.fault("cut_after", method="sendMessage", count=1)
     card = await scene.begin()
     await rig.people.wait_text(rig.chat, "may not have reached you")

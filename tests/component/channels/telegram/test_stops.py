@@ -20,7 +20,7 @@ from agentsup.mailbox.messages.sessions import point_tx
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import SYSTEM
-from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import AGENT_ID, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 

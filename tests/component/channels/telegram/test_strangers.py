@@ -12,12 +12,12 @@ import pytest_asyncio
 
 from agentsup.channels.core.receiving import strangers
 from agentsup.model.pairing import ALPHABET, OPEN_MS, PairingRequest, code_in
-from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import AGENT_ID, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 
 @dataclass
-class Desk:
+class Fixture:
     """Where strangers ask."""
 
     on: bool = True
@@ -33,12 +33,12 @@ class Desk:
 @pytest_asyncio.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as made:
-        made.pairing = Desk()
+        made.pairing = Fixture()
         yield made
 
 
-def desk(rig: TelegramFixture) -> Desk:
-    assert isinstance(rig.pairing, Desk)
+def desk(rig: TelegramFixture) -> Fixture:
+    assert isinstance(rig.pairing, Fixture)
     return rig.pairing
 
 

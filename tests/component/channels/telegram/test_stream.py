@@ -13,13 +13,13 @@ import pytest
 from agentsup.channels.telegram.flood import CallKind
 from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
-from tests.component.channels.telegram.rig import AGENT_ID, TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import AGENT_ID, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False, drafts=True)
 
 
-class Stage:
+class Fixture:
     """The rig, with turns whose text is spoken by the test. The agent's gate is closed: an answer
     comes when the test says so."""
 
@@ -103,14 +103,14 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Fixture]:
     async with rigged(tmp_path) as rig:
-        stage = Stage(rig)
+        stage = Fixture(rig)
         yield stage
         assert await rig.people.violations() == []
 
 
-async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage: Stage) -> None:
+async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage: Fixture) -> None:
     await stage.rig.start()
     message_id = await stage.ask(stage.rig.chat)
     stage.say(message_id, "The first words")
@@ -140,7 +140,7 @@ async def test_the_stop_button_of_a_draft_stops_its_turn_and_no_later_one(stage:
     ],
 )
 async def test_a_failing_stream_does_not_delay_the_answer(
-    stage: Stage, method: str, trouble: dict[str, Any]
+    stage: Fixture, method: str, trouble: dict[str, Any]
 ) -> None:
     stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, reactions=True))
     trouble = dict(trouble)
@@ -156,7 +156,7 @@ async def test_a_failing_stream_does_not_delay_the_answer(
     assert await stage.texts(stage.rig.chat) == ["the whole answer"]
 
 
-async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage) -> None:
+async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Fixture) -> None:
     """In a private chat without drafts: the stream's edits are refused for long, then the answer
     comes as a message at once, and stands there alone."""
     chat = stage.rig.chat
@@ -182,7 +182,7 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
 
 
 async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answer(
-    stage: Stage,
+    stage: Fixture,
 ) -> None:
     """Whoever goes on at the same pace is shut out for longer each time, the answer as well."""
     chat = stage.rig.chat
@@ -212,7 +212,7 @@ async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answ
     assert (await stage.people.report())["hammered"] == 0
 
 
-async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stage) -> None:
+async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Fixture) -> None:
     rig, people = stage.rig, stage.people
     await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=2 * BOUND_S)
     await rig.start()
@@ -234,7 +234,7 @@ async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stag
     [("flood", {"retry_after": 60}), ("hang", {"seconds": 5.0}), ("server_error", {})],
 )
 async def test_trouble_in_one_chat_is_no_trouble_of_another(
-    stage: Stage, kind: str, facts: dict[str, Any]
+    stage: Fixture, kind: str, facts: dict[str, Any]
 ) -> None:
     rig, people = stage.rig, stage.people
     bo = await people.user("Bo")

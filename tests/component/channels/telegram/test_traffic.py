@@ -24,7 +24,7 @@ from tests.component.channels.telegram.crowd import (
     answer_to,
     judge,
 )
-from tests.component.channels.telegram.rig import rigged
+from tests.component.channels.telegram.fixture import rigged
 from tests.support.bound import BOUND_S
 
 EACH = int(os.environ.get("TEST_TELEGRAM_EACH", "70"))

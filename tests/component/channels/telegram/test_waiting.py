@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.channels.telegram.rig import TelegramFixture, rigged
+from tests.component.channels.telegram.fixture import TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 
 BEGUN = "▸ Your message waited; its turn has begun."

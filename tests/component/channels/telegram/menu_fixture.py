@@ -59,7 +59,7 @@ NO_BOTS: Any = None
 """Nobody adds agents here."""
 
 
-class TwinChatModels:
+class FakeChatModels:
     """No chat has a model of its own."""
 
     async def of(self, name: str) -> tuple[ChatModel, ...]:
@@ -69,7 +69,7 @@ class TwinChatModels:
         return None
 
 
-class TwinPlatformDaemon:
+class FakePlatformDaemon:
     """Agents to look at, start and stop."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -78,7 +78,7 @@ class TwinPlatformDaemon:
         self.gate = asyncio.Event()
         self.gate.set()
         self.model = ""
-        self.chat_models = TwinChatModels()
+        self.chat_models = FakeChatModels()
 
     def _view(self, name: str) -> AgentView:
         if name not in self.states:
@@ -153,7 +153,7 @@ class TelegramMenuFixture:
         self.people = people
         self.mail = mail
         self.bot = fake.bot(username="main_bot", name="Main", can_read_all_group_messages=True)
-        self.house = TwinPlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
+        self.house = FakePlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
         self.who: dict[int, Principal] = {}
         self.heard: list[str] = []
         """Texts that were no answers."""

@@ -32,7 +32,7 @@ async def virtual_store(folder: Path) -> AsyncIterator[tuple[Database, LoopClock
     await database.close()
 
 
-class OutboxBench:
+class OutboxFixture:
     """Of one agent; a platform's bench adds its channel and its chat."""
 
     agent_id: ClassVar[str]

@@ -18,7 +18,7 @@ from tests.support.loop_clock import LoopClock
 AGENT = "a_1"
 
 
-class TurnBench:
+class StreamedTurn:
     """The message ``m1`` of a chat, and its turn as the store and the live hub know it."""
 
     channel_name: ClassVar[str]
@@ -73,7 +73,7 @@ class TurnBench:
         )
 
 
-class StreamBench(TurnBench, ABC):
+class StreamsFixture(StreamedTurn, ABC):
     """A bot's life around its live answers; a platform's bench adds where they are shown.
 
     It stands for the dependencies of the streams.

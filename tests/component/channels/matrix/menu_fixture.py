@@ -32,7 +32,7 @@ from agentsup.model.message import Accepted, DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.store.transaction import Tx
-from tests.component.channels.telegram.menu_rig import TwinPlatformDaemon
+from tests.component.channels.telegram.menu_fixture import FakePlatformDaemon
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_rooms import RoomEvent, Rooms
 from tests.support.press_deps import press_deps
@@ -52,7 +52,7 @@ class MatrixMenuFixture:
     def __init__(self, folder: Path, mail: MailboxFixture) -> None:
         self.mail = mail
         self.rooms = Rooms(mail.clock)
-        self.house = TwinPlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
+        self.house = FakePlatformDaemon(("main", *(f"agent{n}" for n in range(1, 9)), "bob"))
         self.spec = AgentSpec("main")
         self.workspace = folder / "workspace"
         self.workspace.mkdir()

@@ -67,7 +67,7 @@ role = "user"
 """
 
 
-class GoldenHousehold:
+class GoldenDaemon:
     """The daemon, and the three ways in that are recorded."""
 
     def __init__(self, house: VirtualDaemon, port: int, http: aiohttp.ClientSession) -> None:
@@ -158,7 +158,7 @@ def _run_command(words: tuple[str, ...]) -> str:
 
 
 @contextlib.asynccontextmanager
-async def golden_household(root: Path) -> AsyncIterator[GoldenHousehold]:
+async def golden_household(root: Path) -> AsyncIterator[GoldenDaemon]:
     """The household after ``play``; it is ended at the end."""
     port = free_port()
     house = VirtualDaemon(root)
@@ -184,7 +184,7 @@ async def golden_household(root: Path) -> AsyncIterator[GoldenHousehold]:
             never_late.start()  # a loaded machine must not be recorded as "not ready"
             await house.until(lambda: supervisor.state == "running" or running.done())
             await house.settled()
-            household = GoldenHousehold(house, port, http)
+            household = GoldenDaemon(house, port, http)
             await household.play()
             yield household
     finally:

@@ -71,7 +71,7 @@ CONFIG: Final = '[people.ann]\nrole = "user"\n[people.vic]\nrole = "viewer"\n'
 
 
 @dataclass(slots=True)
-class Scene:
+class PageFixture:
     """A daemon with three agents, and browsers."""
 
     daemon: DaemonProcess

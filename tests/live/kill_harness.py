@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tests.live.matrix_town import MatrixCluster
+from tests.live.matrix_cluster import MatrixCluster
 from tests.support.matrix_view import Seen
 
 CHUNKS = [f"{word} of a longer answer, " for word in ("first", "second", "third", "fourth")]
