@@ -231,20 +231,23 @@ class ProcessLauncher:
         if not self._open and self._watch is not None:
             self._watch.cancel()
         cancelled: asyncio.CancelledError | None = None
+        # A cancellation ends neither this nor the removal of the group's record; it shortens the wait.
+        child.close_stdin()  # many programs end by themselves when their input ends
         try:
-            # Many programs end by themselves when their input ends.
-            child.close_stdin()
             try:
                 await group.stop(term_grace_s=grace_s)
             except asyncio.CancelledError as error:
-                # The group is ended all the same, and its record has to go with it.
                 cancelled = error
                 await group.stop(term_grace_s=0)
         except GroupStuck as error:
             # Its record stays, so that the next start of the daemon looks for it again.
             _log.exception(f"{child.name} could not be killed ({error})")
         else:
-            await host.reaped(group.pgid)
+            try:
+                await host.reaped(group.pgid)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                await host.reaped(group.pgid)
         if cancelled is not None:
             raise cancelled
 

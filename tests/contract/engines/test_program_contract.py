@@ -261,6 +261,34 @@ async def test_it_works_only_after_it_was_recorded(program: ProgramHarness, tmp_
     await session.close()
 
 
+async def test_a_cancelled_end_takes_the_record_along(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    class Slow(MemoryHost):
+        async def reaped(self, pgid: int) -> None:
+            if not begun.is_set():
+                begun.set()
+                await asyncio.Event().wait()  # a write that waits for the store
+            await super().reaped(pgid)
+
+    host, launcher = Slow(), ProcessLauncher(SystemClock())
+    spec = EngineSpec("command", workspace=str(tmp_path), agent="ada")
+
+    async def run() -> None:
+        home = ProgramHome(tmp_path / "home")
+        async with launcher.open(["true"], spec, host, env=child_env(), home=home):
+            pass
+
+    task = asyncio.create_task(run())
+    async with asyncio.timeout(BOUND_S):
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert host.groups == {}
+    await launcher.close()
+
+
 async def test_what_can_not_be_recorded_does_not_run(
     program: ProgramHarness, tmp_path: Path
 ) -> None:
