@@ -1,4 +1,4 @@
-"""Whether a call may happen, from the questions and answers before it. Pure.
+"""Decides from earlier questions and answers whether a call may happen. Pure.
 
 The answered question is the only record of a decision, so no other record can disagree with it. A
 call's id names message, tool and arguments, and ends with its number among equal calls.

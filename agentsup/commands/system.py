@@ -1,5 +1,5 @@
-"""``/hooks``, ``/restart`` and ``/mcp``: the stages of tool calls, exit code 42 by command (for the
-daemon in main's chat, elsewhere for the agent), and the agent's tool servers."""
+"""``/hooks`` shows the stages of tool calls. ``/restart`` rebuilds an agent, or restarts the daemon
+from main's chat. ``/mcp`` shows the agent's tool servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentsup.supervision import REBUILD_CODE
 
 
 def hook_commands(hooks: Hooks) -> tuple[Command, ...]:
-    """The command, over the live registry."""
+    """The command ``/hooks``; ``hooks`` is the registry of the pipeline."""
 
     async def show(context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)
@@ -40,7 +40,7 @@ def hook_commands(hooks: Hooks) -> tuple[Command, ...]:
 
 
 def restart_command(control: Control) -> Command:
-    """The command; only an operator may give it."""
+    """The command ``/restart``, for operators only."""
 
     async def run(context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)

@@ -1,8 +1,8 @@
-"""Reading of files that people keep in the home, with a time limit.
+"""Reads files that people edit in the home, each within a time limit.
 
-A pipe instead of a file is refused. A network share that does not answer costs a thread of the pool
-and the time limit once: while that file hangs, further reads of it fail at once. A file that
-replaces it is read.
+Only plain files are read; a pipe is refused. If a network share does not answer, the first read of
+a file occupies one thread and fails at the time limit. Until that thread returns, further reads of
+the same file fail at once. A new file under the same path can be read.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ LIMIT_S = 5.0
 
 
 def config_pool() -> BoundedPool:
-    """A pool for files that people keep: one concurrent read per file."""
+    """A pool for these reads, with one concurrent read per file."""
     return BoundedPool("config", threads=8, per_key=1, limit_s=LIMIT_S)
 
 
 @cache
 def timed_reads() -> TimedSteps:
-    """The one reader of this process for code that can't await. A file that hangs holds one thread
-    only, however many callers ask for it."""
+    """Timed reads for code that can't await; this process has one instance. A file that hangs
+    occupies one thread, however many callers read it."""
     return TimedSteps("reads")
 
 
 class ConfigFiles:
-    """Reads these files. Every method raises ``OSError``, which includes ``PoolTimeout``."""
+    """Reads files that people edit. Every method raises ``OSError``, which includes
+    ``PoolTimeout``."""
 
     def __init__(self, pool: BoundedPool | None = None) -> None:
         """``pool`` is one from ``config_pool``, which is the default."""
         self.pool = pool or config_pool()
 
     async def read(self, path: Path, limit: int) -> bytes:
-        """The content of the file, cut after ``limit`` + 1 bytes."""
+        """The content of the file, at most ``limit`` + 1 bytes, so that the caller notices a longer
+        one."""
         return await self._of(path, partial(read_plain, path, limit + 1))
 
     async def signature(self, path: Path) -> tuple[int, int, int]:
@@ -53,7 +55,8 @@ class ConfigFiles:
         return await self.pool.run(step, key=key, limit_s=limit_s)
 
     async def probe(self) -> str | None:
-        """The files that do not answer, or None."""
+        """The health check of these reads: a text that names the files that do not answer, or a
+        problem of the pool; None if there is none."""
         hanging = sorted({key.partition(" ")[0] for key in self.pool.stuck})
         if hanging:
             return f"no answer from {', '.join(hanging[:5])}"

@@ -1,10 +1,10 @@
-"""What other programs write: their tool servers, their files in the place of agents.json, and their
-words for an agent's keys.
+"""Converts what is written for other programs: tool servers, files in place of agents.json, and
+other names of an agent's keys.
 
-Servers are converted to ours, or left out with the reason. What does no harm is dropped with a
-warning. What has a meaning here is converted, units too. A key whose loss would offer more than was
-meant (excluded tools) costs that server alone: it is switched off, and the warning says what to
-write.
+A server is converted to our form, or left out with the reason. A key that is harmless to lose is
+dropped with a warning. A key that has a meaning here is converted, with its unit. If the loss of a
+key would permit more than was meant (excluded tools), that server is switched off, and the warning
+says what to write.
 """
 
 from __future__ import annotations

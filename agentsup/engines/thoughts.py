@@ -74,7 +74,7 @@ class ThoughtSplitter:
     answer: str = ""
     """The answer so far. A closing tag without an opening empties it."""
     is_opened_outside: bool = False
-    """Whether such a tag came."""
+    """Whether a closing tag without an opening came."""
     _raw: str = ""
     _at: int = 0
     _given: int = 0
@@ -236,7 +236,8 @@ class ThoughtSplitter:
         return None if not after and not is_last else after == _QUOTES[before]
 
     def _is_field(self, found: re.Match[str]) -> bool:
-        """Whether a tag is as likely one of a document: it opens a thought at the start alone."""
+        """Whether the tag may be an element of a document (``<thought>``, ``<reason>``). Such a tag
+        opens a thought only at the start of the text."""
         if _FIELD.match(found[0]) is None:
             return False
         return bool(found["close"] or (self.answer + self._raw[self._at : found.start()]).strip())

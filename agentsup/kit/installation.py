@@ -1,4 +1,4 @@
-"""Whether the installed packages are those with which the process started. Blocks for a look.
+"""Finds out whether packages were replaced since the process started. Reads files, so it blocks.
 
 A process goes on with what it has loaded. What it loads later comes from the new packages and may
 not fit, so that turns fail in odd ways until a restart.

@@ -75,8 +75,8 @@ def _parsed(line: bytes, *, is_alive: bool) -> KeeperStatus | None:
 
 
 def restarted_by(path: Path, environ: Mapping[str, str]) -> str:
-    """What starts this process again: ``systemd``, ``container``, ``parent`` (the keeper whose status
-    is in ``path``) or ``nothing``."""
+    """The name of the thing that restarts this process: ``systemd``, ``container``, ``parent`` (the
+    keeper whose status is in ``path``) or ``nothing``."""
     if "INVOCATION_ID" in environ or "NOTIFY_SOCKET" in environ:
         return "systemd"
     # In the session of process 1 we are what the container runs; elsewhere nobody watches us.

@@ -18,8 +18,8 @@ OFFER_MS: Final = 900_000
 
 @dataclass(frozen=True, slots=True)
 class CreatedBot:
-    """A bot of which Telegram tells its manager. Without ``is_new`` it may also be one whose token
-    or owner changed."""
+    """A bot that Telegram reports to main's bot. If ``is_new`` is False, the report may be about a
+    changed token or owner."""
 
     bot_id: int
     username: str
@@ -41,14 +41,15 @@ class BotOffer:
 
     @property
     def link(self) -> str:
-        """Opens the form in any Telegram client."""
+        """The link that opens Telegram's form for this bot."""
         return (
             f"https://t.me/newbot/{self.manager}/{self.username}?name={quote(self.name, safe='')}"
         )
 
 
 class BotMaker(Protocol):
-    """Agents, offers and decisions of operators. All raise ``Forbidden`` for anybody else."""
+    """Adds agents, and offers and assigns bots, for operators. Every method raises ``Forbidden``
+    for other principals."""
 
     async def add(self, agent: str, description: str, by: Principal) -> None:
         """Add an agent to agents.json. Raises ``Refused``, ``ConfigError`` and ``ConfigErrors``."""
@@ -67,7 +68,7 @@ class BotMaker(Protocol):
 
 
 class BotKeeper(Protocol):
-    """What the bots of agents need."""
+    """Handles events of bots: a bot was created, or its token was refused."""
 
     async def seen(self, bot: CreatedBot, maker: int, language: str) -> None:
         """Handle what Telegram told main's bot of ``bot``; ``maker`` is its owner. It may be called
@@ -79,11 +80,11 @@ class BotKeeper(Protocol):
 
 
 class NoBotKeeper:
-    """Nothing is known of bots."""
+    """A ``BotKeeper`` that does nothing."""
 
     async def seen(self, bot: CreatedBot, maker: int, language: str) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     async def renewed(self, agent_id: str) -> bool:
-        """There is none."""
+        """Return False."""
         return False

@@ -22,7 +22,8 @@ class AccountSecret:
 
     field: str
     unique_as: str = ""
-    """The account's name for people if no two agents may have the same; empty if they may."""
+    """How messages call the secret if each agent must have another one; empty if agents may share
+    it."""
 
     def of(self, spec: AgentSpec) -> Secret | None:
         """The secret of that agent, or None."""
@@ -41,19 +42,19 @@ class PlatformSpec:
     name: str
     title: str
     library: str
-    """The module that a bot needs, of the distribution ``distribution``."""
+    """The module that a bot imports. ``distribution`` is the package that installs it."""
     distribution: str
     is_idempotent: bool
     """Whether a send can be repeated by its key."""
     account: str
     """The field that says which account the bot has."""
     account_name: str
-    """The account's name for people if it is no secret and no two agents may have it; else
+    """How messages call the account, if it is no secret and each agent must have another one; else
     empty."""
     secrets: tuple[AccountSecret, ...]
     required: tuple[tuple[tuple[str, ...], str], ...]
-    """Further fields that an entry with an account must have: groups of which one must be set, and
-    the error if none is."""
+    """Further fields that an entry with an account must have. Each item is a group of fields, one
+    of which must be set, and the error if none is."""
     needs: str
     """All that a bot needs, in words."""
     fixed: tuple[str, ...]
@@ -63,7 +64,7 @@ class PlatformSpec:
     person: str
     """The people who are listed there, in words."""
     remedy: str
-    """The remedy with which an operator has a refused bot accepted."""
+    """The change of the entry after which a refused bot is accepted again."""
 
     @property
     def missing_library(self) -> str:

@@ -38,7 +38,7 @@ class OfferedProgram:
 
 @dataclass(frozen=True, slots=True)
 class RestartInfo:
-    """What starts the daemon again when it ends, and the command for a service."""
+    """The thing that restarts the daemon, and the command that installs a service."""
 
     by: str
     """``systemd``, ``container``, ``parent`` or ``nothing``."""
@@ -93,7 +93,7 @@ class Setup(Protocol):
         names of the others. Raises ``NotFound``, ``ConfigError`` and ``Conflict``."""
 
     async def restart_info(self, by: Principal) -> RestartInfo:
-        """What keeps the daemon running."""
+        """The thing that restarts the daemon when it ends."""
 
     async def add_operator(self, person: str, telegram_id: int | None, by: Principal) -> None:
         """Write who somebody is, as an operator. Raises ``ConfigError`` and ``Conflict``."""

@@ -77,7 +77,7 @@ class RunKind(StrEnum):
 
 
 class TaskAction(StrEnum):
-    """What is done when the time of a task has come."""
+    """The action when the time of a task has come."""
 
     TURN = "turn"
     """A run: a turn of its agent."""

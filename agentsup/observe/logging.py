@@ -77,7 +77,7 @@ def setup_logging(
 
     ``level`` is a name such as "info". Lines go to ``stream`` (default: stderr), as JSON if
     ``json`` is set or if it is no terminal (unless ``plain``). They also go to ``file`` as JSON,
-    which is rotated at ``file_bytes`` (5 MiB) with ``files_kept`` (5) older files. Raises
+    which is rotated at ``file_bytes`` (5 MiB) with ``most_files`` (5) older files. Raises
     ``ValueError`` for an unknown level and ``OSError`` if the file can't be opened. Close the
     result at the end, so that the last lines are written.
     """

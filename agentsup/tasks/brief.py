@@ -64,7 +64,7 @@ class Briefing:
     async def of(self, message: Message, stored: StoredRun | None = None) -> Brief:
         """The brief of a turn; an empty one if the message is no run.
 
-        ``stored`` is what ``look`` has read.
+        ``stored`` is what ``read_stored`` has read.
         """
         if message.kind is not MessageKind.TASK:
             return Brief()

@@ -186,7 +186,8 @@ class Scheduler:
         """
         self._lasting = lasting
         self._began_at: int | None = None
-        """What failed in an earlier life may be mended."""
+        """The first look of this life (wall ms). Runs that failed before it pause no schedule: the
+        cause may be repaired."""
         self._given_up: set[str] = set()
         self._tell = tell
         self._database = database

@@ -304,7 +304,8 @@ class _Reader:
     # -- what it means -----------------------------------------------------------------------------
 
     def schedule(self, now: datetime, zone: str, day_time: time) -> tuple[NewSchedule, bool] | None:
-        """When that is, and whether it is past; None if no time was read."""
+        """The schedule that the words mean, and whether its time has passed; None if no time was
+        read."""
         clock = self.clock or self.part or day_time
         if self.part is not None and self.part.hour > 12 and 0 < clock.hour < 12:
             clock = clock.replace(hour=clock.hour + 12)  # "tonight at 8"

@@ -141,7 +141,7 @@ class Starter:
         entropy: Entropy,
         offer: Offer = offer_nothing,
     ) -> None:
-        """``offer`` makes the buttons of"""
+        """``offer`` makes the buttons of reminders."""
         self._context = mailbox.context
         self._directory = directory
         self._runs = runs

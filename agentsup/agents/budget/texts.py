@@ -19,7 +19,7 @@ _OF_DAEMON = (ScopeKind.DAEMON_DAY, ScopeKind.DAEMON_MONTH)
 
 
 def money(usd: float) -> str:
-    """US dollars with as many digits as matter: $12.50, $0.0102."""
+    """US dollars as text, such as $12.50 or $0.0102; small amounts keep their digits."""
     text = f"{usd:.6f}".rstrip("0")
     whole, _, part = text.partition(".")
     return f"${whole}.{part.ljust(2, '0')}" if abs(usd) < 1 else f"${usd:.2f}"
@@ -62,7 +62,7 @@ def refusal(
 
 
 def notice(one: BudgetNotice, *, name: str, zone: tzinfo | None) -> str:
-    """The notice for operators that a scope is used up, or nearly."""
+    """The notice for operators that a budget is used up or nearly used up."""
     say = words()
     text = say(
         f"budget.{one.level}",

@@ -277,7 +277,7 @@ class DelegationService:
 
         ``is_waited``: the caller waits for the run; else its result comes as a message. ``tools``
         are the patterns to which the run is limited; ``inherit_last`` is how many of the latest
-        entries of the caller's session the run's session begins with. Raises what ``Runs.start``
+        entries of the caller's session the run's session begins with. Raises what ``Runs.start_tx``
         raises, and ``Forbidden`` if a hook refuses the run.
         """
         prompt = self.s.redact(new.prompt)

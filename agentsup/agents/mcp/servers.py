@@ -24,7 +24,8 @@ _log = get_logger(__name__)
 EXTRA = "mcp"
 MISSING = "what it takes is not installed; install it with: pip install 'agentsup[mcp]'"
 FIRST_TRY_S = 10.0
-"""Seconds after the start of the servers for which turns wait until each was tried once."""
+"""The longest time in seconds, counted from the start of the servers, that a turn waits for the
+first attempt of each."""
 _USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
 LEAVING = Grace(drain_s=0.2, cancel_s=1.0, kill_s=1.0)
 
@@ -55,7 +56,7 @@ class AgentServers:
     # -- life --------------------------------------------------------------------------------------
 
     def open(self, declared: Mapping[str, Any]) -> None:
-        """Start to open these servers, as the stack begins to work. Returns at once."""
+        """Begin to open these servers when the stack starts to work. Returns at once."""
         self._is_open = True
         self.apply(declared)
 
@@ -96,14 +97,15 @@ class AgentServers:
             self._owner.spawn(self._end(known, made), name=f"mcp-replace:{name}")
 
     async def _end(self, leaving: ToolServer, following: ToolServer | None = None) -> None:
-        """Stop a server, and only then start its successor: both use the same home or port."""
+        """Stop a server, and only then start the one that replaces it: both use the same home or
+        port."""
         await leaving.stop()
         self._leaving.discard(leaving)
         if following is not None and self._servers.get(following.declared.name) is following:
             following.start()
 
     async def close(self) -> None:
-        """Close all of them at once, in bounded time."""
+        """Stop all servers at the same time, in bounded time."""
         closing = TaskOwner("mcp-close")
         leaving = (*self._servers.values(), *self._leaving)
         if self._s.in_use.get(self._location.agent_id) == self.all:
@@ -122,7 +124,8 @@ class AgentServers:
     # -- tools for turns ---------------------------------------------------------------------------
 
     async def tried(self, *, is_patient: bool) -> None:
-        """Wait until every server was tried once, but only for ``FIRST_TRY_S`` after their start.
+        """Wait until each server was tried once, but at most ``FIRST_TRY_S`` after the latest start
+        of one.
 
         A resumed turn (``is_patient``) waits as long as a start may take, since it may need a tool
         that it has used before.
@@ -166,7 +169,8 @@ class AgentServers:
     # -- state of the servers ----------------------------------------------------------------------
 
     def note_for_model(self) -> str:
-        """The note for the model about servers that can't be used, without any text of theirs."""
+        """The note that tells the model which servers can't be used. It contains no text that comes
+        from a server."""
         away = [name for name, each in self._servers.items() if each.child.state not in _USABLE]
         if self._is_missing:
             away += sorted(self._off)
@@ -178,14 +182,14 @@ class AgentServers:
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """The problems, for operators, that keep servers from working as declared."""
+        """Warnings for operators: the servers that can't run because the library is missing."""
         if not self._is_missing:
             return ()
         names = ", ".join(sorted(self._off))
         return (f"{self._location.agent} runs without its tool servers ({names}): {MISSING}",)
 
     def documents(self) -> list[dict[str, Any]]:
-        """Every server, in the order of the entry."""
+        """The documents of all servers; those that are not used come last."""
         off = [
             idle(server, "failed" if self._is_missing else "disabled", self._since_at)
             | ({"error": MISSING} if self._is_missing else {})

@@ -1,5 +1,5 @@
-"""What the tool servers of all agents share: services, the count of their programs and the records
-of these, the folders of one agent's servers, and what people see of a server that is not opened."""
+"""Services and records that the tool servers of all agents share, and the document of a server that
+is not opened."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ _SEEN = re.compile(r"(mem_[0-9A-Za-z_-]{1,64})@([0-9]{1,15})")
 
 
 class MemoryScope(StrEnum):
-    """Whose work may recall an entry. All but the first need an operator who shares the entry."""
+    """The work in which an entry may be recalled. For every scope but the first, an operator must
+    share the entry."""
 
     INSTANCE = "instance"
     """Work of this agent for the person for whom it saved the entry."""
@@ -41,7 +42,7 @@ class MemoryScope(StrEnum):
 
 
 class MemoryKind(StrEnum):
-    """What sort of knowledge an entry is."""
+    """The kind of knowledge that an entry has."""
 
     PATTERN = "pattern"
     PREFERENCE = "preference"

@@ -100,7 +100,8 @@ class TurnPreparer:
     async def prepare(self, turn: TurnPreparation, start: TurnStart | None = None) -> PreparedTurn:
         """Shorten the session if it is too long, and find the memory texts for the prompt.
 
-        ``start`` is what ``look`` has read. If the memory can't be read, the turn runs without it.
+        ``start`` is what ``read_stored`` has read. If the memory can't be read, the turn runs
+        without it.
         """
         given, session_id = turn.spec.memory, turn.message.session_id
         if start is None:

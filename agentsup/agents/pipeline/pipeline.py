@@ -92,7 +92,8 @@ class Hooks:
     # -- sub-agents --------------------------------------------------------------------------------
 
     async def subagent_spawning(self, facts: SubagentFacts) -> Deny | None:
-        """Whether a run may be started: None, or the first denial. A stage that fails denies."""
+        """Ask every stage whether a run may be started. Returns the first denial, or None. A stage
+        that fails denies."""
         for hook in self.of(SubagentGate):
             try:
                 verdict = await hook.run(facts)

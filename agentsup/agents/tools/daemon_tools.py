@@ -43,7 +43,7 @@ class Restarts:
         return message_id in self._asked
 
     def take(self, message_id: str) -> bool:
-        """Whether a rebuild was requested for this turn. Removes the request."""
+        """Remove the request for a rebuild after this turn; returns whether there was one."""
         return self._asked.pop(message_id, ...) is None
 
 

@@ -225,7 +225,7 @@ class TurnEnd:
 
 
 def _ran_with(state: SegmentState) -> dict[str, str]:
-    """What a segment ran with, for its row."""
+    """The engine and the model of a segment, as columns of its row."""
     return {"engine": state.tier.engine.name, "model": state.tier.model or ""}
 
 

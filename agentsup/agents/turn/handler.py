@@ -154,8 +154,8 @@ class TurnHandler:
     # -- before ------------------------------------------------------------------------------------
 
     async def _may_not_run(self, work: Work) -> bool | EngineDone:
-        """Whether an interrupted turn must not run again. True: a person is asked about a call with
-        an unknown outcome. ``EngineDone``: the turn fails, because nobody answered in time."""
+        """Settle the uncertain calls of an interrupted turn. False: it may run. True: a person is
+        asked first. ``EngineDone``: it fails, because nobody answered in time."""
         message = work.lease.message
         journal = self._services.journal
         within_s = None if message.is_said_in_chat else UNCERTAIN_WITHIN_S

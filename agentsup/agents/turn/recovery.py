@@ -399,8 +399,7 @@ def conversation_of(message: Message) -> str:
 
 
 def how_well(end: EngineDone | Suspended) -> bool | None:
-    """Whether an end speaks for the provider, as in ``recovery.breakers.BreakerAttempt.well``;
-    None: neither."""
+    """How an end counts for the provider's breaker: True for it, False against it, None not at all."""
     if isinstance(end, Suspended) or end.outcome == "ok":
         return True
     if end.outcome == "cancelled":

@@ -1,4 +1,4 @@
-"""What a client of the OpenAI API sends, and which part of it the agent gets. Pure decisions.
+"""Requests of OpenAI clients, and the part of each that the agent gets. Pure.
 
 The client resends the whole conversation each time, but a session has its own transcript. So the
 session is found by a key over the conversation: ``before`` is the key of all messages up to the
@@ -45,7 +45,7 @@ class ChatMessage(_Lenient):
 
 
 class StreamOptions(_Lenient):
-    """What a stream has beside text."""
+    """The options of a stream."""
 
     include_usage: bool = False
 

@@ -52,7 +52,7 @@ def finished_chars(text: str) -> int:
 
 
 class Blocks:
-    """Parses texts of agents. Blocks that are made in a thread are cached, up to ``kept_bytes``."""
+    """Parses texts of agents. Blocks that are made in a thread are cached, up to ``cache_bytes``."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self._most_bytes = cache_bytes

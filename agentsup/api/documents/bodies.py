@@ -248,8 +248,9 @@ class LoginBody(Body):
 
 
 class LinkBody(Body):
-    """Whom a one-time link is for; without a person, for whoever asks. `base` is where the browser
-    reaches the daemon, if not as this call does. `qr` asks for a QR code of the link."""
+    """The person for whom a one-time link is made; without one, the caller. `base` is the address
+    at which the browser reaches the daemon, if it differs from that of this request. `qr` asks for
+    a QR code."""
 
     person: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     base: Annotated[str | None, Field(min_length=1, max_length=300)] = None

@@ -133,6 +133,6 @@ class LegacyProblem(Problem):
 
 
 class DoneDocument(Document):
-    """What a change that was made answers."""
+    """The answer to a change that was made."""
 
     success: Literal[True]

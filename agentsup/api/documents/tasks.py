@@ -101,7 +101,7 @@ class CreateTaskBody(Body):
 
 
 class TaskBody(Body):
-    """Which task."""
+    """The task that the request is about."""
 
     task_id: TaskId
     from_: From = None
@@ -129,7 +129,7 @@ class AnswerTaskBody(TaskBody):
 
 
 class UpdateTaskBody(TaskBody):
-    """What is to be told of a task, or changed."""
+    """A report about a task, or a change of it."""
 
     progress: Annotated[str | None, Field(max_length=2000)] = None
     percent: Annotated[int | None, Field(ge=0, le=100)] = None
@@ -184,7 +184,7 @@ class ScheduleDocument(Document):
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """When a task runs."""
+        """The document of a schedule."""
         return cls.from_value(schedule, timezone=schedule.zone, paused=schedule.is_paused)
 
 
@@ -347,7 +347,7 @@ class _TaskReply(DoneDocument):
 
 
 class TaskDone(_TaskReply):
-    """What a change of a task answers."""
+    """The answer to a change of a task."""
 
     name: str
     state: TaskState

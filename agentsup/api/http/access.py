@@ -26,7 +26,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, n
 
 
 class Access(StrEnum):
-    """Who may use a route, with the sentence that says so in the OpenAPI document."""
+    """The callers that a route admits, with the sentence about them in the OpenAPI document."""
 
     who: str
 

@@ -32,7 +32,7 @@ _SWEEP_S: Final = 2.0
 
 
 class _Use(IntEnum):
-    """What a connection is used for; the lowest is closed first."""
+    """The use of a connection. At the limit, one with the lowest value is closed first."""
 
     STRANGER = 0
     IDLE = 1

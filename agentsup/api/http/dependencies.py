@@ -32,7 +32,7 @@ MIB = 1024 * 1024
 
 
 class Traces(Protocol):
-    """What the daemon knows of traces beside the store."""
+    """Facts about traces that are not in the store."""
 
     def counts(self) -> Mapping[str, int]:
         """Spans that the OTLP receiver took and did not take, since the start."""
@@ -67,7 +67,7 @@ class ApiLimits:
     """The largest file that a person may send."""
     stored_upload_bytes: int = 1024 * MIB
     """Size of one person's files of the last seven days in one agent's inbox.
-    ``kept_uploads`` limits their number."""
+    ``stored_uploads`` limits their number."""
     stored_uploads: int = 1000
     heartbeat_s: float = 15.0
     """Seconds between comments that keep an idle event stream open, and between checks of a waiting

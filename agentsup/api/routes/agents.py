@@ -104,7 +104,7 @@ async def choose_chat_model(call: Call, body: bodies.ChatModelBody) -> ChatModel
 
 @get("/diff", "application/json", access=Access.STEER)
 async def diff(call: Call) -> web.Response:
-    """What an edit has left pending."""
+    """Show the changes of an edit that are not applied yet."""
     return reply(await call.deps.control.diff())
 
 

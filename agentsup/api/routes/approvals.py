@@ -20,7 +20,7 @@ class ApprovalsQuery(Query):
 
 
 class RevokeBody(Body):
-    """What to take back."""
+    """The grant to revoke."""
 
     id: Annotated[str, Field(min_length=1, max_length=1000)]
 

@@ -69,7 +69,7 @@ class CostDocument(Document):
 
 @get("/cost", access=Access.ANY, refusals=(404, 410))
 async def cost(call: Call, query: CostQuery) -> CostDocument:
-    """What agents have used, and what their budgets leave.
+    """Show the usage of agents, and what is left of their budgets.
 
     The operator sees every agent, another token its own agent.
     """

@@ -176,7 +176,7 @@ async def send_async(call: Call, body: bodies.SendAsyncBody) -> SendAccepted:
 
 @get("/interagent/results/{id}", access=Access.ANY, refusals=(403, 404, 429))
 async def result(call: Call, query: bodies.WaitQuery) -> ResultDocument:
-    """What became of a message."""
+    """Show the state of a message, and its result when it has ended."""
     return await outcome(call, call.named("id"), query.wait)
 
 
@@ -210,7 +210,7 @@ async def names(call: Call) -> AgentNames:
 
 @get("/interagent/health", access=Access.ANY)
 async def health(call: Call) -> HealthByName:
-    """How each agent does."""
+    """Show the health of each agent."""
     views = await call.deps.control.agents()
     if is_agent(call.who):
         views = tuple(view.for_agent(call.who.agent_id) for view in views)

@@ -51,7 +51,7 @@ class RpcReply(Document):
 
 
 class _Refused(Exception):
-    """The request is answered with an error of the protocol."""
+    """Ends a request with an error of JSON-RPC, with this ``code`` and ``message``."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ async def exchange(call: Call, body: RpcBody) -> web.StreamResponse | Document:
 
 @_post("/mcp/{token}")
 async def exchange_by_path(call: Call, body: RpcBody) -> web.StreamResponse | Document:
-    """The same, for programs that can send no header of their own."""
+    """The same with the token in the path, for programs that can't send a header."""
     return await exchange(call, body)
 
 
@@ -115,7 +115,7 @@ def _check_version(headers: Mapping[str, str]) -> None:
 
 
 def _key(request_id: Any) -> str:
-    """A request's id, with its type: "1" is not 1."""
+    """The request's id as a key. It includes the type, so that "1" and 1 differ."""
     return f"{type(request_id).__name__}:{request_id}"
 
 

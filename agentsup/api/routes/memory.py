@@ -58,13 +58,13 @@ class EntriesBody(Body):
 
 
 class PinBody(EntriesBody):
-    """Whether they are to be kept from being pruned."""
+    """Entries to pin, or to unpin; pinned entries are not pruned."""
 
     pinned: bool = True
 
 
 class ShareBody(Body):
-    """Which entry, as it was shown, and whose work is to recall it."""
+    """An entry as it was shown, and the scope in which it is shared."""
 
     id: Annotated[str, Field(min_length=1, max_length=100)]
     updated_at: int = Field(ge=0, description=_SEEN_AT)
@@ -72,7 +72,7 @@ class ShareBody(Body):
 
 
 class PruneBody(Body):
-    """What to drop: everything with a weight below this that is not pinned."""
+    """Removes the entries that are not pinned and weigh less than `below`."""
 
     below: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=False)]
 
@@ -173,7 +173,7 @@ class MemoryChanged(DoneDocument):
 
 @get("/agents/{name}/memory", refusals=(404, 410))
 async def listing(call: Call, query: MemoryQuery) -> MemoryList:
-    """What an agent remembers.
+    """List the memory entries of an agent.
 
     Entries that others share with it are listed with their own agent.
     """

@@ -35,7 +35,7 @@ from agentsup.store import names
 
 
 class Reassigned(Replayed):
-    """What a message given to another agent is now."""
+    """The message that was made for the other agent."""
 
     agent: str
 
@@ -260,7 +260,7 @@ MOST = 100
 
 
 class MailQuery(bodies.PageQuery):
-    """Whose mail, and which page of it, newest first."""
+    """One page of an agent's mail, newest first."""
 
     agent: Annotated[str, Field(max_length=200, description="name or id of the agent; needed")] = ""
     unread: bool = False
@@ -268,7 +268,7 @@ class MailQuery(bodies.PageQuery):
 
 
 class ReadBody(bodies.Body):
-    """What is to be marked as read."""
+    """The mail to mark as read."""
 
     agent: Annotated[bodies.Text, Field(max_length=200, description="name or id of the agent")]
     message_ids: Annotated[list[str] | None, Field(min_length=1, max_length=MOST)] = None
@@ -299,7 +299,7 @@ class Marked(Document):
 
 @get("/mail", access=Access.STEER, refusals=(404, 410))
 async def mail_listing(call: Call, query: MailQuery) -> MailList:
-    """What agents sent an agent, newest first, and what of it is read.
+    """List the mail of an agent, newest first, with the time when each was read.
 
     Listing it marks nothing as read.
     """

@@ -20,14 +20,14 @@ Code = Annotated[str, Field(min_length=1, max_length=40)]
 
 
 class RefuseBody(Body):
-    """Whose request is refused."""
+    """The code of the request to refuse."""
 
     code: Code
 
 
 class LetInBody(RefuseBody):
-    """Who is let in; without a role as a user, without a name under the one that is shown. The name
-    of a person of [people] adds the platform's id to that person."""
+    """The code of the request to accept. The default role is user, the default name the shown one.
+    With the name of a person of [people], the platform's id is added to that person."""
 
     role: RoleName | None = None
     name: Annotated[str | None, Field(min_length=1, max_length=64)] = None

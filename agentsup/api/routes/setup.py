@@ -50,7 +50,7 @@ class WantedProgramBody(Body):
 
 
 class OperatorBody(Body):
-    """Who somebody is; without a Telegram id they are let in later."""
+    """A person who becomes an operator; without a Telegram id they are let in later by pairing."""
 
     person: Line
     telegram_id: TelegramId = None
@@ -117,7 +117,7 @@ def _setup(call: Call) -> Setup:
 
 @get("/setup", access=Access.STEER, offered=_offered, refusals=(404,))
 async def offered(call: Call) -> SetupDocument:
-    """What agents can think with, and what keeps the daemon running."""
+    """List the model providers and coding agents, and tell how the daemon is restarted."""
     setup = _setup(call)
     return SetupDocument(
         providers=[ProviderDocument.from_value(each) for each in setup.providers(call.by)],

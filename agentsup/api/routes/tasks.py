@@ -267,7 +267,7 @@ async def _whole(call: Call, task: Task, caller: Principal) -> tasks.TaskShown:
 
 @_get("/tasks/{id}/log", refusals=(404, 410))
 async def log(call: Call, query: tasks.TaskLogQuery) -> tasks.TaskLog:
-    """What happened to a task."""
+    """List the events of a task."""
     caller = await _acting(call, query.from_)
     hub = _hub(call)
     task = await hub.get(call.named("id"), caller=caller)

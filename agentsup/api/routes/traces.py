@@ -173,7 +173,7 @@ async def show(call: Call) -> TraceShown:
 
 @get("/traces/metrics", access=Access.STEER, refusals=(404, 410))
 async def statistics(call: Call, query: TraceStatisticsQuery) -> TraceStatisticsDocument:
-    """How often and how long: turns, engines, tools and waits."""
+    """Show counts and durations of turns, engines, tools and waits."""
     agent_id = call.deps.directory.lookup(query.agent).agent_id if query.agent else None
     since = call.deps.clock.now_ms() - query.hours * HOUR_MS
     found = await call.deps.database.read(

@@ -60,7 +60,7 @@ def _is_operators(call: Call, token: str) -> bool:
 
 @get("/web/session", access=Access.LOOK)
 async def session(call: Call) -> SignedInDocument:
-    """Who is signed in."""
+    """Show the signed-in person."""
     return _signed_in(call, call.session, call.by)
 
 

@@ -1,4 +1,4 @@
-"""When rows of the channels are removed that nobody has removed before."""
+"""Retention rules for rows of the channels that nobody has removed earlier."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def from_json(value: Sequence[Mapping[str, str]]) -> tuple[ListedChoice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCard:
-    """One row of ``choice_cards``."""
+    """One row of ``matrix_cards``."""
 
     event_id: str
     conversation: str

@@ -1,4 +1,5 @@
-"""What an event means for the agent: its text, the message that it replies to, its thread, its edits.
+"""Completes a Matrix event for the agent: its text, thread and edits, and the message that it
+replies to.
 
 An edit has only the new text. Its thread and its addressee are those of the message that it edits,
 so an edit in a thread stays in its session, and one of a message for the bot is for the bot.

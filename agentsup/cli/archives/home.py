@@ -68,7 +68,7 @@ def stays_out(home: Home) -> Callable[[str], bool]:
 
 
 def is_closed(path: str) -> bool:
-    """Whether only the owner may read it, whatever its mode was: keys and tokens."""
+    """Whether the path holds keys or tokens. Only the owner may read it, whatever its mode was."""
     top = path.partition("/")[0]
     return top in {"secrets", "environment", "api.token", STORE}
 

@@ -1,4 +1,5 @@
-"""``send``, ``chat``, ``stop-all``, ``logs``, ``doctor``, ``hooks``, ``docs``."""
+"""Commands that have no module of their own: ``send``, ``chat``, ``stop-all``, ``logs``,
+``doctor``, ``hooks``, ``docs``."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _COMMAND: Final = re.compile(r"/[a-z_]+(?: .*)?", re.ASCII)
 _PACKAGE: Final = Path(agentsup.__file__).parent
 _WIDTH: Final = 100
 _BLOCK: Final = re.compile(r"\s*(?:$|#|\||>|```|[-*+] |\d+\. )")
-"""The beginning of a line that goes on with no sentence of the line before."""
+"""The beginning of a line that is not joined to the line before: a heading, list, table or code."""
 
 
 def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -231,7 +232,7 @@ def _title(path: Path) -> str:
 
 
 def _joined(text: str) -> str:
-    """The page with each paragraph in one line, to be broken for this terminal."""
+    """The page with each paragraph joined to one line, so that the terminal's width can break it."""
     lines: list[str] = []
     is_code = may_go_on = False
     for line in text.splitlines():

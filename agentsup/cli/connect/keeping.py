@@ -1,4 +1,4 @@
-"""What restarts a daemon when it ends (a service or a parent), with texts about it, and the port of its
+"""Finds the service or parent that restarts the daemon, with texts about it, and the port of the
 next start."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the doctor examines, and the result of a check."""
+"""The input of the doctor's checks, and the result of one."""
 
 from __future__ import annotations
 

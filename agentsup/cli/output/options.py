@@ -116,7 +116,8 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "tasks resume": ['agentsup tasks resume 0smk9h "and now the next one"'],
     "trace show": ["agentsup trace show", "agentsup trace show 0smk9h"],
 }
-"""What ``--help`` shows of a command, if not only its name with ``SAMPLES`` of its arguments."""
+"""The examples in the ``--help`` of a command. A command that is not listed shows its own line,
+with ``SAMPLES`` as arguments."""
 
 SAMPLES: Final = {"AGENT": "writer", "ID": "0smk9h", "KEY": "bike"}
 

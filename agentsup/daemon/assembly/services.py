@@ -41,7 +41,7 @@ SCRIPTS_S = 2.0
 """The interval in seconds at which script files are checked."""
 _GRACE = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
 LAST_ANSWERS_S = 1.0
-"""The time in seconds for which the end of the daemon waits for the last deliveries. The others are
+"""How long, in seconds, a stop of the daemon waits for the last deliveries. What is left is
 delivered after the next start."""
 _FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
 
@@ -54,7 +54,7 @@ def service(child_id: str, life: Callable[[ChildContext], Awaitable[None]]) -> C
 def running(
     child_id: str, run: Callable[[Callable[[], None], asyncio.Event], Awaitable[None]]
 ) -> ChildSpec:
-    """A service whose life is ``run(ready, draining)``."""
+    """A permanent child that runs ``run(ready, draining)``."""
 
     async def life(ctx: ChildContext) -> None:
         await run(ctx.ready, ctx.draining)
@@ -63,7 +63,8 @@ def running(
 
 
 def relay_spec(relay: Relay) -> ChildSpec:
-    """The relay, which delivers the outbox, and at its end also the parts of the last turns."""
+    """The relay, which delivers the outbox. When it drains, it goes on for up to
+    ``LAST_ANSWERS_S``, so that the answers of the last turns leave too."""
 
     async def life(ctx: ChildContext) -> None:
         emptied = asyncio.Event()
@@ -93,12 +94,13 @@ def housekeeping_spec(
     look_at_files: Callable[[], Awaitable[object]],
     report_modes: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
-    """Deadlines, retention, backups and the home's lock.
+    """The child that runs the chores: deadlines, retention, backups, the home's lock and checks of
+    files.
 
-    ``limits`` gives the limits of now: the days that rows are kept, and the number of backups.
-    Each of ``purges`` removes files that are old at the wall time that it gets; ``look_at_files`` looks
-    whether our own files were replaced; ``report_modes`` reports modes that the start has corrected,
-    once they can be.
+    ``limits`` returns the current limits (days that rows are kept, number of backups). Each of
+    ``purges`` gets the wall time and removes files that are too old by then. ``look_at_files``
+    checks whether our own files were replaced. ``report_modes`` reports file modes that the start
+    has corrected, once notices can be sent.
     """
     due_at: int | None = None
     looked_at = -1
@@ -204,7 +206,7 @@ def scripts_spec(reconciler: Reconciler) -> ChildSpec:
 
 
 def endless(child_id: str, run: Callable[[], Coroutine[Any, Any, None]]) -> ChildSpec:
-    """A child that runs until it is cancelled; draining cancels it."""
+    """A permanent child that runs until draining cancels it."""
 
     async def life(ctx: ChildContext) -> None:
         ctx.ready()
@@ -217,6 +219,7 @@ def endless(child_id: str, run: Callable[[], Coroutine[Any, Any, None]]) -> Chil
 
 
 def _keep_sums(tx: Tx, pruned: Pruned) -> None:
-    """Add pruned rows to the totals, which count all rows that ever existed."""
+    """Add pruned rows to the totals, which count all rows that ever existed, and to the budget
+    ledger."""
     add_to_totals(tx, pruned)
     budgets.fold_tx(tx, pruned)

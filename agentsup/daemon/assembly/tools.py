@@ -1,5 +1,5 @@
-"""What the daemon gives to agents besides ``tool_pipeline``: tools over its services, memory, and the
-personas of other agents."""
+"""Assembles the tools that use services of the daemon, the memory of agents, and access to other
+agents."""
 
 from __future__ import annotations
 

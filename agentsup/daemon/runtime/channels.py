@@ -189,7 +189,7 @@ class Channels:
                 self._on_change(agent_id, self.problem(agent_id))
 
     async def close(self) -> None:
-        """Stop all bots and close their connections. Bounded by ``LEAVE``."""
+        """Stop all bots and close their connections. Bounded by ``STOP_GRACE``."""
         self._is_closed = True
         async with asyncio.TaskGroup() as stops:
             for bot in self._bots.values():

@@ -138,7 +138,8 @@ class Reconciler:
             return True
 
     def checked(self, name: str, content: bytes) -> ConfigSnapshot:
-        """What the file of that name would mean with ``content``; blocks. Raises ``ConfigErrors``."""
+        """The configuration that would result if the file ``name`` had ``content``. Blocks. Raises
+        ``ConfigErrors``."""
         context = self._boot_context
         return load(
             context.home,

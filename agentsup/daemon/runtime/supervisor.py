@@ -1,6 +1,6 @@
 """AgentSupervisor: the order in which everything starts, and its reverse.
 
-1 store and bus (opened by the composition root), 2 the API, 3 the services (relay, housekeeping,
+1 store (opened by ``daemon.main``), 2 the API, 3 the services (relay, housekeeping,
 watchdog), 4 shared knowledge, 5 main, 6 sub-agents together, 7 the watcher, 8 wait for the end. The
 end comes from main, an operator or a signal; the first decides the exit code.
 """

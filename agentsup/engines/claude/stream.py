@@ -98,7 +98,8 @@ def result_failure(
 
 
 def is_other_session(text: str, *, exists: bool) -> bool:
-    """Whether an error text says that a session is missing that ``exists``, or else the reverse."""
+    """Whether an error text contradicts ``exists``: the session is missing (True), or its id is
+    taken (False)."""
     return (_MISSING_SESSION if exists else _TAKEN_SESSION) in text
 
 

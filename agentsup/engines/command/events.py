@@ -1,19 +1,14 @@
-"""What goes to and from a program of the engine ``command``.
+"""The events that a program of the engine ``command`` writes, and its input.
 
 Its output is one JSON object per line, with a ``type``:
 
-| type | fields | meaning |
-|---|---|---|
-| text | text | a piece of the answer |
-| thinking | text | a thought, or a sign of life |
-| tool | name, args | a call of its own begins |
-| tool_result | name, ok, preview | and ends |
-| notice | text | a line for the person, beside the answer |
-| usage | input, output, usd | what was used since the last one |
-| file | path | send a file of the workspace |
-| ask | text, options, timeout_s, who, checkpoint | end here and wait for an answer |
-| done | text, state | the end; ``text`` instead of the pieces, ``state`` for the next turn |
-| fail | error, permanent, retry_after_s | the end without an answer |
+| type | fields | meaning | |---|---|---| | text | text | a piece of the answer | | thinking | text
+| a thought, or a sign of life | | tool | name, args | a call of its own begins | | tool_result |
+name, ok, preview | and ends | | notice | text | a line for the person, beside the answer | | usage
+| input, output, usd | what was used since the last one | | file | path | send a file of the
+workspace | | ask | text, options, timeout_s, who, checkpoint | end here and wait for an answer | |
+done | text, state | the end; ``text`` instead of the pieces, ``state`` for the next turn | | fail |
+error, permanent, retry_after_s | the end without an answer |
 
 Other types are ignored, so that new ones do no harm in older versions.
 """

@@ -88,7 +88,7 @@ class KnownModels:
         return self._refused.setdefault(model, {})
 
     def tells(self, notice: str) -> bool:
-        """Whether a notice is to be given: the first time."""
+        """Record a notice; returns whether it is the first time, so that it should be given."""
         is_new = notice not in self._notices
         if len(self._notices) >= _MOST_MODELS:
             self._notices.clear()

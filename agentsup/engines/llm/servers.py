@@ -1,7 +1,8 @@
-"""What model servers tell the engine ``llm``: the contexts that they serve, and their only models.
+"""Facts that model servers report to the engine ``llm``: the size of the context, and the name of
+the only model.
 
-Servers are asked for the context beside the turns, after one of them: then they have loaded the
-model. While nothing is known, or a server does not tell, nothing follows from it.
+A server is asked for the context in the background, after a turn: by then it has loaded the model.
+Without an answer nothing is assumed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Provider:
     start: str = ""
     """The command that starts it, for a server on one's own machine."""
     load: str = ""
-    """What gives it a model, for a server that may have none."""
+    """How a person loads a model into it, for a server that may have none."""
     prices: str = ""
     """Its name in the table of prices; empty if what it answers costs nothing by the token."""
 

@@ -191,7 +191,7 @@ def best_available(env: Mapping[str, str], spec: EngineSpec) -> tuple[str, str]:
 
 
 def _is_claudes(env: Mapping[str, str], spec: EngineSpec, model: str) -> bool:
-    """Whether the endpoint is Anthropic's from ``env``, and no model of it is named."""
+    """Whether ``env`` selects Anthropic's endpoint and no model of it is named."""
     is_named = model and model not in CLAUDE_CODE_NAMES
     dialect, _ = dialect_of(str(spec.options.get("provider") or spec.provider), model, env)
     own = spec.options.get("base_url") or spec.options.get("api_key")

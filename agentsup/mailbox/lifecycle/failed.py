@@ -1,5 +1,5 @@
-"""What people do with one message: a failed one is queued again, replayed or dropped, an open one
-gets another text before a turn reads it, or another priority."""
+"""Actions of people on single messages: requeue, replay or drop a failed one; change the text or
+the priority of an open one."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class BusRequest:
     """The agent that is to get the result instead of the sender (Sygen's word, HTTP edge only)."""
     chat_id: str = ""
     """The conversation for the result; for a request over HTTP it has been checked before
-    (``api.routes.named_chats``)."""
+    (``api.routes.interagent.named_chat``)."""
     topic_id: str = ""
     channel: str = "console"
     """The channel of ``chat_id``."""

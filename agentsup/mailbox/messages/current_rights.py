@@ -31,7 +31,7 @@ _PRIVATE_RUNS = ("task:", "run:", "ses_")
 
 
 def refusal_text(lost: RightsLost, language: str = "") -> str:
-    """The sentence of a refusal, in ``language``."""
+    """The text that tells a person why the work was refused, in ``language``."""
     return words(language)(f"rights.{lost.facts['reason']}", who=lost.facts["who"])
 
 
@@ -52,11 +52,13 @@ def _role(subject: str, who: str, stored: PersonRole, role_now: RoleNow) -> Pers
 
 
 def party_now(person: str, asker: str | None, role_now: RoleNow) -> str:
-    """The ``person`` for whom work is done now that was requested for ``person``.
+    """The value of ``Principal.person`` for which work that was requested for ``person`` is done
+    now.
 
-    It is the same, but work of the operators becomes the asker's own if the asker is no operator
-    any more. ``asker`` is the subject of the operator who asked, empty for one without a name (the
-    console) and None if it is not recorded. Raises ``RightsLost``.
+    That is ``person`` itself. Only work of the operators changes: if the operator who asked is none
+    any more, it becomes that person's own work. ``asker`` is the subject of the operator who asked,
+    empty for one without a name (the console) and None if it is not recorded. Raises
+    ``RightsLost``.
     """
     if is_one_persons(person):
         subject = person.removeprefix(PERSON_MARK)
@@ -71,7 +73,8 @@ def party_now(person: str, asker: str | None, role_now: RoleNow) -> str:
 
 
 def is_operators(asker: str | None, role_now: RoleNow) -> bool:
-    """Whether what ``asker`` (as for ``party_now``) did as an operator is still valid."""
+    """Whether something that ``asker`` did as an operator still counts as the operators'. ``asker``
+    is as in ``person_now``."""
     try:
         return party_now(OPERATORS, asker, role_now) == OPERATORS
     except RightsLost:
@@ -90,10 +93,10 @@ def principal_now(stored: Principal, role_now: RoleNow) -> Principal:
 
 
 def of_owner(owner: Principal, asked_by: str, role_now: RoleNow) -> Principal:
-    """The principal as which the work of a task is done now.
+    """The principal that does the work of a task now, made from the task's owner.
 
-    ``asked_by`` is the person whose message led to the task, if an agent owns it. It is not used
-    if the owner's ``asker`` is None (unknown). Raises ``RightsLost``.
+    ``asked_by`` is the person whose message led to the task, if an agent owns it. It is not used if
+    the owner's ``asker`` is None (unknown). Raises ``RightsLost``.
     """
     if owner.kind not in AGENTS:
         return principal_now(owner, role_now)
@@ -106,7 +109,8 @@ def of_owner(owner: Principal, asked_by: str, role_now: RoleNow) -> Principal:
 
 
 def asker_of(reader: Reader, principal: Principal, message_id: str, root_id: str) -> str | None:
-    """The operator who asked for a message of the operators' work, as ``party_now`` takes it."""
+    """The argument ``asker`` of ``person_now`` for a message of the operators' work: the subject of
+    the operator who sent the root message."""
     if root_id and root_id != message_id:
         root = reader.scalar("SELECT principal FROM messages WHERE message_id = ?", (root_id,))
         if root is None:
@@ -116,10 +120,8 @@ def asker_of(reader: Reader, principal: Principal, message_id: str, root_id: str
 
 
 def as_root(reader: Reader, message: Message) -> Principal:
-    """The principal of ``message``, for a new message that is a root of its own.
-
-    It must show by itself which operator asked (``asker``; None if that is not recorded any more).
-    """
+    """The principal for a new message that repeats ``message`` without its root. It must record by
+    itself which operator asked (``asker``; None if that is not recorded any more)."""
     if message.person != OPERATORS or message.principal.kind not in AGENTS:
         return message.principal
     asker = asker_of(reader, message.principal, message.message_id, message.root_id)
@@ -134,7 +136,7 @@ def of_message(
     root_id: str,
     role_now: RoleNow,
 ) -> tuple[Principal, str]:
-    """The principal as which, and the ``person`` for whom, a stored message is worked on now.
+    """The principal that works on a stored message now, and the ``person`` for whom.
 
     Raises ``RightsLost``.
     """
@@ -149,11 +151,11 @@ def of_message(
 
 
 def check_session(person: str, message: Message, key: str) -> None:
-    """Raise ``RightsLost`` unless work that became ``person``'s can be done in its session.
+    """Raise ``RightsLost`` unless ``person`` may continue this work in its session.
 
-    The work was the operators' when it was requested. ``key`` is the key under which the session
-    was begun. Allowed are a session of that work alone and a conversation of that person: the
-    operators' other sessions contain what all of them said.
+    The work belonged to the operators when it was requested. ``key`` is the key of its session.
+    Allowed are a session that contains only this work, and a conversation of that person. Other
+    sessions of the operators are refused, because they contain what all operators said.
     """
     to = message.deliver_to
     if message.kind is MessageKind.TASK and key.startswith(_PRIVATE_RUNS):

@@ -250,10 +250,8 @@ def removed_counts(reader: Reader) -> dict[str, int]:
 
 
 def conservation(reader: Reader) -> tuple[bool, dict[str, int]]:
-    """Whether accepted = the sum of all states, pruned rows included, for every agent.
-
-    The dictionary has the sums over all agents and ``pruned``.
-    """
+    """Check for every agent that accepted messages equal the sum of all states and of pruned rows.
+    Also returns the sums over all agents, with ``pruned``."""
     rows = reader.all("SELECT agent_id, SUM(count) FROM totals GROUP BY agent_id")
     pruned: dict[str, int] = {row[0]: row[1] for row in rows}
     total = dict.fromkeys((*_COLUMNS, "pruned"), 0)

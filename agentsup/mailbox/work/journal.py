@@ -214,7 +214,7 @@ class Journal:
     # -- segments ----------------------------------------------------------------------------------
 
     def begin_segment_tx(self, tx: Tx, message_id: str, fence: int, at: int) -> int:
-        """As ``begin_segment``. A running segment becomes lost, a suspended one resumed."""
+        """Begin a segment. A running one becomes lost, a suspended one resumed."""
         _check_lease(tx, message_id, fence)
         tx.execute(
             "UPDATE segments SET ended_at = CASE state WHEN 'running' THEN ? ELSE ended_at END,"

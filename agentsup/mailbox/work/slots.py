@@ -60,7 +60,8 @@ class SharedSlots:
         self._wake_next()
 
     def may_pass_on(self, waker: Callable[[], None]) -> bool:
-        """Whether the agent of ``waker`` may use a slot for its next turn: no other waits for one."""
+        """Whether the agent of ``waker`` may keep a slot for its next turn, because no other agent
+        waits."""
         return self._used <= self._limit() and all(each == waker for each in self._starved)
 
     def remove_waker(self, waker: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ _ENDS: Final = {
 }
 """How a segment without an end of its own ended, by the state of its turn."""
 _RANKS: Final = {SpanKind.SEGMENT: 0, SpanKind.TURN: 1}
-"""What comes first of what began in the same millisecond."""
+"""The order of spans that began in the same millisecond; other kinds come last."""
 _CALL_STATES: Final = {
     "done": SpanState.OK,
     "failed": SpanState.FAILED,

@@ -59,7 +59,8 @@ source test then trap typeset ulimit umask unalias unset until wait while { } !
 """
 _OF_SHELLS = frozenset(_OF_SHELLS_TEXT.split())
 _CHANGED = re.compile(r"[$`\\*?\[\]{}~]")
-"""What a shell may replace. It is refused in quotes too, where some programs of a shell read it."""
+"""Characters that a shell may replace. They are refused in quotes too, because a program that the
+shell starts may read them."""
 _OPERATORS = frozenset("();<>|&\n")
 _MAX_LINE_CHARS = 20_000
 """A longer line is not split: ``shlex`` takes a minute for a million characters."""

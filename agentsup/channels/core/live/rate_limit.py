@@ -1,4 +1,4 @@
-"""When a running answer is shown, and which part of it: decisions without effects.
+"""Decides when a running answer is shown, and how much of it. Pure.
 
 A stream is optional: the answer itself is delivered through the outbox. So a stream sends rarely
 where the platform is strict, more rarely the longer it lasts, and nothing during a pause that the
@@ -123,7 +123,7 @@ class Progress:
         return replace(self.paused(until), failures=self.failures + 1)
 
     def anew(self) -> Progress:
-        """When a new text begins in the same message."""
+        """The progress after a new text has begun in the same message."""
         return replace(self, length=0)
 
 

@@ -82,7 +82,7 @@ class ReceivedItem(Generic[AnyEventT]):
 
 
 Lane = ChatLane[ReceivedItem[EventT]]
-"""What waits in one chat."""
+"""The received items of one chat, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

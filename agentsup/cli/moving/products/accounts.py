@@ -1,5 +1,5 @@
-"""What the configurations of other products have in common: models with their keys, accounts on
-Telegram and Matrix, and times of scheduled work."""
+"""Reads the settings that other products share: models with keys, accounts on Telegram and Matrix,
+and times of scheduled work."""
 
 from __future__ import annotations
 
