@@ -55,11 +55,11 @@ from .mcp import resolved as resolved
 from .mcp import servers_of as servers_of
 from .merge import build_spec as build_spec
 from .merge import leaves as leaves
-from .overriding import OVERRIDABLE as OVERRIDABLE
-from .overriding import choices as choices
-from .overriding import field_problem as field_problem
-from .overriding import raises_rights as raises_rights
-from .overriding import read_value as read_value
+from .override_rules import OVERRIDABLE as OVERRIDABLE
+from .override_rules import choices as choices
+from .override_rules import field_problem as field_problem
+from .override_rules import raises_rights as raises_rights
+from .override_rules import read_value as read_value
 from .reading import NAMED_S as NAMED_S
 from .reading import read_config as read_config
 from .secrets import resolve as resolve

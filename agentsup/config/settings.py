@@ -188,7 +188,7 @@ def _under_environment(document: dict[str, Any]) -> Settings:
         if not any(name.startswith(ENV_PREFIX) for name in variables):
             return Settings(**document)
         # Loaded where there is such a variable: most homes have none.
-        return Settings(**import_module("agentsup.config.merging").merged(document))
+        return Settings(**import_module("agentsup.config.environment_values").merged(document))
     except ValidationError as error:
         # The file alone was valid, so the error comes from the environment.
         report = Report("environment")

@@ -48,7 +48,7 @@ from agentsup.config.merge import (
     digest,
     merge,
 )
-from agentsup.config.overriding import override_problem
+from agentsup.config.override_rules import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
 from agentsup.kit.safe_files import read_plain
 from agentsup.model.agent import MAIN, AgentSpec

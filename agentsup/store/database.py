@@ -383,7 +383,7 @@ class Database:
         """
         return await self._aside(partial(self._copy, keep=keep))
 
-    async def note(self) -> None:
+    async def record_last_event(self) -> None:
         """Record the last event number, if there is a record. Raises ``StoreUnavailable``."""
         if self._record is not None:
             await self._aside(self._record.note)

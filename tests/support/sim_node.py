@@ -17,7 +17,7 @@ from agentsup.agents.turn.handler import TurnHandler
 from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.agents.workspace.shared_memory import SharedKnowledge
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.housekeeping import EXPIRE_EVERY_S, Chore, Housekeeper
@@ -264,7 +264,7 @@ class Node:
             boot_id=boot_id,
             steady=self.mailbox.context.steady,
         )
-        return replace(services.relay_spec(self.relay), grace=GRACE)
+        return replace(children.relay_spec(self.relay), grace=GRACE)
 
     def _chores_spec(self) -> ChildSpec:
         chores = (Chore("expire", EXPIRE_EVERY_S, 0.5, self.mailbox.expire),)

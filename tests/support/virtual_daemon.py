@@ -15,7 +15,7 @@ from typing import Any, Self
 from agentsup.channels.core.receiving.inbox import InboxReply
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.runtime import boot
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit
@@ -178,7 +178,7 @@ class VirtualDaemon:
         )
         await self.daemon.mailbox.load()
         self._relay = SupervisedChild(
-            services.relay_spec(self.daemon.relay),
+            children.relay_spec(self.daemon.relay),
             clock=self.clock,
             entropy=self.entropy,
             record=self.daemon.board.record,

@@ -17,7 +17,7 @@ from agentsup.channels.telegram import received
 from agentsup.channels.telegram.access import may, named, remedy
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
 from agentsup.channels.telegram.menus import TelegramPress
-from agentsup.channels.telegram.message_handler import (
+from agentsup.channels.telegram.messages import (
     Lane,
     ReceiveDependencies,
     ReceivedItem,

@@ -28,7 +28,7 @@ from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
 from agentsup.channels.telegram.incoming import Incoming
 from agentsup.channels.telegram.live_answer import Streams
 from agentsup.channels.telegram.menus import Menus
-from agentsup.channels.telegram.message_handler import ReceiveDependencies, ReceiveLimits
+from agentsup.channels.telegram.messages import ReceiveDependencies, ReceiveLimits
 from agentsup.channels.telegram.poll import Poller, judge
 from agentsup.channels.telegram.received import CHANNEL
 from agentsup.channels.telegram.sender import Sender

@@ -28,7 +28,7 @@ from agentsup.mailbox.messages import chat_key, sessions
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import OPERATORS
 from agentsup.store import Database, StoreRecord, Tx, agents
-from agentsup.tasks import moved
+from agentsup.tasks import imported
 
 _MAIN_ONLY = """{
   "$schema": "./agents.schema.json",
@@ -174,7 +174,7 @@ def _put_tx(plan: MovePlan, entropy: Entropy, now: int, tx: Tx) -> Brought:
         agent_id = ids[each.agent]
         chat = new.deliver_to and replace(new.deliver_to, agent_id=agent_id)
         task = replace(new, deliver_to=chat)
-        tasks += moved.put_tx(tx, each.task_id, agent_id, task, at=now, is_paused=each.is_paused)
+        tasks += imported.put_tx(tx, each.task_id, agent_id, task, at=now, is_paused=each.is_paused)
     chats = sum(_chat_tx(tx, chat, ids[chat.agent], entropy, now) for chat in plan.chats)
     return Brought(0, memories, tasks, chats)
 

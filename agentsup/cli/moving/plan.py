@@ -25,7 +25,7 @@ from agentsup.model.agent import MAIN
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.message import DeliverTo
 from agentsup.model.task import NewTask
-from agentsup.tasks import moved
+from agentsup.tasks import imported
 
 _UNSET: Final[tuple[Any, ...]] = (None, "", [], {}, "auto")
 """Values of main's entry that say nothing yet."""
@@ -198,7 +198,7 @@ def _tasks(
     tasks: list[tuple[ForeignSchedule, NewTask]] = []
     for each in found.schedules:
         new = NewTask(prompt=each.prompt, name=each.name, schedule=each.schedule)
-        if problem := moved.problem_of(new, at=now):
+        if problem := imported.problem_of(new, at=now):
             why = problem.partition("; ")[0]
             remarks.append(Remark(f"{each.agent}: schedule {each.name}", why))
             continue

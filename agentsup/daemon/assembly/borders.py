@@ -28,7 +28,7 @@ from agentsup.commands import (
     task_commands,
     trace_commands,
 )
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.assembly.parts import AgentParts, Assembly, BorderParts, MailParts
 from agentsup.daemon.assembly.tools import agent_memory
 from agentsup.daemon.runtime.boot_context import BootContext, hex_digits, web_deps
@@ -197,7 +197,7 @@ def _api_deps(
 def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> AgentSupervisor:
     boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     clock, entropy, running = boot_context.clock, boot_context.entropy, agents.running
-    watcher = services.watcher_spec(
+    watcher = children.watcher_spec(
         boot_context.home, agents.reconciler, running.knowledge.refresh, clock
     )
 
@@ -241,9 +241,9 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
     )
     return RestForOneSupervisor(
         (
-            *services.own_process_specs(agents.lag, boot_context.reaper, running.processes),
-            services.relay_spec(running.relay),
-            services.housekeeping_spec(
+            *children.own_process_specs(agents.lag, boot_context.reaper, running.processes),
+            children.relay_spec(running.relay),
+            children.housekeeping_spec(
                 boot_context.database,
                 mail.mailbox,
                 boot_context.clock,
@@ -253,9 +253,9 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
                 replaced.keep_up,
                 partial(boot_context.start_modes.report, running.alarm.tell),
             ),
-            services.endless("watchdog", agents.watchdog.run),
+            children.cancelled_child("watchdog", agents.watchdog.run),
             agents.roles.spec(),
-            services.scripts_spec(agents.reconciler),
+            children.scripts_spec(agents.reconciler),
             agents.spending.spec(),
             agents.traces.spec(),
             *agents.tasks.specs(),

@@ -8,7 +8,7 @@ from datetime import tzinfo
 
 from agentsup.agents.budget import BudgetReservations, CostReport, limits, texts
 from agentsup.config import BudgetSettings, ConfigSnapshot
-from agentsup.daemon.assembly.services import service
+from agentsup.daemon.assembly.children import permanent_child
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.roster import RosterDirectory
 from agentsup.engines import Price, Prices
@@ -119,7 +119,7 @@ class DaemonSpending:
             ctx.ready()
             await self._notify(ctx.draining)
 
-        return service("budgets", life)
+        return permanent_child("budgets", life)
 
     async def _notify(self, draining: asyncio.Event) -> None:
         """Send pending budget notices, whenever there may be some, until the child is drained.

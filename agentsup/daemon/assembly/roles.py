@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog, Roles, usable, watch_roles
 from agentsup.agents.workspace import SharedKnowledge
-from agentsup.daemon.assembly.services import service
+from agentsup.daemon.assembly.children import permanent_child
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
@@ -86,7 +86,7 @@ class DaemonRoles:
             ctx.ready()
             await watch_roles(self.live_roles, stop=ctx.draining, clock=self._boot_context.clock)
 
-        return service("roles", life)
+        return permanent_child("roles", life)
 
     async def problem(self, name: str) -> str:
         """Why an agent can't take the role of that name; empty if it can."""

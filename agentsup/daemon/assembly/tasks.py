@@ -9,7 +9,7 @@ from typing import Any
 from agentsup.agents.recovery import LASTING
 from agentsup.catalogue import words
 from agentsup.channels.core.sending import mint_tx
-from agentsup.daemon.assembly.services import running
+from agentsup.daemon.assembly.children import draining_child
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.people import language_of_operators
 from agentsup.kit.entropy import Entropy
@@ -127,7 +127,7 @@ class DaemonTasks:
             self._paused,
             LASTING,
         )
-        return (running("schedules", scheduler.run),)
+        return (draining_child("schedules", scheduler.run),)
 
 
 def offered_in(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from agentsup import __version__
 from agentsup.config import resolve
-from agentsup.daemon.assembly.services import service
+from agentsup.daemon.assembly.children import permanent_child
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
@@ -42,7 +42,7 @@ class DaemonTraces:
                 await tasks.close(0.2)
                 await self.tracer.close()
 
-        return service("traces", life)
+        return permanent_child("traces", life)
 
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the daemon's status."""

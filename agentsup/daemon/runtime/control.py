@@ -16,7 +16,7 @@ from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.chat_models import ChatModels
 from agentsup.daemon.runtime.engines import DaemonEngines, ProviderModels
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
-from agentsup.daemon.runtime.overrides import Overriding, RoleProblem
+from agentsup.daemon.runtime.overrides import OverrideService, RoleProblem
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import RosterEntry
 from agentsup.daemon.runtime.stop import Stopper
@@ -71,7 +71,7 @@ class DaemonControl:
     def __init__(self, boot_context: BootContext, parts: ControlParts) -> None:
         self._boot_context = boot_context
         self._parts = parts
-        self._overriding = Overriding(
+        self._overrides = OverrideService(
             boot_context.roster, parts.reconciler, parts.engines, parts.role_problem, parts.models
         )
         self.chat_models = ChatModels(
@@ -292,12 +292,12 @@ class DaemonControl:
         ]
 
     async def overridable(self, name: str) -> tuple[OverridableField, ...]:
-        return self._overriding.fields(name)
+        return self._overrides.fields(name)
 
     async def set_override(
         self, name: str, field: str, value: Any, by: Principal
     ) -> OverridableField:
-        return await self._overriding.set(name, field, value, by)
+        return await self._overrides.set(name, field, value, by)
 
     async def models(self, name: str, by: Principal) -> OfferedModels:
         if not by.is_operator:

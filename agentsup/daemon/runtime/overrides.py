@@ -36,7 +36,7 @@ RoleProblem = Callable[[str], Awaitable[str]]
 """Returns why an agent can't take the role of that name; empty if it can."""
 
 
-class Overriding:
+class OverrideService:
     """Sets, clears and shows overrides."""
 
     def __init__(

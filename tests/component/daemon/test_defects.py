@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentsup.config.home import Home
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import EngineFailed, Overloaded
 from agentsup.model.principal import OPERATOR
@@ -58,10 +58,10 @@ async def test_d2_the_watcher_outlives_an_error_of_its_callback(
             raise RuntimeError("the callback broke")
         return True
 
-    monkeypatch.setattr(services, "watch", watch_once)
+    monkeypatch.setattr(children, "watch", watch_once)
     monkeypatch.setattr(house.daemon.reconciler, "reload", reload)
     watcher = SupervisedChild(
-        services.watcher_spec(
+        children.watcher_spec(
             Home(house.home.root), house.daemon.reconciler, _nothing, house.clock
         ),
         clock=house.clock,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.config.settings_file import LimitSettings
-from agentsup.daemon.assembly.services import housekeeping_spec
+from agentsup.daemon.assembly.children import housekeeping_spec
 from agentsup.daemon.runtime.housekeeping import ReceivedFiles
 from agentsup.kit.pool import BoundedPool
 from agentsup.supervision.child import SupervisedChild

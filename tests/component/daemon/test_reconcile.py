@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentsup.config.explain import validate
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.runtime.reconcile import keep_applied
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.model.errors import AgentDown, Conflict, Gone
@@ -271,7 +271,7 @@ async def test_an_edit_that_names_no_usable_script_is_refused_until_there_is_one
     assert not await house.save([own])
     house.write([agent("ann"), agent("ben"), scripted("cat", "file:rules.yaml")])
     child = SupervisedChild(
-        services.scripts_spec(house.daemon.reconciler),
+        children.scripts_spec(house.daemon.reconciler),
         clock=house.clock,
         entropy=house.entropy,
         record=house.daemon.board.record,

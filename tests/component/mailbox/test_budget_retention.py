@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agentsup.daemon.assembly.services import _keep_sums
+from agentsup.daemon.assembly.children import _keep_sums
 from agentsup.mailbox.usage import reports
 from agentsup.mailbox.usage.budget import ledger
 from agentsup.mailbox.usage.budget.decide import (

@@ -16,10 +16,10 @@ from telegram.constants import MessageEntityType
 
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving import rows
-from agentsup.channels.telegram import content, message_handler
+from agentsup.channels.telegram import content, messages
 from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
-from agentsup.channels.telegram.message_handler import unreadable_text
+from agentsup.channels.telegram.messages import unreadable_text
 
 ME = BotUser(777, "bob_bot")
 ANN = {"id": 11, "is_bot": False, "first_name": "Ann"}
@@ -35,7 +35,7 @@ def event_of(**fields: Any) -> UpdateEvent:
 
 
 def said(**fields: Any) -> str:
-    return message_handler.said([event_of(**fields)], ME.username)
+    return messages.said([event_of(**fields)], ME.username)
 
 
 # -- every type of the Bot API that python-telegram-bot knows ----------------------------------------
@@ -181,7 +181,7 @@ def placed(place: str, text: str, entities: list[dict[str, Any]]) -> str:
         case "elsewhere":
             return said(text="x", quote=both, external_reply={"origin": {"type": "hidden_user"}})
     body = {**message(**both)["message"], "edit_date": 1_700_000_001}
-    return message_handler.said([read({"update_id": 2, "edited_message": body}, ME)], ME.username)
+    return messages.said([read({"update_id": 2, "edited_message": body}, ME)], ME.username)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -412,10 +412,7 @@ def test_a_file_that_is_replied_to_is_named_and_fetched(kind: str) -> None:
     event = event_of(text="summarise this", reply_to_message=reply)
     (file,) = event.quoted_attachments
     assert not event.attachments
-    assert (
-        message_handler.said([event], "")
-        == f"[in reply to Eve: (with {file.name})]\nsummarise this"
-    )
+    assert messages.said([event], "") == f"[in reply to Eve: (with {file.name})]\nsummarise this"
     own = {**reply, "from": {"id": 777}, "caption": "the chart"}
     assert said(text="and?", reply_to_message=own) == (
         f"[about your own words: the chart (with {file.name})]\nand?"

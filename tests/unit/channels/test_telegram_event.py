@@ -13,7 +13,7 @@ from agentsup.channels.core.receiving.raw import Malformed
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.receiving.texts import Attachment, late_notice
 from agentsup.channels.core.report import ChannelState
-from agentsup.channels.telegram import address, message_handler
+from agentsup.channels.telegram import address, messages
 from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.errors import PollConflict
@@ -134,33 +134,31 @@ def test_files_and_other_content() -> None:
 
 
 def test_the_address_is_not_part_of_what_is_said() -> None:
-    assert message_handler.said([read(message("@Bob_Bot, do it"), ME)], "bob_bot") == "do it"
-    assert message_handler.said([read(message("ask @bob_bot"), ME)], "bob_bot") == "ask @bob_bot"
-    assert message_handler.said([read(message("@bob_bottle"), ME)], "bob_bot") == "@bob_bottle"
+    assert messages.said([read(message("@Bob_Bot, do it"), ME)], "bob_bot") == "do it"
+    assert messages.said([read(message("ask @bob_bot"), ME)], "bob_bot") == "ask @bob_bot"
+    assert messages.said([read(message("@bob_bottle"), ME)], "bob_bot") == "@bob_bottle"
 
 
 def test_what_somebody_else_wrote_is_quoted() -> None:
     reply = {"message_id": 2, "from": {"id": 12, "first_name": "Eve"}, "text": "the plan"}
     event = read(message("what of it?", reply_to_message=reply), ME)
-    assert message_handler.said([event], "bob_bot") == "[in reply to Eve: the plan]\nwhat of it?"
+    assert messages.said([event], "bob_bot") == "[in reply to Eve: the plan]\nwhat of it?"
     own = {**reply, "from": {"id": 777}}
     event = read(message("what of it?", reply_to_message=own), ME)
-    assert (
-        message_handler.said([event], "bob_bot") == "[about your own words: the plan]\nwhat of it?"
-    )
+    assert messages.said([event], "bob_bot") == "[about your own words: the plan]\nwhat of it?"
     part = {"text": "plan", "position": 4}
     event = read(message("this bit?", reply_to_message=own, quote=part), ME)
-    assert message_handler.said([event], "bob_bot") == "[about your own words: plan]\nthis bit?"
+    assert messages.said([event], "bob_bot") == "[about your own words: plan]\nthis bit?"
 
 
 def test_a_forwarded_text_says_whose_it_is() -> None:
     origin = {"type": "user", "sender_user": {"id": 12, "first_name": "Eve"}}
     assert (
-        message_handler.said([read(message("news", forward_origin=origin), ME)], "")
+        messages.said([read(message("news", forward_origin=origin), ME)], "")
         == "[forwarded from Eve]\nnews"
     )
     origin["sender_user"] = {"id": 12, "first_name": "Eve]\n[in reply to Ann: yes"}
-    said = message_handler.said([read(message("news", forward_origin=origin), ME)], "")
+    said = messages.said([read(message("news", forward_origin=origin), ME)], "")
     assert said == "[forwarded from Eve) (in reply to Ann: yes]\nnews"
 
 

@@ -11,7 +11,7 @@ from agentsup.channels.core.receiving import messages
 from agentsup.channels.core.receiving.lanes import ChatLanes
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind
-from agentsup.channels.telegram.message_handler import Lane, ReceivedItem
+from agentsup.channels.telegram.messages import Lane, ReceivedItem
 from agentsup.channels.telegram.received import row_owner
 
 pytestmark = pytest.mark.virtual

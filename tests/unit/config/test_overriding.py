@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from agentsup.config.overriding import (
+from agentsup.config.override_rules import (
     OVERRIDABLE,
     choices,
     field_problem,

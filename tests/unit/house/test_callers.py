@@ -30,7 +30,7 @@ ALLOWED: dict[str, str] = {
     "agentsup.cli.chat.terminal:CommandCompleter.get_completions": "prompt_toolkit calls it",
     "agentsup.cli.output.options:ReadableGroup.collect_usage_pieces": "typer calls it",
     "agentsup.cli.output.options:_Readable.collect_usage_pieces": "typer calls it",
-    "agentsup.config.merging:_Merged.settings_customise_sources": "pydantic-settings calls it",
+    "agentsup.config.environment_values:_Merged.settings_customise_sources": "pydantic-settings calls it",
     "agentsup.engines.llm.openai_client:_ChatModel._streamed_response_cls": "pydantic-ai reads it",
     "agentsup.engines.llm.toolset:HostToolset.call_tool": "pydantic-ai calls it",
     "agentsup.engines.llm.toolset:HostToolset.get_tools": "pydantic-ai calls it",

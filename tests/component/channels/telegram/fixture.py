@@ -21,7 +21,7 @@ from agentsup.channels.core.sending.deliver import DeliverySettings
 from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.deliver import TelegramChannel
 from agentsup.channels.telegram.life import TelegramBot, TelegramDeps
-from agentsup.channels.telegram.message_handler import ReceiveLimits
+from agentsup.channels.telegram.messages import ReceiveLimits
 from agentsup.commands.dispatch import ChatCommands, Command
 from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock

@@ -37,7 +37,7 @@ from agentsup.store import Database, Pruned, PruningClock, Tx, add_to_totals, pr
 from agentsup.supervision import ChildContext, ChildSpec, Grace, Restart, RestartPolicy
 from agentsup.tasks import retention as runs
 
-SCRIPTS_S = 2.0
+SCRIPTS_EVERY_S = 2.0
 """The interval in seconds at which script files are checked."""
 _GRACE = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
 LAST_ANSWERS_S = 1.0
@@ -46,12 +46,12 @@ delivered after the next start."""
 _FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
 
 
-def service(child_id: str, life: Callable[[ChildContext], Awaitable[None]]) -> ChildSpec:
+def permanent_child(child_id: str, life: Callable[[ChildContext], Awaitable[None]]) -> ChildSpec:
     """A child that is started again after every end."""
     return ChildSpec(child_id, life, Restart.PERMANENT, grace=_GRACE, policy=_FOR_EVER)
 
 
-def running(
+def draining_child(
     child_id: str, run: Callable[[Callable[[], None], asyncio.Event], Awaitable[None]]
 ) -> ChildSpec:
     """A permanent child that runs ``run(ready, draining)``."""
@@ -59,7 +59,7 @@ def running(
     async def life(ctx: ChildContext) -> None:
         await run(ctx.ready, ctx.draining)
 
-    return service(child_id, life)
+    return permanent_child(child_id, life)
 
 
 def relay_spec(relay: Relay) -> ChildSpec:
@@ -81,7 +81,7 @@ def relay_spec(relay: Relay) -> ChildSpec:
         finally:
             await ending.close(0.1)
 
-    return service("relay", life)
+    return permanent_child("relay", life)
 
 
 def housekeeping_spec(
@@ -140,9 +140,9 @@ def housekeeping_spec(
         Chore("backup", BACKUP_EVERY_S, 600.0, back_up),
         lock_chore(keep_lock),
         Chore("files", KEEP_EVERY_S, KEEP_EVERY_S, look_at_files),
-        Chore("note", KEEP_EVERY_S, KEEP_EVERY_S, database.note),
+        Chore("store record", KEEP_EVERY_S, KEEP_EVERY_S, database.record_last_event),
     )
-    return running("housekeeping", Housekeeper(chores, clock).run)
+    return draining_child("housekeeping", Housekeeper(chores, clock).run)
 
 
 def own_process_specs(
@@ -153,10 +153,10 @@ def own_process_specs(
     One measures the loop's lag and dumps stacks when the loop is stuck. The other, if orphans are
     reparented to us, ends those that no program of ours owns.
     """
-    measured = endless("lag", lag.run)
+    measured = cancelled_child("lag", lag.run)
     if reaper is None:
         return (measured,)
-    return measured, endless("reaper", partial(reaper.run, processes.record_detached))
+    return measured, cancelled_child("reaper", partial(reaper.run, processes.record_detached))
 
 
 def watcher_spec(
@@ -184,7 +184,7 @@ def watcher_spec(
             files=reconciler.files,
         )
 
-    return service("watcher", life)
+    return permanent_child("watcher", life)
 
 
 def scripts_spec(reconciler: Reconciler) -> ChildSpec:
@@ -193,7 +193,7 @@ def scripts_spec(reconciler: Reconciler) -> ChildSpec:
     async def life(ctx: ChildContext) -> None:
         ctx.ready()
         while not ctx.draining.is_set():
-            await is_set_within(ctx.draining, SCRIPTS_S)
+            await is_set_within(ctx.draining, SCRIPTS_EVERY_S)
             try:
                 look = reconciler.scripts.has_changed
                 has_changed = await reconciler.files.run(look, key="scripts")
@@ -202,10 +202,10 @@ def scripts_spec(reconciler: Reconciler) -> ChildSpec:
             if has_changed:
                 await reconciler.reload()
 
-    return service("scripts", life)
+    return permanent_child("scripts", life)
 
 
-def endless(child_id: str, run: Callable[[], Coroutine[Any, Any, None]]) -> ChildSpec:
+def cancelled_child(child_id: str, run: Callable[[], Coroutine[Any, Any, None]]) -> ChildSpec:
     """A permanent child that runs until draining cancels it."""
 
     async def life(ctx: ChildContext) -> None:
@@ -215,7 +215,7 @@ def endless(child_id: str, run: Callable[[], Coroutine[Any, Any, None]]) -> Chil
             await ctx.draining.wait()
             work.cancel()
 
-    return service(child_id, life)
+    return permanent_child(child_id, life)
 
 
 def _keep_sums(tx: Tx, pruned: Pruned) -> None:
