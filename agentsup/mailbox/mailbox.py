@@ -409,7 +409,7 @@ class Mailbox:
 
     async def failed_messages(self, *, limit: int = 100) -> list[Message]:
         """Failed messages, newest first."""
-        return await self._db.read(failed.failed_messages, limit, name="mailbox.dead_list")
+        return await self._db.read(failed.failed_messages, limit, name="mailbox.failed_messages")
 
     async def requeue(self, message_id: str, by: Principal) -> None:
         """Queue a failed message again, in its old order. Raises ``NotFound`` and ``Conflict``."""

@@ -262,7 +262,7 @@ class Starter:
 
         It is the owner, with the lesser of the rights at the task's creation and now.
         """
-        return current_rights.of_owner(task.owner, task.asked_by, self._context.role_now)
+        return current_rights.principal_of_owner(task.owner, task.asked_by, self._context.role_now)
 
     def _acting(self, task: Task, asker: Asker | None) -> Principal:
         now = self.acting(task)

@@ -47,7 +47,7 @@ from agentsup.tasks import Brief
 
 _log = get_logger(__name__)
 
-RETRY_NOW = "go_on"
+RETRY_NOW = "retry_now"
 """The turn makes another attempt at once."""
 PROVIDER_OUT = "provider_out"
 """The error code of a message that waits for a provider whose breaker is open."""

@@ -49,7 +49,7 @@ class SteeringNotes:
     def _keeps_rights(self, reader: Reader, note: Message) -> bool:
         now = (note.principal, note.person)
         try:
-            return now == current_rights.of_message(
+            return now == current_rights.acting_for_message(
                 reader, *now, note.message_id, note.root_id, self._role_now
             )
         except RightsLost:

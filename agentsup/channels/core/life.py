@@ -198,9 +198,9 @@ class Bot(ABC, Generic[ConnectionT, AccountT]):
                 raise
             except PlatformError as error:
                 failures += 1
-                trial = self._after_failure(error, failures, deps.entropy.uniform(0.0, 1.0))
-                self._report_state(ChannelState.RETRYING, trial.detail)
-                await deps.clock.sleep(trial.wait_s)
+                decision = self._after_failure(error, failures, deps.entropy.uniform(0.0, 1.0))
+                self._report_state(ChannelState.RETRYING, decision.detail)
+                await deps.clock.sleep(decision.wait_s)
 
     # -- for the parts of a platform ---------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from agentsup.channels.matrix.received import CHANNEL, row_owner
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.status import ReadReceipts
-from agentsup.channels.matrix.sync import Syncer, judge
+from agentsup.channels.matrix.sync import Syncer, decide_retry
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 
@@ -82,7 +82,7 @@ class MatrixBot(Bot[MatrixConnection, SignedInBot]):
     """The bot of one agent on Matrix."""
 
     _deps: MatrixDeps
-    _after_failure = staticmethod(judge)
+    _after_failure = staticmethod(decide_retry)
 
     def _open(self) -> MatrixConnection:
         deps = self._deps

@@ -39,9 +39,9 @@ class Sender:
         self._check = check
         self._paused: dict[str, float] = {}
         """Until when nothing is sent into a room, by the loop's clock."""
-        self._courtesies_at = 0.0
+        self._low_priority_at = 0.0
         """No low-priority call before this time."""
-        self._courtesies = 0
+        self._low_priority = 0
         self._is_closed = False
 
     async def send(
@@ -88,7 +88,7 @@ class Sender:
     def pause_s(self, room_id: str) -> float:
         """Return the seconds for which low-priority calls have to wait there, or 0."""
         now = self._clock.monotonic()
-        return max(0.0, self._courtesies_at - now, self._paused.get(room_id, 0.0) - now)
+        return max(0.0, self._low_priority_at - now, self._paused.get(room_id, 0.0) - now)
 
     async def close(self) -> None:
         """Send nothing from now on; further calls raise ``NotSent``."""
@@ -99,22 +99,22 @@ class Sender:
         if self._is_closed:
             raise NotSent("this bot's sender is closed")
         pause_s = self._paused.get(room_id, 0.0) - self._clock.monotonic()
-        if droppable and (self.pause_s(room_id) > 0 or self._courtesies >= LOW_PRIORITY_MAX):
+        if droppable and (self.pause_s(room_id) > 0 or self._low_priority >= LOW_PRIORITY_MAX):
             raise LowPriorityDropped("no room for it now")
         if pause_s > 0:
             raise RateLimited(pause_s, "this room still has a pause")
-        self._courtesies += droppable
+        self._low_priority += droppable
         try:
             yield
         except RateLimited as error:
             self._refused(room_id, error.retry_after_s, droppable=droppable)
             raise
         finally:
-            self._courtesies -= droppable
+            self._low_priority -= droppable
 
     def _refused(self, room_id: str, wait_s: float, *, droppable: bool) -> None:
         now = self._clock.monotonic()
-        self._courtesies_at = max(self._courtesies_at, now + LOW_PRIORITY_PAUSE * wait_s)
+        self._low_priority_at = max(self._low_priority_at, now + LOW_PRIORITY_PAUSE * wait_s)
         if droppable:
             return  # an answer may still try
         if len(self._paused) >= _PAUSED_MAX:

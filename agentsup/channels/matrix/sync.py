@@ -193,9 +193,9 @@ def _after(events: Sequence[Json], event_id: str) -> tuple[Json, ...] | None:
     return None
 
 
-def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
+def decide_retry(error: PlatformError, failures: int, unit: float) -> RetryDecision:
     """Return the cause and the pause for the ``failures``-th failed sync in a row (from 1)."""
-    return source.judge(
+    return source.decide_retry(
         error,
         failures,
         unit,
@@ -355,4 +355,4 @@ class Syncer(Source):
         await super()._failed(error)
 
     async def _after_failure(self, error: PlatformError) -> RetryDecision:
-        return judge(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))
+        return decide_retry(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))

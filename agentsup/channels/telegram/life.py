@@ -29,7 +29,7 @@ from agentsup.channels.telegram.incoming import Incoming
 from agentsup.channels.telegram.live_answer import Streams
 from agentsup.channels.telegram.menus import Menus
 from agentsup.channels.telegram.messages import ReceiveDependencies, ReceiveLimits
-from agentsup.channels.telegram.poll import Poller, judge
+from agentsup.channels.telegram.poll import Poller, decide_retry
 from agentsup.channels.telegram.received import CHANNEL
 from agentsup.channels.telegram.sender import Sender
 from agentsup.kit.log import get_logger
@@ -165,7 +165,7 @@ class TelegramBot(Bot[TelegramConnection, BotUser]):
 
     _deps: TelegramDeps
     _me: BotUser | None = None
-    _after_failure = staticmethod(judge)
+    _after_failure = staticmethod(decide_retry)
 
     def _open(self) -> TelegramConnection:
         deps = self._deps

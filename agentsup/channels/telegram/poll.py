@@ -45,7 +45,7 @@ _SLACK_S = 10.0
 _ID_LIMIT = 2**53
 
 
-def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
+def decide_retry(error: PlatformError, failures: int, unit: float) -> RetryDecision:
     """Decide what to do after the ``failures``-th failed poll in a row (from 1).
 
     ``unit`` is a random number between 0 and 1, for the jitter.
@@ -54,7 +54,7 @@ def judge(error: PlatformError, failures: int, unit: float) -> RetryDecision:
         # The client closes the connection then: a poll that was cut off may still be served.
         wait_s = delay_s(failures - 1, base_s=2.0, cap_s=60.0, unit=unit)
         return RetryDecision(ChannelState.CONFLICT, second_poller(""), wait_s)
-    return source.judge(error, failures, unit, unreachable="Telegram can't be reached")
+    return source.decide_retry(error, failures, unit, unreachable="Telegram can't be reached")
 
 
 def second_poller(webhook_url: str) -> str:
@@ -131,10 +131,10 @@ class Poller(Source):
         return rows
 
     async def _after_failure(self, error: PlatformError) -> RetryDecision:
-        trial = judge(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))
-        if trial.state is ChannelState.CONFLICT:
-            trial = replace(trial, detail=second_poller(await self._webhook()))
-        return trial
+        decision = decide_retry(error, self._failures, self._deps.entropy.uniform(0.0, 1.0))
+        if decision.state is ChannelState.CONFLICT:
+            decision = replace(decision, detail=second_poller(await self._webhook()))
+        return decision
 
     async def _webhook(self) -> str:
         """Return the URL to which a webhook sends the updates, or empty."""

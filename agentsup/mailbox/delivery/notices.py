@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.messages.current_rights import is_operators
+from agentsup.mailbox.messages.current_rights import is_still_operators
 from agentsup.mailbox.messages.keys import chat_of_key, root_chat
 from agentsup.mailbox.messages.values import RoleNow
 from agentsup.model.message import DeliverTo, Message, MessageKind
@@ -90,7 +90,7 @@ def find_conversation(
         (agent_id, whose),
     )
     for row in rows:
-        if whose != OPERATORS or is_operators(row["speaker"], role_now):
+        if whose != OPERATORS or is_still_operators(row["speaker"], role_now):
             return row["channel"], row["conversation"]
     return None
 

@@ -147,9 +147,9 @@ class _RelayRun:
     """One run of the relay: finds due parts and starts a lane for each of their conversations."""
 
     def __init__(
-        self, boot_context: _RelayContext, deliveries: DeliveryAttempts, draining: asyncio.Event
+        self, context: _RelayContext, deliveries: DeliveryAttempts, draining: asyncio.Event
     ) -> None:
-        self._context = boot_context
+        self._context = context
         self._deliveries = deliveries
         self._draining = draining
         self._wake = asyncio.Event()

@@ -243,21 +243,21 @@ def _keeps_rights(ctx: MailboxContext, tx: Tx, row: Any, now: int) -> bool:
     message_id, person = row["message_id"], row["person"]
     stored = principal_of(row["principal"])
     try:
-        acting_as, party = current_rights.of_message(
+        acting_as, person_of_work = current_rights.acting_for_message(
             tx, stored, person, message_id, row["root_id"], ctx.role_now
         )
-        if (acting_as, party) == (stored, person):
+        if (acting_as, person_of_work) == (stored, person):
             return True
-        if party != person:
+        if person_of_work != person:
             message, key = need_message(tx, message_id), sessions.key_of(tx, row["session_id"])
-            current_rights.check_session(party, message, key)
+            current_rights.check_session(person_of_work, message, key)
     except RightsLost as lost:
         close_tx(tx, message_id, as_target=False)
         ending.refuse_tx(ctx, tx, message_id, lost, at=now)
         return False
     tx.execute(
         "UPDATE messages SET principal = ?, person = ? WHERE seq = ?",
-        (encode_value(acting_as), party, row["seq"]),
+        (encode_value(acting_as), person_of_work, row["seq"]),
     )
     return True
 

@@ -90,7 +90,7 @@ def replay_tx(
         )
     new = replace(
         old.renewed(old.session_id),
-        principal=current_rights.as_root(tx, old),
+        principal=current_rights.principal_for_new_root(tx, old),
         in_reply_to="",
         root_id="",
         epochs={},

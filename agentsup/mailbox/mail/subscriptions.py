@@ -120,7 +120,7 @@ def _put_tx(
             PrincipalKind.AGENT,
             message.agent_id,
             name_of(tx, message.agent_id),
-            asker=current_rights.as_root(tx, message).asker_name,
+            asker=current_rights.principal_for_new_root(tx, message).asker_name,
         ),
         kind=MessageKind.EVENT,
         lane=LaneName.BACKGROUND,

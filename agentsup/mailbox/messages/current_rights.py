@@ -35,23 +35,23 @@ def refusal_text(lost: RightsLost, language: str = "") -> str:
     return words(language)(f"rights.{lost.facts['reason']}", who=lost.facts["who"])
 
 
-def _lost(reason: str, who: str) -> RightsLost:
+def _rights_lost(reason: str, who: str) -> RightsLost:
     return RightsLost(words()(f"rights.{reason}", who=who), reason=reason, who=who)
 
 
 # -- the decision ----------------------------------------------------------------------------------
 
 
-def _role(subject: str, who: str, stored: PersonRole, role_now: RoleNow) -> PersonRole:
+def _lesser_role(subject: str, who: str, stored: PersonRole, role_now: RoleNow) -> PersonRole:
     now = role_now(subject)
     if now is None:
-        raise _lost("removed", who)
+        raise _rights_lost("removed", who)
     if now < PersonRole.USER:
-        raise _lost("viewer", who)
+        raise _rights_lost("viewer", who)
     return min(stored, now)
 
 
-def party_now(person: str, asker: str | None, role_now: RoleNow) -> str:
+def person_now(person: str, asker: str | None, role_now: RoleNow) -> str:
     """The value of ``Principal.person`` for which work that was requested for ``person`` is done
     now.
 
@@ -62,21 +62,21 @@ def party_now(person: str, asker: str | None, role_now: RoleNow) -> str:
     """
     if is_one_persons(person):
         subject = person.removeprefix(PERSON_MARK)
-        _role(subject, name_of_person(person), PersonRole.USER, role_now)
+        _lesser_role(subject, name_of_person(person), PersonRole.USER, role_now)
         return person
     if person != OPERATORS or asker == "":
         return person
     if asker is None:
-        raise _lost("unknown", "")
-    role = _role(asker, asker, PersonRole.OPERATOR, role_now)
+        raise _rights_lost("unknown", "")
+    role = _lesser_role(asker, asker, PersonRole.OPERATOR, role_now)
     return person if role >= PersonRole.OPERATOR else f"{PERSON_MARK}{asker}"
 
 
-def is_operators(asker: str | None, role_now: RoleNow) -> bool:
+def is_still_operators(asker: str | None, role_now: RoleNow) -> bool:
     """Whether something that ``asker`` did as an operator still counts as the operators'. ``asker``
     is as in ``person_now``."""
     try:
-        return party_now(OPERATORS, asker, role_now) == OPERATORS
+        return person_now(OPERATORS, asker, role_now) == OPERATORS
     except RightsLost:
         return False
 
@@ -88,11 +88,11 @@ def principal_now(stored: Principal, role_now: RoleNow) -> Principal:
     """
     if stored.kind is not PrincipalKind.PERSON:
         return stored
-    role = _role(stored.subject, stored.label, stored.role, role_now)
+    role = _lesser_role(stored.subject, stored.label, stored.role, role_now)
     return stored if role == stored.role else replace(stored, role=role)
 
 
-def of_owner(owner: Principal, asked_by: str, role_now: RoleNow) -> Principal:
+def principal_of_owner(owner: Principal, asked_by: str, role_now: RoleNow) -> Principal:
     """The principal that does the work of a task now, made from the task's owner.
 
     ``asked_by`` is the person whose message led to the task, if an agent owns it. It is not used if
@@ -101,7 +101,7 @@ def of_owner(owner: Principal, asked_by: str, role_now: RoleNow) -> Principal:
     if owner.kind not in AGENTS:
         return principal_now(owner, role_now)
     asker = None if owner.asker is None else owner.asker or asked_by
-    behalf = party_now(owner.behalf, asker, role_now)
+    behalf = person_now(owner.behalf, asker, role_now)
     return replace(owner, behalf=behalf, asker=asker)
 
 
@@ -119,7 +119,7 @@ def asker_of(reader: Reader, principal: Principal, message_id: str, root_id: str
     return principal.asker_name
 
 
-def as_root(reader: Reader, message: Message) -> Principal:
+def principal_for_new_root(reader: Reader, message: Message) -> Principal:
     """The principal for a new message that repeats ``message`` without its root. It must record by
     itself which operator asked (``asker``; None if that is not recorded any more)."""
     if message.person != OPERATORS or message.principal.kind not in AGENTS:
@@ -128,7 +128,7 @@ def as_root(reader: Reader, message: Message) -> Principal:
     return replace(message.principal, asker=asker)
 
 
-def of_message(
+def acting_for_message(
     reader: Reader,
     principal: Principal,
     person: str,
@@ -144,7 +144,7 @@ def of_message(
     if not person:
         return acting, person
     asker = asker_of(reader, principal, message_id, root_id) if person == OPERATORS else ""
-    now = party_now(person, asker, role_now)
+    now = person_now(person, asker, role_now)
     if now != person and acting.behalf == person:
         acting = replace(acting, behalf=now)
     return acting, now
@@ -168,4 +168,4 @@ def check_session(person: str, message: Message, key: str) -> None:
         who = Principal(PrincipalKind.PERSON, subject, subject, PersonRole.USER)
         if channel not in LOCAL or may_enter(who, channel, conversation):
             return
-    raise _lost("shared", name_of_person(person))
+    raise _rights_lost("shared", name_of_person(person))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.messages import chat_models
-from agentsup.mailbox.messages.current_rights import is_operators
+from agentsup.mailbox.messages.current_rights import is_still_operators
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.model.errors import BadRequest, NotFound
 from agentsup.store import Database, Reader, Tx
@@ -144,7 +144,7 @@ def return_tx(ctx: MailboxContext, tx: Tx, agent_id: str, key: str, pointed_by: 
     Without that role they must not go on reading and writing there (P7). The own session is the
     latest begun under ``key``, or a new one. Whether it was changed.
     """
-    if pointed_by is None or is_operators(pointed_by, ctx.role_now):
+    if pointed_by is None or is_still_operators(pointed_by, ctx.role_now):
         return False
     own = list_of(tx, agent_id, key=key, limit=1)
     if own:
@@ -157,7 +157,7 @@ def return_tx(ctx: MailboxContext, tx: Tx, agent_id: str, key: str, pointed_by: 
 async def keep_own(database: Database, ctx: MailboxContext, agent_id: str, key: str) -> bool:
     """As ``return_tx``, for a command, before it uses the session."""
     by = await database.read(pointed_by, agent_id, key, name="pointing.look")
-    if by is None or is_operators(by, ctx.role_now):
+    if by is None or is_still_operators(by, ctx.role_now):
         return False
     return await database.write(
         lambda tx: return_tx(ctx, tx, agent_id, key, pointed_by(tx, agent_id, key)),

@@ -106,7 +106,7 @@ class MailboxContext:
     boot_id: str
     limits: MailboxLimits
     epochs: EpochMap
-    pace: TurnDurations
+    durations: TurnDurations
     loads: AgentLoads
     steady: SteadyClock
     """The clock of deadlines and pauses."""

@@ -96,7 +96,7 @@ def _queued(
     """The result for a message that was just stored, with ``before`` others queued before it."""
     agent_id = ready.new.agent_id
     asked = admission.holder_of_session(reader, agent_id, session_id) if is_busy else None
-    eta = eta_s(before, ctx.pace.mean_s(agent_id), ctx.limits.slots_for(agent_id))
+    eta = eta_s(before, ctx.durations.mean_s(agent_id), ctx.limits.slots_for(agent_id))
     return Accepted(
         MessageId(ready.message_id),
         SessionId(session_id),

@@ -86,7 +86,7 @@ def _claimed_as_stored(patch: pytest.MonkeyPatch) -> None:
     ) -> tuple[Principal, str]:
         return principal, person
 
-    patch.setattr(current_rights, "of_message", as_stored)
+    patch.setattr(current_rights, "acting_for_message", as_stored)
 
 
 PROOFS = (

@@ -39,7 +39,7 @@ class RetryDecision:
     wait_s: float
 
 
-def judge(
+def decide_retry(
     error: PlatformError,
     failures: int,
     unit: float,
@@ -132,24 +132,24 @@ class Source(ABC):
     async def _failed(self, error: PlatformError) -> None:
         """Note a failed poll, and wait before the next."""
         self._failures += 1
-        trial = await self._after_failure(error)
-        is_long = trial.wait_s >= min(_SHOWN_WAIT_S, self._deps.limits.deaf_after_s)
-        if self._failures >= _SHOWN_AFTER or is_long or trial.state is ChannelState.CONFLICT:
-            self._show(trial.state, trial.detail, None)
+        decision = await self._after_failure(error)
+        is_long = decision.wait_s >= min(_SHOWN_WAIT_S, self._deps.limits.deaf_after_s)
+        if self._failures >= _SHOWN_AFTER or is_long or decision.state is ChannelState.CONFLICT:
+            self._show(decision.state, decision.detail, None)
         if self._failures in (1, 10, 100, 1000):
             _log.warning(
                 "a poll failed",
                 agent=self._deps.agent_name,
                 failures=self._failures,
                 why=error.message,
-                next_s=round(trial.wait_s, 1),
+                next_s=round(decision.wait_s, 1),
             )
-        await self._pause(trial)
+        await self._pause(decision)
 
-    async def _pause(self, trial: RetryDecision) -> None:
+    async def _pause(self, decision: RetryDecision) -> None:
         """Wait; notify the operator when no poll was answered for ``deaf_after_s``."""
         deaf_after_s = self._deps.limits.deaf_after_s
-        until = self._clock.monotonic() + trial.wait_s
+        until = self._clock.monotonic() + decision.wait_s
         while True:
             silent_s = self._clock.monotonic() - self._answered_at
             left_s = until - self._clock.monotonic()
@@ -157,7 +157,7 @@ class Source(ABC):
                 self._is_notified = True
                 await self._say(
                     f"The {self.title} bot of {self._deps.agent_name} has heard nothing for "
-                    f"{round(silent_s / 60)} minutes. {as_sentence(trial.detail)}"
+                    f"{round(silent_s / 60)} minutes. {as_sentence(decision.detail)}"
                 )
             elif left_s <= 0:
                 return
