@@ -21,7 +21,7 @@ from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import agents as agent_step
 from agentsup.daemon.assembly import borders as border_step
-from agentsup.daemon.assembly import metrics, services
+from agentsup.daemon.assembly import children, metrics
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit
@@ -195,7 +195,7 @@ class ProofDaemon:
                 stack.enter_context(mock.patch.object(border_step, "ApiServer", _NoListener))
             daemon = build_daemon(boot_context)
         if not self._is_real:
-            self._watch_patch = mock.patch.object(services, "watch", self._watch)
+            self._watch_patch = mock.patch.object(children, "watch", self._watch)
             self._watch_patch.start()
         return daemon
 

@@ -18,7 +18,7 @@ from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser
 from agentsup.channels.telegram.errors import PollConflict
 from agentsup.channels.telegram.event import UpdateKind, read
-from agentsup.channels.telegram.poll import judge, second_poller
+from agentsup.channels.telegram.poll import decide_retry, second_poller
 from agentsup.channels.telegram.received import SILENCE_MS, Offset, ledger_id, row_owner
 
 ME = BotUser(777, "bob_bot")
@@ -217,13 +217,13 @@ def test_a_new_count_has_names_of_its_own_in_the_ledger() -> None:
 
 
 def test_troubles_of_polling_are_told_apart() -> None:
-    conflict = judge(PollConflict("terminated"), 1, 0.5)
+    conflict = decide_retry(PollConflict("terminated"), 1, 0.5)
     assert conflict.state is ChannelState.CONFLICT
-    waits = [judge(PollConflict("x"), n, 0.5).wait_s for n in range(1, 12)]
+    waits = [decide_retry(PollConflict("x"), n, 0.5).wait_s for n in range(1, 12)]
     assert waits == sorted(waits)
     assert waits[-1] == 60
-    assert judge(RateLimited(7.0), 3, 0.5).wait_s == 7.0
-    assert judge(OutcomeUnknown("cut"), 50, 1.0).wait_s <= 45
+    assert decide_retry(RateLimited(7.0), 3, 0.5).wait_s == 7.0
+    assert decide_retry(OutcomeUnknown("cut"), 50, 1.0).wait_s <= 45
 
 
 def test_the_second_poller_is_named() -> None:

@@ -16,7 +16,7 @@ from agentsup.channels.matrix import login
 from agentsup.channels.matrix.client import MatrixSession
 from agentsup.channels.matrix.errors import SessionNotStored
 from agentsup.channels.matrix.login import BotAccount, PasswordSignIn, SignedInAccount
-from agentsup.channels.matrix.sync import judge
+from agentsup.channels.matrix.sync import decide_retry
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.model.secret import Secret
 from tests.support.loop_clock import LoopClock
@@ -181,7 +181,7 @@ async def test_a_session_that_can_not_be_kept_is_not_begun_and_says_why(
         with pytest.raises(SessionNotStored, match="No space left") as caught:
             await stage.sign_in()
         assert stage.server.logins == []
-    first, later = judge(caught.value, 1, 0.5), judge(caught.value, 6, 0.5)
+    first, later = decide_retry(caught.value, 1, 0.5), decide_retry(caught.value, 6, 0.5)
     assert str(stage.file) in first.detail
     assert "homeserver" not in first.detail
     assert 0 < first.wait_s < later.wait_s <= 30.0
