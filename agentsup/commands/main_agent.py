@@ -99,7 +99,7 @@ class _MainCommandSet:
         say = words(context.language)
         if not bot_id.isdecimal():
             raise BadRequest(say("bot.unknown", id=bot_id), field="bot")
-        return CommandReply(await self.bots.give(int(bot_id), name, context.principal))
+        return CommandReply(await self.bots.assign(int(bot_id), name, context.principal))
 
     async def agent_start(self, context: CommandContext, rest: str) -> CommandReply:
         name = _name(context, rest, "agent_start")

@@ -175,9 +175,7 @@ def _channels(
         has_account = attrgetter(each.account)(spec)
         if has_account and not attrgetter(each.people)(spec) and each.name not in has_people:
             at = locate(spec.name, _path_of(each.account))
-            hint = (
-                f"list your own {each.person} in {each.people}, or write to it and `agentsup pair`"
-            )
+            hint = f"list your own {each.people_hint} in {each.people}, or write to it and `agentsup pair`"
             yield at.finding(f"nobody may talk to this agent over {each.title}", hint)
 
 

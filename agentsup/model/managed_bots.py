@@ -62,7 +62,7 @@ class BotMaker(Protocol):
         ``BadRequest``, ``ConfigError`` and what the platform raises.
         """
 
-    async def give(self, bot_id: int, agent: str, by: Principal) -> str:
+    async def assign(self, bot_id: int, agent: str, by: Principal) -> str:
         """Give a bot to an agent that is there, if it was created through main's bot and has no
         agent; returns what to tell the person. Raises ``NotFound`` and what the platform raises."""
 
@@ -75,7 +75,7 @@ class BotKeeper(Protocol):
         any number of times. Returns once the token is kept; raises what the platform raises if it
         has to be called again."""
 
-    async def renewed(self, agent_id: str) -> bool:
+    async def renew_token(self, agent_id: str) -> bool:
         """Whether there is a new token in place of one that Telegram refuses."""
 
 
@@ -85,6 +85,6 @@ class NoBotKeeper:
     async def seen(self, bot: CreatedBot, maker: int, language: str) -> None:
         """Do nothing."""
 
-    async def renewed(self, agent_id: str) -> bool:
+    async def renew_token(self, agent_id: str) -> bool:
         """Return False."""
         return False

@@ -57,11 +57,11 @@ class PlatformSpec:
     of which must be set, and the error if none is."""
     needs: str
     """All that a bot needs, in words."""
-    fixed: tuple[str, ...]
+    needs_new_bot: tuple[str, ...]
     """The fields that a bot can't change while it runs."""
     people: str
     """The field that lists who may talk to the agent."""
-    person: str
+    people_hint: str
     """The people who are listed there, in words."""
     remedy: str
     """The change of the entry after which a refused bot is accepted again."""
@@ -94,7 +94,7 @@ class PlatformSpec:
 
     def identity(self, spec: AgentSpec) -> tuple[object, ...]:
         """The values of the fields that a bot can't change while it runs."""
-        return tuple(attrgetter(field)(spec) for field in self.fixed)
+        return tuple(attrgetter(field)(spec) for field in self.needs_new_bot)
 
 
 TELEGRAM: Final = PlatformSpec(
@@ -108,9 +108,9 @@ TELEGRAM: Final = PlatformSpec(
     secrets=(AccountSecret("telegram_token", "Telegram token"),),
     required=(),
     needs="telegram_token",
-    fixed=("telegram_token", "telegram_base_url", "telegram_backlog_hours"),
+    needs_new_bot=("telegram_token", "telegram_base_url", "telegram_backlog_hours"),
     people="allowed_user_ids",
-    person="Telegram user id",
+    people_hint="Telegram user id",
     remedy="A changed token",
 )
 MATRIX: Final = PlatformSpec(
@@ -133,7 +133,7 @@ MATRIX: Final = PlatformSpec(
         ),
     ),
     needs="matrix.homeserver, matrix.user_id and matrix.access_token or matrix.password",
-    fixed=(
+    needs_new_bot=(
         "matrix.homeserver",
         "matrix.user_id",
         "matrix.password",
@@ -142,7 +142,7 @@ MATRIX: Final = PlatformSpec(
         "matrix.backlog_hours",
     ),
     people="matrix.allowed_users",
-    person="Matrix user id, @name:server,",
+    people_hint="Matrix user id (@name:server)",
     remedy="A changed access token or password",
 )
 PLATFORMS: Final = (TELEGRAM, MATRIX)

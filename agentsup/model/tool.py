@@ -182,6 +182,6 @@ class ToolRegistry(Protocol):
 
     def all(self) -> tuple[Tool, ...]: ...
 
-    async def coming(self, name: str) -> Tool | None:
+    async def wait_for_tool(self, name: str) -> Tool | None:
         """A tool that ``get`` does not know yet; waits a moment for it. Raises ``AgentsupError``
         with the reason why it can't be called now."""

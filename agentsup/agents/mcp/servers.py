@@ -27,7 +27,7 @@ FIRST_TRY_S = 10.0
 """The longest time in seconds, counted from the start of the servers, that a turn waits for the
 first attempt of each."""
 _USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
-LEAVING = Grace(drain_s=0.2, cancel_s=1.0, kill_s=1.0)
+CLOSE_GRACE = Grace(drain_s=0.2, cancel_s=1.0, kill_s=1.0)
 
 
 class AgentServers:
@@ -37,8 +37,8 @@ class AgentServers:
         self._location = location
         self._s = services
         self._servers: dict[str, ToolServer] = {}
-        self._leaving: set[ToolServer] = set()
-        self._off: dict[str, McpServer] = {}
+        self._stopping: set[ToolServer] = set()
+        self._unused: dict[str, McpServer] = {}
         self._is_missing = False
         self._is_open = False
         self._since_at = services.clock.now_ms()
@@ -68,22 +68,22 @@ class AgentServers:
         if not self._is_open:
             return
         wanted = {name: each for name, each in servers_of(declared).items() if each.enabled}
-        self._off = {n: each for n, each in servers_of(declared).items() if not each.enabled}
+        self._unused = {n: each for n, each in servers_of(declared).items() if not each.enabled}
         self._is_missing = bool(wanted) and not _is_installed()
         if self._is_missing:
-            self._off |= wanted
+            self._unused |= wanted
             _log.warning("no tool servers", agent=self._location.agent, reason=MISSING)
             wanted = {}
         for name in [each for each in self._servers if each not in wanted]:
             leaving = self._servers.pop(name)
-            self._leaving.add(leaving)
+            self._stopping.add(leaving)
             self._owner.spawn(self._end(leaving), name=f"mcp-stop:{name}")
         for name, server in wanted.items():
-            self._have(name, server)
+            self._ensure(name, server)
         if self._servers:
             self._s.in_use[self._location.agent_id] = self.all
 
-    def _have(self, name: str, declared: McpServer) -> None:
+    def _ensure(self, name: str, declared: McpServer) -> None:
         known = self._servers.get(name)
         if known is not None and _connection_of(known.declared) == _connection_of(declared):
             known.retune(declared)
@@ -93,37 +93,37 @@ class AgentServers:
         if known is None:
             made.start()
         else:
-            self._leaving.add(known)
+            self._stopping.add(known)
             self._owner.spawn(self._end(known, made), name=f"mcp-replace:{name}")
 
     async def _end(self, leaving: ToolServer, following: ToolServer | None = None) -> None:
         """Stop a server, and only then start the one that replaces it: both use the same home or
         port."""
         await leaving.stop()
-        self._leaving.discard(leaving)
+        self._stopping.discard(leaving)
         if following is not None and self._servers.get(following.declared.name) is following:
             following.start()
 
     async def close(self) -> None:
         """Stop all servers at the same time, in bounded time."""
         closing = TaskOwner("mcp-close")
-        leaving = (*self._servers.values(), *self._leaving)
+        leaving = (*self._servers.values(), *self._stopping)
         if self._s.in_use.get(self._location.agent_id) == self.all:
             del self._s.in_use[self._location.agent_id]
         self._servers, self._is_open = {}, False  # no successor is started any more
         tasks = {
-            closing.spawn(server.stop(LEAVING), name=f"mcp-stop:{server.declared.name}")
+            closing.spawn(server.stop(CLOSE_GRACE), name=f"mcp-stop:{server.declared.name}")
             for server in leaving
         }
         if tasks:
-            await asyncio.wait(tasks, timeout=LEAVING.total_s + 2.0)
+            await asyncio.wait(tasks, timeout=CLOSE_GRACE.total_s + 2.0)
         await closing.close(0.1)
         await self._owner.close(1.0)
         await self._children.close()
 
     # -- tools for turns ---------------------------------------------------------------------------
 
-    async def tried(self, *, is_patient: bool) -> None:
+    async def wait_first_attempts(self, *, is_patient: bool) -> None:
         """Wait until each server was tried once, but at most ``FIRST_TRY_S`` after the latest start
         of one.
 
@@ -144,7 +144,7 @@ class AgentServers:
         found = self._servers.get(server)
         return None if found is None or not name.startswith("mcp:") else found.tools.get(tool)
 
-    async def coming(self, name: str) -> Tool | None:
+    async def wait_for_tool(self, name: str) -> Tool | None:
         """Wait for a server that has not listed its tools yet, and return its tool or None.
 
         Raises ``ServerUnavailable`` if the server can't be used now; nothing was done.
@@ -153,7 +153,7 @@ class AgentServers:
         if not name.startswith("mcp:"):
             return None
         found = self._servers.get(server)
-        if found is None and server in self._off:
+        if found is None and server in self._unused:
             why = MISSING if self._is_missing else "it is switched off"
             raise ServerUnavailable(
                 f"the tool server {server} is not used ({why}), so nothing was done"
@@ -173,7 +173,7 @@ class AgentServers:
         from a server."""
         away = [name for name, each in self._servers.items() if each.child.state not in _USABLE]
         if self._is_missing:
-            away += sorted(self._off)
+            away += sorted(self._unused)
         if not away:
             return ""
         return (
@@ -185,7 +185,7 @@ class AgentServers:
         """Warnings for operators: the servers that can't run because the library is missing."""
         if not self._is_missing:
             return ()
-        names = ", ".join(sorted(self._off))
+        names = ", ".join(sorted(self._unused))
         return (f"{self._location.agent} runs without its tool servers ({names}): {MISSING}",)
 
     def documents(self) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ class AgentServers:
         off = [
             idle(server, "failed" if self._is_missing else "disabled", self._since_at)
             | ({"error": MISSING} if self._is_missing else {})
-            for server in self._off.values()
+            for server in self._unused.values()
         ]
         return [*(server.document() for server in self._servers.values()), *off]
 

@@ -195,7 +195,7 @@ class WorkingAgent:
     async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
         """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""
         if self.servers is not None:
-            await self.servers.tried(is_patient=is_patient)
+            await self.servers.wait_first_attempts(is_patient=is_patient)
         return self.servers
 
 

@@ -304,7 +304,7 @@ class Tools:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
-    async def coming(self, name: str) -> Tool | None:
+    async def wait_for_tool(self, name: str) -> Tool | None:
         return self.get(name)
 
     def all(self) -> tuple[Tool, ...]:

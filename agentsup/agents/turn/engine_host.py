@@ -187,7 +187,7 @@ class TurnHost:
         tool = self._s.tools.get(name)
         try:
             if tool is None and self._own_tools is not None:
-                tool = self._own_tools.get(name) or await self._own_tools.coming(name)
+                tool = self._own_tools.get(name) or await self._own_tools.wait_for_tool(name)
         except AgentsupError as error:
             # Before any gate, so that no approval is used up and nobody is asked in vain.
             return ToolResult(False, error.message, error.code)

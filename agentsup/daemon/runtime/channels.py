@@ -341,7 +341,7 @@ class Channels:
         """Whether there is a new token in place of a refused one; once until the bot is well."""
         if bot.was_renewed or bot.transport.name != TELEGRAM.name:
             return False
-        bot.was_renewed = await self._services().bots.renewed(bot.agent_id)
+        bot.was_renewed = await self._services().bots.renew_token(bot.agent_id)
         return bot.was_renewed
 
     # -- reports -----------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class DaemonManagedBots:
         name = spec.called[:_NAME_MAX]
         return BotOffer(offer_id, spec.name, name, username, manager, at + OFFER_MS)
 
-    async def give(self, bot_id: int, agent: str, by: Principal) -> str:
+    async def assign(self, bot_id: int, agent: str, by: Principal) -> str:
         _check(by)
         async with self.lock:
             spec = self.reconciler.snapshot.require(agent)
@@ -138,7 +138,7 @@ class DaemonManagedBots:
             elif known is not None and not bot.is_new and await self._fresh_token(known):
                 self.channels.renew(context.roster.entry(known.name).agent_id)
 
-    async def renewed(self, agent_id: str) -> bool:
+    async def renew_token(self, agent_id: str) -> bool:
         name = self.boot_context.roster.name_of(agent_id)
         spec = self.reconciler.snapshot.find(name)
         if spec is None or spec.is_main:

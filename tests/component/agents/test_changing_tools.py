@@ -42,7 +42,7 @@ class Fixture:
     def get(self, name: str) -> Tool | None:
         return self._tool if name == NAME and not self.refusals else None
 
-    async def coming(self, name: str) -> Tool | None:
+    async def wait_for_tool(self, name: str) -> Tool | None:
         if self.refusals:
             self.refusals -= 1
             raise ServerUnavailable("the tool server shop is not running now, so nothing was done")

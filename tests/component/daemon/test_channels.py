@@ -121,7 +121,7 @@ class Fixture:
             bots=cast(Any, SimpleNamespace(renewed=self.renewed)),
         )
 
-    async def renewed(self, agent_id: str) -> bool:
+    async def renew_token(self, agent_id: str) -> bool:
         return self.renewals.pop(0)() if self.renewals else False
 
     def state(self, channel: str = "telegram") -> AgentState | None:

@@ -28,7 +28,13 @@ def test_its_fields_packages_and_extra_are_there(platform: PlatformSpec) -> None
     spec = AgentSpec("bob")
     of_secrets = (each.field for each in platform.secrets)
     required = (field for fields, _ in platform.required for field in fields)
-    for field in (platform.account, platform.people, *platform.fixed, *of_secrets, *required):
+    for field in (
+        platform.account,
+        platform.people,
+        *platform.needs_new_bot,
+        *of_secrets,
+        *required,
+    ):
         attrgetter(field)(spec)
     assert platform.name in Person.model_fields
     for module in ("client", "life"):
