@@ -11,7 +11,6 @@ from pathlib import Path
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
@@ -76,7 +75,7 @@ class EngineFleet:
         claim_next, end = work.next_claim(), Completion(MessageOutcome.OK, "done")
 
         def commit(tx: Tx) -> None:
-            ending.complete_tx(self.mailbox.context, tx, work.lease, end)
+            self.mailbox.leases.complete_tx(tx, work.lease, end)
             if claim_next is not None:
                 claim_next(tx)
 

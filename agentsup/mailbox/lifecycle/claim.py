@@ -10,7 +10,7 @@ is needed: the next claim takes it over with a higher fence (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,33 +271,3 @@ def _next_due_at(tx: Tx, agent_id: str, own_ms: int) -> int | None:
         (agent_id, own_ms),
     )
     return due
-
-
-def renew_tx(ctx: MailboxContext, tx: Tx, leases: Sequence[Lease]) -> set[str]:
-    """Extend ``leases``, expired ones too; return the ids of those that are lost.
-
-    Lost means taken over or stopped. A lease whose own turn has settled the message meanwhile is
-    not lost: that turn must end by itself, because it may still ask for a restart.
-    """
-    until = ctx.clock.now_ms() + LEASE_MS
-    lost = set()
-    for lease in leases:
-        cursor = tx.execute(
-            "UPDATE messages SET lease_until = ?"
-            " WHERE message_id = ? AND state = 'leased' AND fence = ? AND lease_boot = ?",
-            (until, lease.message.message_id, lease.fence, ctx.boot_id),
-        )
-        if cursor.rowcount == 0 and not _ended_by_itself(ctx, tx, lease):
-            lost.add(str(lease.message.message_id))
-    return lost
-
-
-def _ended_by_itself(ctx: MailboxContext, tx: Tx, lease: Lease) -> bool:
-    """Whether the turn of this very lease has settled the message."""
-    return bool(
-        tx.scalar(
-            "SELECT 1 FROM messages WHERE message_id = ? AND fence = ? AND lease_boot = ?"
-            " AND state NOT IN ('leased', 'cancelled')",
-            (lease.message.message_id, lease.fence, ctx.boot_id),
-        )
-    )

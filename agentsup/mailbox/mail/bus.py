@@ -182,19 +182,21 @@ class InterAgentBus:
         new = self.composed(request, target, caller=caller, asker=asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
-        accepted, end = await self._mailbox.accept_expecting(new, waiter=waiter)
+        accepted, end = await self._mailbox.queue.accept_expecting(new, waiter=waiter)
         faults.point("bus.after_accept")
         released = asker.slot.released() if asker else contextlib.nullcontext()
         try:
             async with released:
-                message = await self._mailbox.wait_done(accepted.message_id, timeout_s, end=end)
+                message = await self._mailbox.queue.wait_done(
+                    accepted.message_id, timeout_s, end=end
+                )
         except TimedOut:
             if asker is not None and not await self._database.write(
                 waits.give_up_tx, asker.lease, accepted.message_id, name="bus.unwait"
             ):
                 # The message ended just before the time-out. A waited message makes no reply
                 # message, so the answer must be returned here.
-                return self._reply_of(await self._mailbox.get(accepted.message_id), target)
+                return self._reply_of(await self._mailbox.messages.get(accepted.message_id), target)
             raise TimedOut(
                 f"{target.name} has not answered within {timeout_s:g} s; the message goes on",
                 message_id=accepted.message_id,
@@ -213,7 +215,7 @@ class InterAgentBus:
         target = self._directory.lookup(request.to)
         new = self.composed(request, target, caller=caller, asker=asker)
         faults.point("bus.before_accept")
-        accepted = await self._mailbox.accept(new)
+        accepted = await self._mailbox.queue.accept(new)
         faults.point("bus.after_accept")
         return accepted
 

@@ -88,7 +88,7 @@ class Dispatcher:
         if sender is not None:
             check_may_send(sender, target)
         new = self._bus.composed(mail, target, caller=caller, asker=asker)
-        accepted = await self._mailbox.accept(new)
+        accepted = await self._mailbox.queue.accept(new)
         thread_id = new.thread_id or new.root_id
         return SentMail.of(accepted, target.agent_id, target.name, thread_id)
 
@@ -110,7 +110,7 @@ class Dispatcher:
         replier = self._bus.sender_of(request, caller, asker)
         if not request.text.strip():
             raise BadRequest("message is empty", field="message")
-        message = await self._mailbox.get(message_id)
+        message = await self._mailbox.messages.get(message_id)
         back_to = self._may_reply(message, replier)
         if replier is not None:
             check_message(message, replier.agent_id, _person(caller, asker))
@@ -282,7 +282,7 @@ class Dispatcher:
 
     async def message(self, message_id: str) -> Message:
         """One message. Raises ``NotFound``."""
-        return await self._mailbox.get(message_id)
+        return await self._mailbox.messages.get(message_id)
 
     def _sender(
         self, mail: BusRequest, caller: Principal, asker: Asker | None, persona_id: str

@@ -57,7 +57,7 @@ class Renewal:
             if not working:
                 continue
             try:
-                lost = await self._mailbox.renew([work.lease for _, work in working])
+                lost = await self._mailbox.leases.renew([work.lease for _, work in working])
             except StoreUnavailable:
                 continue
             for task, work in working:
@@ -97,7 +97,7 @@ class Releases:
         message_id = lease.message.message_id
         with suppress(LeaseLost):  # it was stopped
             try:
-                await self._mailbox.release(lease, begun=self._unstarted.get(message_id))
+                await self._mailbox.leases.release(lease, begun=self._unstarted.get(message_id))
             except StoreUnavailable:
                 return  # the pump's end, or the next claim, finds the message
         self._unstarted.pop(message_id, None)
@@ -107,7 +107,7 @@ class Releases:
         while True:
             await self._clock.sleep(STORE_PAUSE_S)
             try:
-                await self._mailbox.retry(lease, code=error.code, text=error.message)
+                await self._mailbox.leases.retry(lease, code=error.code, text=error.message)
             except StoreUnavailable:
                 continue
             except LeaseLost:
@@ -118,7 +118,7 @@ class Releases:
         """Release every lease of the pump; count a crash on its culprits."""
         text = f"{type(failure).__name__}: {failure}" if culprits else ""
         try:
-            await self._mailbox.release_all(
+            await self._mailbox.leases.release_all(
                 self._instance_id, culprits=culprits, text=text, begun=self._unstarted
             )
         except StoreUnavailable:

@@ -166,7 +166,7 @@ class Pump:
             self._seen = self._seen.after_due(self._clock.monotonic())
             return False
         try:
-            claimed = await self._mailbox.claim(
+            claimed = await self._mailbox.leases.claim(
                 self._agent_id,
                 self._instance_id,
                 free,
@@ -191,7 +191,7 @@ class Pump:
 
     async def _may_have_work(self) -> bool:
         try:
-            return await self._mailbox.has_work(self._agent_id)
+            return await self._mailbox.leases.has_work(self._agent_id)
         except (StoreUnavailable, StoreCorrupt, Overloaded):
             return False  # the next look is in a minute
 
@@ -276,7 +276,7 @@ class Pump:
             return None
 
         def step(tx: Tx) -> None:
-            claimed = self._mailbox.claim_next_tx(
+            claimed = self._mailbox.leases.claim_next_tx(
                 tx, self._agent_id, self._instance_id, lane, own=own, begin=self._begin
             )
             if claimed is not None:
@@ -303,7 +303,7 @@ class Pump:
         for lease in claimed.leases:
             is_free = lease.message.session_id not in self._own().values()
             slot = work.slot.pass_on() if may_start and is_free else None
-            if slot is not None and self._mailbox.may_start(claimed, lease):
+            if slot is not None and self._mailbox.leases.may_start(claimed, lease):
                 faults.point("mailbox.claimed")
                 self._start(lease, slot, claimed)
             else:

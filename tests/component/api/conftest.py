@@ -341,7 +341,9 @@ class ApiFixture:
         try:
             while True:
                 woken.clear()
-                leases = (await self.mailbox.claim(entry.agent_id, f"ins_{name}", free)).leases
+                leases = (
+                    await self.mailbox.leases.claim(entry.agent_id, f"ins_{name}", free)
+                ).leases
                 if leases:
                     return leases[0]
                 await woken.wait()
@@ -353,7 +355,7 @@ class ApiFixture:
         completion = Completion(
             outcome, text=text, error_code="engine_failed" if error else "", error_text=error
         )
-        await self.mailbox.complete(lease, completion)
+        await self.mailbox.leases.complete(lease, completion)
 
     async def until_open(self, kind: str, count: int) -> None:
         """Until so many of a kind are open; that a client has left is noticed at a heartbeat."""

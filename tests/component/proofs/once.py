@@ -81,7 +81,9 @@ async def the_late_owner_is_refused(home: Path) -> None:
         rig.later(40)
         other = await rig.one(instance="i2")
         with contextlib.suppress(LeaseLost):
-            await rig.mailbox.complete(sleeper, Completion(MessageOutcome.OK, "by the first"))
+            await rig.mailbox.leases.complete(
+                sleeper, Completion(MessageOutcome.OK, "by the first")
+            )
         with contextlib.suppress(LeaseLost, IllegalTransition):
             await rig.finish(other, "by the second")
         answers = [row[3] for row in await rig.outbox("kind = 'answer'")]

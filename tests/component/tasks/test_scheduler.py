@@ -666,7 +666,7 @@ async def test_whatever_happens_each_slot_is_run_or_recorded(world: World, seed:
         assert is_told or slot in decided, (slot, spans)
         slot = slot_times.next_after(plan, slot)
     assert max(decided) == end
-    holds, sums = await world.mail.mailbox.conservation()
+    holds, sums = await world.mail.mailbox.messages.conservation()
     assert holds, sums
 
 

@@ -91,7 +91,7 @@ class Agent:
         self.begun.append(message.text)
         await self.gate.wait()
         self.seen.append((message.deliver_to.conversation, message.text, message.parts))
-        await self.mailbox.complete(
+        await self.mailbox.leases.complete(
             work.lease, Completion(MessageOutcome.OK, text=self.answer(message.text))
         )
 
@@ -157,7 +157,7 @@ class TelegramFixture:
         return CommandReply("stopped")
 
     async def _cancel(self, context: CommandContext, rest: str) -> CommandReply:
-        await self.mailbox.cancel(rest, context.principal)
+        await self.mailbox.control.cancel(rest, context.principal)
         return CommandReply("taken back")
 
     def who(self, spec: AgentSpec, user_id: int) -> Principal | None:
