@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from agentsup.daemon.runtime.stop import Stopper
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.delivery.attempt import DeliveryAttempts
-from agentsup.mailbox.delivery.outbox import Settlement
+from agentsup.mailbox.delivery.steps import Settlement
 from agentsup.mailbox.lifecycle import claim, results
 from agentsup.mailbox.mail import bus
 from agentsup.mailbox.messages.epoch import EpochMap
@@ -135,12 +135,12 @@ def no_journal(patch: pytest.MonkeyPatch) -> None:
 
 
 def resend_the_unknown(patch: pytest.MonkeyPatch) -> None:
-    step_tx = outbox.step_tx
+    step_tx = steps.step_tx
 
-    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.DeliveryStep:
-        return step_tx(tx, settlement, **{**how, "idempotent": True})
+    def blindly(tx: Tx, lane: steps.DeliveryLane, *args: Any, **how: Any) -> steps.DeliveryStep:
+        return step_tx(tx, replace(lane, idempotent=True), *args, **how)
 
-    patch.setattr(outbox, "step_tx", blindly)
+    patch.setattr(steps, "step_tx", blindly)
 
 
 def no_cancel(patch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,6 @@ def show_tx(
         tx,
         message_id=question.message_id,
         agent_id=agent_id,
-        session_id=question.session_id,
         channel=channel,
         conversation=conversation,
         kind="question",

@@ -69,11 +69,9 @@ async def finish(rig: ApiFixture, lease: Lease, text: str) -> None:
         reports.record_tx(
             tx,
             Usage(input_tokens=7, output_tokens=3),
-            message_id=message.message_id,
-            agent_id=message.agent_id,
-            session_id=message.session_id,
-            engine="scripted",
-            model="",
+            reports.UsageSource(
+                message.message_id, message.agent_id, message.session_id, "scripted", ""
+            ),
             at=1,
         )
 

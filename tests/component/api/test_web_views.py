@@ -182,11 +182,7 @@ async def test_figures_count_what_ended(rig: ApiFixture) -> None:
         reports.record_tx(
             tx,
             Usage(input_tokens=10, output_tokens=5, usd=0.25),
-            message_id="m",
-            agent_id="agt_main",
-            session_id="s",
-            engine="llm",
-            model="m",
+            reports.UsageSource("m", "agt_main", "s", "llm", "m"),
             at=rig.deps.clock.now_ms(),
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.queue import accept
 from agentsup.mailbox.queue.draft import draft
@@ -84,16 +84,16 @@ def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _mark_before_delivery(patch: pytest.MonkeyPatch) -> None:
-    original = outbox.step_tx
+    original = steps.step_tx
 
-    def early(tx: Tx, settlement: Any, *, now: int, **rest: Any) -> outbox.DeliveryStep:
-        step = original(tx, settlement, now=now, **rest)
+    def early(tx: Tx, *args: Any, now: int, **rest: Any) -> steps.DeliveryStep:
+        step = original(tx, *args, now=now, **rest)
         if step.part is not None:
             delivered = Delivery(DeliveryOutcome.DELIVERED)
-            outbox._settle_tx(tx, outbox.Settlement(step.part, delivered, now), now)
+            steps._settle_tx(tx, steps.Settlement(step.part, delivered, now), now)
         return step
 
-    patch.setattr(outbox, "step_tx", early)
+    patch.setattr(steps, "step_tx", early)
 
 
 def _no_takeover_of_void_leases(patch: pytest.MonkeyPatch) -> None:
