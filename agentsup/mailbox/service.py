@@ -37,7 +37,7 @@ def in_writer(
         async def run(service: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await service.database.write(
                 lambda tx: step(service, tx, *args, **kwargs),
-                name=f"mailbox.{name}",
+                name=name,
                 urgent=urgent,
                 closing=closing,
             )
@@ -56,7 +56,7 @@ def in_reader(
         @wraps(look)
         async def run(service: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await service.database.read(
-                lambda reader: look(service, reader, *args, **kwargs), name=f"mailbox.{name}"
+                lambda reader: look(service, reader, *args, **kwargs), name=name
             )
 
         return run

@@ -139,7 +139,6 @@ class Node:
         )
         self.bus = InterAgentBus(
             mailbox=self.mailbox,
-            database=database,
             directory=self.directory,
             hex_digits=lambda count: "a" * count,
         )

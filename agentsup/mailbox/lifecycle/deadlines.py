@@ -67,9 +67,9 @@ class Deadlines(Service):
             tuple(row["message_id"] for row in messages),
         )
 
-    expire = in_writer("expire")(expire_tx)
+    expire = in_writer("mailbox.expire")(expire_tx)
 
-    @in_reader("next_deadline")
+    @in_reader("mailbox.next_deadline")
     def next(self, reader: Reader) -> int | None:
         """The next time (ms, by the steady clock) at which ``expire`` closes something, or None."""
         times = [

@@ -7,22 +7,18 @@ decides who may end a turn, so a late completion changes nothing (P1, P2).
 from __future__ import annotations
 
 from agentsup.catalogue import words
-from agentsup.mailbox.lifecycle.closing import close_tx, end_moot_tx
+from agentsup.mailbox.lifecycle.closing import end_moot_tx, finish_tx
 from agentsup.mailbox.lifecycle.results import MessageResult, deliver_tx
 from agentsup.mailbox.messages import current_rights
 from agentsup.mailbox.messages.events import emit_message_event
 from agentsup.mailbox.messages.rows import is_asked, message_of, need_message
-from agentsup.mailbox.messages.values import MailboxContext
+from agentsup.mailbox.messages.values import MailboxContext, MessageEnd
 from agentsup.mailbox.queue import waits
 from agentsup.model.agent import FAILED, FINISHED
 from agentsup.model.errors import LeaseLost, RightsLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, MessageOutcome, MessageState, check_transition
 from agentsup.store import Tx
-
-_RETRY_CAP_S = 300.0
-_RETRY_MOST_S = 8 * 24 * 3600.0
-"""The longest pause that a provider is granted: a plan's limit ends after a week at the latest."""
 
 
 def leased_tx(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
@@ -71,7 +67,7 @@ def dead_letter_tx(
     why = notice.removesuffix(".") if message.deliver_to.kind == "chat" else ""
     sentence = words(message.principal.language)("ended.failed", why=why or text)
     result = MessageResult("dead", sentence, code=code)
-    end_tx(ctx, tx, message, result, text, at=at, state=MessageState.DEAD, outcome=None)
+    end_tx(ctx, tx, message, result, MessageEnd(MessageState.DEAD, code, text), at=at)
 
 
 def expire_tx(ctx: MailboxContext, tx: Tx, message_id: str, *, at: int) -> None:
@@ -79,7 +75,9 @@ def expire_tx(ctx: MailboxContext, tx: Tx, message_id: str, *, at: int) -> None:
     message = need_message(tx, message_id)
     why = "ended.not_started" if message.started_at is None else "ended.not_finished"
     text, sentence = words()(why), words(message.principal.language)(why)
-    end_tx(ctx, tx, message, MessageResult("expired", sentence, code="expired"), text, at=at)
+    result = MessageResult("expired", sentence, code="expired")
+    end = MessageEnd(MessageState.DONE, result.code, text, MessageOutcome.FAILED)
+    end_tx(ctx, tx, message, result, end, at=at)
 
 
 def refuse_tx(ctx: MailboxContext, tx: Tx, message_id: str, lost: RightsLost, *, at: int) -> None:
@@ -87,7 +85,8 @@ def refuse_tx(ctx: MailboxContext, tx: Tx, message_id: str, lost: RightsLost, *,
     message = need_message(tx, message_id)
     sentence = current_rights.refusal_text(lost, message.principal.language)
     result = MessageResult("failed", sentence, code=lost.code)
-    end_tx(ctx, tx, message, result, lost.message, at=at)
+    end = MessageEnd(MessageState.DONE, lost.code, lost.message, MessageOutcome.FAILED)
+    end_tx(ctx, tx, message, result, end, at=at)
 
 
 def end_tx(
@@ -95,29 +94,15 @@ def end_tx(
     tx: Tx,
     message: Message,
     result: MessageResult,
-    text: str,
+    end: MessageEnd,
     *,
     at: int,
-    state: MessageState = MessageState.DONE,
-    outcome: MessageOutcome | None = MessageOutcome.FAILED,
-    answer: str = "",
 ) -> None:
-    """Deliver ``result`` and end the message with its code and ``text``; notify the observers."""
-    facts = {"delivered": deliver_tx(ctx, tx, message, result, at=at)}
-    close_tx(
-        ctx,
-        tx,
-        message,
-        state,
-        at=at,
-        outcome=outcome,
-        result_text=answer,
-        code=result.code,
-        text=text,
-        data=facts,
-    )
+    """Deliver ``result``, finish the message and notify the observers."""
+    delivered = deliver_tx(ctx, tx, message, result, at=at)
+    finish_tx(ctx, tx, message, end, at=at, delivered=delivered)
     what, why = (
-        (FINISHED, {}) if result.word == "ok" else (FAILED, {"code": result.code, "text": text})
+        (FINISHED, {}) if result.word == "ok" else (FAILED, {"code": end.code, "text": end.text})
     )
     for observer in ctx.message_observers:
         observer.changed_tx(ctx, tx, message, what, at=at, **why)

@@ -8,6 +8,7 @@ from agentsup.mailbox.lifecycle import closing
 from agentsup.mailbox.messages import attempts, current_rights
 from agentsup.mailbox.messages.events import emit_message_event
 from agentsup.mailbox.messages.rows import message_of, need_message
+from agentsup.mailbox.messages.values import MessageEnd
 from agentsup.mailbox.queue.accept import accept_tx
 from agentsup.mailbox.queue.draft import draft
 from agentsup.mailbox.service import Service, in_reader, in_writer
@@ -21,7 +22,7 @@ from agentsup.store import Reader, Tx
 class FailedMessages(Service):
     """Messages that have failed for good, and the replay of any message that has ended."""
 
-    @in_writer("requeue")
+    @in_writer("mailbox.requeue")
     def requeue(self, tx: Tx, message_id: str, by: Principal) -> None:
         """Queue a failed message again in its old order, with no attempts counted.
 
@@ -42,21 +43,15 @@ class FailedMessages(Service):
         emit_message_event(tx, EventType.MESSAGE_RETRY, message, at, facts)
         tx.touch(f"agent:{message.agent_id}")
 
-    @in_writer("drop")
+    @in_writer("mailbox.drop")
     def drop(self, tx: Tx, message_id: str, by: Principal) -> None:
         """Cancel a failed message for good. Raises ``NotFound`` or ``Conflict`` (not a failed one)."""
         message = _need_failed(tx, message_id)
-        closing.close_tx(
-            self.context,
-            tx,
-            message,
-            MessageState.CANCELLED,
-            at=self.context.clock.now_ms(),
-            code="dropped",
-            text=f"dropped by {by.label}; it had failed: {message.error_text}",
-        )
+        text = f"dropped by {by.label}; it had failed: {message.error_text}"
+        end = MessageEnd(MessageState.CANCELLED, "dropped", text)
+        closing.finish_tx(self.context, tx, message, end, at=self.context.clock.now_ms())
 
-    @in_writer("replay")
+    @in_writer("mailbox.replay")
     def replay(self, tx: Tx, message_id: str, by: Principal, *, key: str = "") -> Accepted:
         """Run an ended message once more, as a new message with ``replay_of``.
 
@@ -82,7 +77,7 @@ class FailedMessages(Service):
         )
         return accept_tx(self.context, tx, draft(self.context, new))
 
-    @in_reader("dead_list")
+    @in_reader("mailbox.dead_list")
     def list(self, reader: Reader, *, limit: int = 100) -> list[Message]:
         """Failed messages, newest first."""
         return reader.values(

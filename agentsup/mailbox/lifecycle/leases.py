@@ -14,7 +14,13 @@ from agentsup.mailbox.lifecycle.results import MessageResult
 from agentsup.mailbox.messages import segments
 from agentsup.mailbox.messages.events import emit_message_event
 from agentsup.mailbox.messages.rows import OPEN_SQL, need_message
-from agentsup.mailbox.messages.values import BeginSegment, Claimed, Completion, MailboxContext
+from agentsup.mailbox.messages.values import (
+    BeginSegment,
+    Claimed,
+    Completion,
+    MailboxContext,
+    MessageEnd,
+)
 from agentsup.mailbox.queue import views
 from agentsup.mailbox.service import Service, in_writer
 from agentsup.model.event import EventType
@@ -115,7 +121,7 @@ class Leases(Service):
         now = self.context.epochs.seen(message.agent_id, message.session_id)
         return claimed.epochs[message.message_id] == now
 
-    @in_writer("renew", closing=True)
+    @in_writer("mailbox.renew", closing=True)
     def renew(self, tx: Tx, leases: Sequence[Lease]) -> set[str]:
         """Extend ``leases``, expired ones too; return the ids of those that are lost.
 
@@ -157,17 +163,21 @@ class Leases(Service):
                 "UPDATE sessions SET updated_at = ?, engine = ?, engine_state = ? WHERE session_id = ?",
                 (at, completion.engine, completion.engine_state, message.session_id),
             )
-        outcome, text = completion.outcome, completion.error_text
-        ending.end_tx(
-            ctx, tx, message, result, text, at=at, outcome=outcome, answer=completion.text
+        end = MessageEnd(
+            MessageState.DONE,
+            completion.error_code,
+            completion.error_text,
+            completion.outcome,
+            completion.text,
         )
+        ending.end_tx(ctx, tx, message, result, end, at=at)
         if message.attempts == 1 and message.started_at is not None:
             seconds = (at - message.started_at) / 1000
             tx.after_commit(partial(ctx.pace.sample, message.agent_id, seconds))
         tx.after_commit(partial(faults.point, "turn.completed"))
         faults.point("turn.complete.before_commit")
 
-    complete = in_writer("complete", closing=True)(complete_tx)
+    complete = in_writer("mailbox.complete", closing=True)(complete_tx)
 
     def retry_tx(
         self,
@@ -230,7 +240,7 @@ class Leases(Service):
         message = ending.leased_tx(self.context, tx, lease)
         ending.give_back_tx(self.context, tx, message, self.context.clock.now_ms())
 
-    @in_writer("release", closing=True)
+    @in_writer("mailbox.release", closing=True)
     def release(self, tx: Tx, lease: Lease, *, begun: int | None = None) -> None:
         """Give the lease back without counting an attempt. Raises ``LeaseLost``.
 
@@ -240,7 +250,7 @@ class Leases(Service):
         if begun is not None:
             segments.withdraw_tx(tx, lease.message.message_id, begun)
 
-    @in_writer("let_go", closing=True)
+    @in_writer("mailbox.let_go", closing=True)
     def release_all(
         self,
         tx: Tx,

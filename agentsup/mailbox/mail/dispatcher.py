@@ -19,15 +19,12 @@ from agentsup.mailbox.mail.assignment import (
     note_choice_tx,
 )
 from agentsup.mailbox.mail.broadcast import copies_tx, copy_of, known_broadcast
-from agentsup.mailbox.mail.bus import (
+from agentsup.mailbox.mail.bus import Asker, BusRequest, InterAgentBus, principal_of
+from agentsup.mailbox.mail.directory import (
     AgentDirectory,
-    Asker,
-    BusRequest,
     DirectoryEntry,
-    InterAgentBus,
     check_may_send,
     entries_of,
-    principal_of,
 )
 from agentsup.mailbox.mail.reassignment import reassign_tx
 from agentsup.mailbox.mail.reply import reply_tx
@@ -41,7 +38,7 @@ from agentsup.model.errors import BadRequest, Forbidden, NobodyThere, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message
 from agentsup.model.principal import NOBODY, Principal
-from agentsup.store import Database, Reader, Tx
+from agentsup.store import Reader, Tx
 
 MAX_COPIES = 200
 """The most addressees of one broadcast."""
@@ -54,17 +51,10 @@ class Dispatcher:
     for the sender and for the persona.
     """
 
-    def __init__(
-        self,
-        *,
-        mailbox: Mailbox,
-        database: Database,
-        directory: AgentDirectory,
-        bus: InterAgentBus,
-    ) -> None:
+    def __init__(self, *, mailbox: Mailbox, directory: AgentDirectory, bus: InterAgentBus) -> None:
         """``bus`` finds the sending agent of a caller and the target of answers."""
         self._mailbox = mailbox
-        self._database = database
+        self._database = mailbox.database
         self._directory = directory
         self._bus = bus
 

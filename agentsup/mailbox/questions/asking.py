@@ -123,7 +123,7 @@ class Questions(Service):
                 )
         return question
 
-    @in_writer("answer")
+    @in_writer("mailbox.answer")
     def answer(
         self,
         tx: Tx,
@@ -149,12 +149,12 @@ class Questions(Service):
         except (Conflict, Forbidden):
             return None  # closed in this very moment, or somebody else's to answer
 
-    @in_reader("question")
+    @in_reader("mailbox.question")
     def get(self, reader: Reader, question_id: str) -> Question:
         """One question. Raises ``NotFound``."""
         return find_question(reader, question_id)
 
-    @in_reader("questions")
+    @in_reader("mailbox.questions")
     def list(
         self,
         reader: Reader,

@@ -60,7 +60,7 @@ class MessageQueue(Service):
         end.cancel()
         return accepted, None
 
-    @in_writer("accept")
+    @in_writer("mailbox.accept")
     def _store(
         self,
         tx: Tx,
@@ -81,7 +81,7 @@ class MessageQueue(Service):
         """
         return accept.accept_tx(self.context, tx, draft(self.context, new), waiter=waiter)
 
-    @in_reader("room")
+    @in_reader("mailbox.room")
     def check_room(self, reader: Reader, agent_id: str) -> None:
         """Raise ``Overloaded`` if the agent's queue would refuse a person's request now."""
         admission.check_room(self.context, reader, agent_id)
@@ -136,7 +136,7 @@ class MessageQueue(Service):
         emit_message_event(tx, EventType.CHAT_EDITED, message, self.context.clock.now_ms(), facts)
         return True
 
-    @in_writer("reprioritise")
+    @in_writer("mailbox.reprioritise")
     def reprioritise(self, tx: Tx, message_id: str, priority: Priority) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""
         message = need_message(tx, message_id)

@@ -42,12 +42,12 @@ _COLUMNS = ("accepted", *(state.value for state in MessageState))
 class MessageQueries(Service):
     """Reading messages."""
 
-    @in_reader("get")
+    @in_reader("mailbox.get")
     def get(self, reader: Reader, message_id: str) -> Message:
         """One message. Raises ``NotFound``."""
         return need_message(reader, message_id)
 
-    @in_reader("thread")
+    @in_reader("mailbox.thread")
     def thread(self, reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message]:
         """The messages of a thread, oldest first; for a message id, all with the same root, too."""
         start = find_message(reader, thread_id)
@@ -62,7 +62,7 @@ class MessageQueries(Service):
             (named, root_id, root_id, limit),
         )
 
-    @in_reader("position")
+    @in_reader("mailbox.position")
     def position(self, reader: Reader, message_id: str) -> Position:
         """The number of messages of its session that run before this one, and the estimated wait.
 
@@ -85,12 +85,12 @@ class MessageQueries(Service):
             return Position(ahead, None, asked)
         return Position(ahead, eta_s(ahead, mean_s, ctx.limits.slots_for(message.agent_id)))
 
-    @in_reader("counts")
+    @in_reader("mailbox.counts")
     def counts(self, reader: Reader) -> dict[str, dict[str, int]]:
         """Per agent: how many messages are in each state, and ``accepted`` in all."""
         return _counts(reader)
 
-    @in_reader("conservation")
+    @in_reader("mailbox.conservation")
     def conservation(self, reader: Reader) -> tuple[bool, dict[str, int]]:
         """Whether accepted = the sum of all states, pruned rows included, for every agent.
 
@@ -108,7 +108,7 @@ class MessageQueries(Service):
                 total[name] += count
         return holds, total
 
-    @in_reader("list")
+    @in_reader("mailbox.list")
     def list(
         self,
         reader: Reader,

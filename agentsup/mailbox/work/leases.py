@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Claimed
@@ -29,14 +28,13 @@ class Renewal:
     def __init__(
         self,
         mailbox: Mailbox,
-        clock: Clock,
         tasks: TaskOwner,
         working: Mapping[asyncio.Task[None], Work],
         abandon: Callable[[asyncio.Task[None]], None],
     ) -> None:
         """``abandon`` is called with a turn that does not end without its lease, to free its slot."""
         self._mailbox = mailbox
-        self._clock = clock
+        self._clock = mailbox.context.clock
         self._tasks = tasks
         self._working = working
         self._abandon = abandon
@@ -76,9 +74,9 @@ class Releases:
     """The releases of one pump. It also knows which segments were begun with a claim and whose
     turns have not started, because these end with the release."""
 
-    def __init__(self, mailbox: Mailbox, clock: Clock, instance_id: InstanceId) -> None:
+    def __init__(self, mailbox: Mailbox, instance_id: InstanceId) -> None:
         self._mailbox = mailbox
-        self._clock = clock
+        self._clock = mailbox.context.clock
         self._instance_id = instance_id
         self._unstarted: dict[str, int] = {}
 

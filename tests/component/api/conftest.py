@@ -24,8 +24,8 @@ from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.mail import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.agent_mail import AgentMailbox
-from agentsup.mailbox.mail.bus import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion, MailboxLimits
@@ -459,15 +459,13 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         folders=Folders(tasks, lambda task_id: tasks / task_id),
         abort=abort_turn,
     )
-    bus = InterAgentBus(
-        mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits
-    )
+    bus = InterAgentBus(mailbox=mailbox, directory=directory, hex_digits=hex_digits)
     deps = ApiDependencies(
         control=control,
         tokens=tokens,
         bus=bus,
-        dispatcher=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
-        mail=AgentMailbox(database, clock),
+        dispatcher=Dispatcher(mailbox=mailbox, directory=directory, bus=bus),
+        mail=AgentMailbox(database, mailbox.context),
         directory=directory,
         mailbox=mailbox,
         memory=AgentMemory(database, clock, entropy),

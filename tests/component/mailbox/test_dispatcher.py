@@ -462,8 +462,6 @@ async def test_two_at_one_mailbox_handle_each_message_once(post: Open) -> None:
     for n in range(2):
         pump = Pump(
             mailbox=rig.mail.mailbox,
-            database=rig.mail.db,
-            clock=rig.mail.clock,
             agent_id=AgentId("ben"),
             instance_id=InstanceId(f"i{n}"),
             slots={LaneName.INTERACTIVE: 3, LaneName.PEER: 3, LaneName.BACKGROUND: 3},

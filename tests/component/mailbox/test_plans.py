@@ -56,7 +56,7 @@ async def every_move(rig: MailboxFixture) -> None:
     await rig.mailbox.messages.list(agent_id="ann", limit=5)
     await rig.mailbox.messages.list(session_id=root.session_id, limit=5)
     await rig.mailbox.failed.list()
-    history = AgentMailbox(rig.db, rig.clock)
+    history = AgentMailbox(rig.db, rig.mailbox.context)
     await history.history("ann", limit=5)
     await history.history("ann", unread_only=True)
     await history.mark_all_read("ann")

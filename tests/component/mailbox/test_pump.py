@@ -48,8 +48,6 @@ class Fixture:
         self.draining = asyncio.Event()
         self.pump = Pump(
             mailbox=self.rig.mailbox,
-            database=self.rig.db,
-            clock=self.rig.clock,
             agent_id=AgentId("ann"),
             instance_id=InstanceId(f"i{self.instances}"),
             slots={LaneName.INTERACTIVE: interactive, LaneName.PEER: 1, LaneName.BACKGROUND: 1},

@@ -18,8 +18,7 @@ from agentsup.approvals.gate import ApprovalGate
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.lifecycle import answering
-from agentsup.mailbox.mail import bus
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry, bus
 from agentsup.mailbox.work.journal import Journal
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError

@@ -321,7 +321,6 @@ async def test_a_notice_is_in_the_persons_language(rig: TaskFixture) -> None:
 def bus_of(rig: TaskFixture) -> InterAgentBus:
     return InterAgentBus(
         mailbox=rig.mail.mailbox,
-        database=rig.mail.db,
         directory=rig.directory,
         hex_digits=lambda count: "a" * count,
     )

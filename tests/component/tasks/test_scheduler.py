@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType

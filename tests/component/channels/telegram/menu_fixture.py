@@ -29,7 +29,7 @@ from agentsup.commands.main_agent import main_commands
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.mail.values import SentMail
 from agentsup.model.agent import AgentSpec
 from agentsup.model.chat_model import ChatModel
