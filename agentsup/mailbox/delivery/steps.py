@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agentsup.catalogue import words
+from agentsup.catalogue import LocalizedTexts, words
 from agentsup.kit import faults
-from agentsup.mailbox.delivery.excerpt import excerpt, lost_text
 from agentsup.mailbox.delivery.outbox import (
     add_below_tx,
     conversation_of,
@@ -25,6 +24,7 @@ from agentsup.model.event import EventType
 from agentsup.store import Reader, Tx, events
 
 _LEFTOVERS_PER_STEP = 100
+_EXCERPT_CHARS = 80
 # Set for each settled piece. The reason of an unknown piece stays when later pieces arrive.
 _PIECE_SQL = (
     "begun_boot = '', begun_at = 0, doubts = :doubts, platform_ids = coalesce(:given, platform_ids),"
@@ -226,7 +226,7 @@ def _report_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at
     """
     if state is OutboxState.UNKNOWN:
         if "again" not in part.body:
-            note = lost_text(part, words(language_of(tx, part.message_id)))
+            note = _lost_text(part, words(language_of(tx, part.message_id)))
             again = {"again": part.outbox_id, "possible_repeat": True}
             add_below_tx(tx, part, "notice", {"text": note, **again}, at)
         return
@@ -244,7 +244,7 @@ def _report_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at
         conversation=conversation_of(part.channel, part.conversation),
         data={**part.body, **data}
         if is_delivered
-        else {**data, "text": excerpt(part), "why": detail},
+        else {**data, "text": _excerpt(part), "why": detail},
     )
 
 
@@ -260,3 +260,23 @@ _ENDS = {
     DeliveryOutcome.UNKNOWN: OutboxState.UNKNOWN,
     DeliveryOutcome.REFUSED: OutboxState.DROPPED,
 }
+
+
+def _excerpt(part: OutboxPart) -> str:
+    """The beginning of the part's text, or the name of its file; empty if it has neither."""
+    body = part.body
+    attached = body.get("attached") or {}
+    text = str(
+        attached.get("name") or body.get("text") or body.get("name") or body.get("path") or ""
+    )
+    text = " ".join(text.split())
+    if len(text) > _EXCERPT_CHARS:
+        text = text[: _EXCERPT_CHARS - 1].rstrip() + "…"
+    return text
+
+
+def _lost_text(part: OutboxPart, say: LocalizedTexts) -> str:
+    """The note that the part may not have arrived, and how to see it again."""
+    text = _excerpt(part)
+    which = f"“{text}”" if text else say("part.of_kind", kind=part.kind)
+    return say("part.lost_piece" if part.progress else "part.lost", which=which, id=part.outbox_id)

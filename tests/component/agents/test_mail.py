@@ -315,27 +315,6 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     assert "ben" not in (await house.command("main", "/dead")).text
 
 
-async def test_the_asker_gets_one_answer_of_the_other(household: Open) -> None:
-    ask = {"tool": {"name": "ask_agent_async", "args": {"to": "ben", "message": "the work"}}}
-    ann = agent(
-        "ann", rule("go", ask, {"say": "asked"}), rule(".*did it", {"say": "so it is done"})
-    )
-    cat = agent("cat", rule("(?s).*", {"say": "cat did it"}))
-    house = await household(ann, agent("ben"), cat)
-    await house.daemon.control.stop_agent("ben", OPERATOR)
-    await house.ask("ann", "go")
-    (waiting,) = await mail_of(house, "ben")
-    assert await house.save([ann, cat])
-    await house.settled()
-    given = await house.daemon.dispatcher.reassign(waiting.message_id, "cat", OPERATOR)
-    moved = await house.daemon.mailbox.messages.get(given.message_id)
-    assert (moved.deliver_to, moved.priority) == (waiting.deliver_to, waiting.priority)
-    assert (moved.root_id, moved.in_reply_to) == (waiting.root_id, waiting.in_reply_to)
-    await house.until(lambda: "so it is done" in house.texts())
-    replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
-    assert [m.text for m in replies] == ["cat did it"]
-
-
 # -- a host's own handler --------------------------------------------------------------------------
 
 
