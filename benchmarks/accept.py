@@ -1,4 +1,4 @@
-"""Durable accept in process: ``Mailbox.accept`` by one caller and by sixteen, synchronous=FULL."""
+"""Durable accept in process: ``MessageQueue.accept`` by one caller and by sixteen, synchronous=FULL."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Callers:
     async def one_ms(self, count: int) -> list[float]:
         """One caller, one message after another: how long each took, in ms."""
         waiting = self.ready(count, 1)
-        return await each_ms(count, lambda _: self.mailbox.accept(next(waiting)))
+        return await each_ms(count, lambda _: self.mailbox.queue.accept(next(waiting)))
 
     async def crowd_per_s(self, count: int, agents: int) -> float:
         """Sixteen callers at once: messages per second."""
@@ -59,7 +59,7 @@ class _Callers:
 
         async def caller() -> None:
             for new in waiting:
-                await self.mailbox.accept(new)
+                await self.mailbox.queue.accept(new)
 
         began_s = perf_counter()
         async with asyncio.TaskGroup() as group:

@@ -185,7 +185,7 @@ async def _fan_out(shop: EngineFleet, bare: BareTable, size: int, times: int) ->
         )
         async with asyncio.TaskGroup() as group:
             for copy in told.copies:
-                group.create_task(shop.mailbox.wait_done(copy.message_id, 60.0))
+                group.create_task(shop.mailbox.queue.wait_done(copy.message_id, 60.0))
         took_ms.append((perf_counter() - began_s) * 1_000)
         bare_ms.append(sum(await bare.commits_ms(STAGES, rows=size)))
     return Figure(
@@ -253,9 +253,9 @@ async def _caller(shop: EngineFleet, session: str) -> DelegatingTurn:
         deliver_to=IN_STORE,
         silent=True,
     )
-    await shop.mailbox.accept(new)
+    await shop.mailbox.queue.accept(new)
     free = dict.fromkeys(LaneName, 1)
-    (lease,) = (await shop.mailbox.claim(new.agent_id, "bench", free)).leases
+    (lease,) = (await shop.mailbox.leases.claim(new.agent_id, "bench", free)).leases
     slot = SlotPool(free, _wake).take(lease.message.lane)
     return DelegatingTurn(Asker(lease, slot), spec, spec, "", OPERATOR, "call")
 

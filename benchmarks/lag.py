@@ -31,7 +31,7 @@ async def _chat(home: BenchDaemon, agents: int, seconds: float) -> int:
         while (elapsed_s := perf_counter() - began_s) < seconds:
             while sent < elapsed_s * PER_S:
                 new = home.chat(f"agent-{sent % agents}", f"hello {sent}", f"room-{sent % 3}")
-                group.create_task(home.daemon.mailbox.accept(new))
+                group.create_task(home.daemon.mailbox.queue.accept(new))
                 sent += 1
             await asyncio.sleep(0.005)
     return sent

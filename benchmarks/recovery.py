@@ -46,7 +46,7 @@ async def fill(path: Path, count: int, *, still_open: int = OPEN) -> None:
 
         def accept(tx: Tx, numbers: range = numbers) -> None:
             for number in numbers:
-                mailbox.accept_tx(tx, message(number))
+                mailbox.queue.accept_tx(tx, message(number))
 
         await database.write(accept)
 

@@ -91,7 +91,7 @@ async def _until_children(count: int) -> None:
 async def _stop_ms(home: BenchDaemon, agents: int) -> float:
     """Give every agent a turn with two processes, stop all of it, and look that nothing is left."""
     for number in range(agents):
-        await home.daemon.mailbox.accept(home.message(f"agent-{number}", "work"))
+        await home.daemon.mailbox.queue.accept(home.message(f"agent-{number}", "work"))
     await _until_children(2 * agents)
     began_s = perf_counter()
     report = await home.daemon.control.stop("all", OPERATOR)

@@ -158,8 +158,8 @@ async def _wakes_ms(shop: EngineFleet, *, agents: int, each: int) -> list[float]
 
         async def turns(name: str) -> None:
             for _ in range(-(-each // most)):
-                accepted = await shop.mailbox.accept(_request(name))
-                await shop.mailbox.wait_done(accepted.message_id, 60.0)
+                accepted = await shop.mailbox.queue.accept(_request(name))
+                await shop.mailbox.queue.wait_done(accepted.message_id, 60.0)
 
         async with asyncio.TaskGroup() as group:
             for number in range(agents):

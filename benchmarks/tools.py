@@ -99,8 +99,8 @@ async def _host(home: BenchDaemon, shared: HostServices, number: int) -> TurnHos
     """A turn of an agent that no stack runs, so that nobody else takes its message."""
     agent_id = AgentId(f"agt_bench{number}")
     new = replace(home.message("agent-0", "x", session=f"tools{number}"), agent_id=agent_id)
-    await home.daemon.mailbox.accept(new)
-    claimed = await home.daemon.mailbox.claim(agent_id, "bench", dict.fromkeys(LaneName, 1))
+    await home.daemon.mailbox.queue.accept(new)
+    claimed = await home.daemon.mailbox.leases.claim(agent_id, "bench", dict.fromkeys(LaneName, 1))
     return TurnHost(
         shared,
         work=Work(

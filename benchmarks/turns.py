@@ -23,8 +23,8 @@ MANY = 500
 
 async def _turn(home: BenchDaemon, name: str, number: int) -> None:
     mailbox = home.daemon.mailbox
-    accepted, end = await mailbox.accept_expecting(home.message(name, f"turn {number}"))
-    message = await mailbox.wait_done(accepted.message_id, 60.0, end=end)
+    accepted, end = await mailbox.queue.accept_expecting(home.message(name, f"turn {number}"))
+    message = await mailbox.queue.wait_done(accepted.message_id, 60.0, end=end)
     if message.result_text != "ok":
         raise RuntimeError(f"a wrong answer: {message}")
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.mail.bus import DirectoryEntry, InterAgentBus
+from agentsup.mailbox.mail import DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion, MailboxLimits
@@ -76,7 +75,7 @@ class EngineFleet:
         claim_next, end = work.next_claim(), Completion(MessageOutcome.OK, "done")
 
         def commit(tx: Tx) -> None:
-            ending.complete_tx(self.mailbox.context, tx, work.lease, end)
+            self.mailbox.leases.complete_tx(tx, work.lease, end)
             if claim_next is not None:
                 claim_next(tx)
 
@@ -117,11 +116,10 @@ async def workshop(folder: Path, agents: int) -> AsyncIterator[EngineFleet]:
     )
     bus = InterAgentBus(
         mailbox=mailbox,
-        database=database,
         directory=directory,
         hex_digits=lambda count: entropy.new_id("x")[-count:],
     )
-    dispatcher = Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus)
+    dispatcher = Dispatcher(mailbox=mailbox, directory=directory, bus=bus)
     try:
         yield EngineFleet(database, mailbox, directory, runs, hub, dispatcher)
     finally:
@@ -131,15 +129,13 @@ async def workshop(folder: Path, agents: int) -> AsyncIterator[EngineFleet]:
 @asynccontextmanager
 async def at_work(shop: EngineFleet, handler_of: Callable[[str], Handler]) -> AsyncIterator[None]:
     """Every agent works with its handler inside the block."""
-    clock, draining = SystemClock(), asyncio.Event()
+    draining = asyncio.Event()
     owner = TaskOwner("workshop")
     ready = asyncio.Semaphore(0)
     tasks = []
     for name in shop.directory.names():
         pump = Pump(
             mailbox=shop.mailbox,
-            database=shop.database,
-            clock=clock,
             agent_id=AgentId(name),
             instance_id=InstanceId(f"ins-{name}"),
             slots=_SLOTS,

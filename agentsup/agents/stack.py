@@ -68,8 +68,6 @@ class AgentStack(WorkingAgent):
         """The peers in the last prompt, and what they were made of."""
         self._pump = Pump(
             mailbox=services.mailbox,
-            database=services.database,
-            clock=services.clock,
             agent_id=agent_id,
             instance_id=instance_id,
             slots=_lanes(spec),

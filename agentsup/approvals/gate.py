@@ -192,7 +192,7 @@ class ApprovalGate:
             return
         if rules.pending(call, _asked(tx, call.message_id)) is None:
             ending = CallSuspended(call.call_id, call.permission, ask).ending(b"")
-            asking.ask_tx(context, tx, message, ending)
+            self.mailbox.questions.ask_tx(tx, message, ending)
 
 
 def _asked_by(reader: Reader, call: CallFacts) -> Question | None:

@@ -15,7 +15,7 @@ from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import preview
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import answer_options
-from agentsup.mailbox.questions import Stage, Token, asking, rendering
+from agentsup.mailbox.questions import Stage, Token, rendering
 from agentsup.model.agent import MAIN
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
@@ -46,7 +46,7 @@ class _Answers:
         else:
             question, text = await self._only(context), rest
         if question.state is not QuestionState.OPEN:
-            await self.mailbox.answer(question.question_id, text, context.principal)
+            await self.mailbox.questions.answer(question.question_id, text, context.principal)
         option = _option(question, text, say)
         if option is Token.SHOW_ALL:
             return await self.question(context, question.question_id)
@@ -59,7 +59,9 @@ class _Answers:
             if question.kind == APPROVAL and answer_options.needs_end(option):
                 await self._check(context, question, option, seen)
                 return await self._show(context, question, Stage.TERM, "approval.term_how", option)
-            await self.mailbox.answer(question.question_id, option, context.principal, seen=seen)
+            await self.mailbox.questions.answer(
+                question.question_id, option, context.principal, seen=seen
+            )
         except NotConfirmed:
             return await self._show(context, question, Stage.CONFIRM, "approval.confirm_how")
         except NotSeen:
@@ -87,7 +89,7 @@ class _Answers:
         say = words(context.language)
         if not rest.strip():
             raise BadRequest(say("answer.say_text"), field="text")
-        await self.mailbox.accept(
+        await self.mailbox.queue.accept(
             NewMessage(
                 agent_id=AgentId(context.agent_id),
                 session_key=key_of(context),
@@ -157,11 +159,11 @@ class _Answers:
 
     async def _named(self, context: CommandContext, question_id: str) -> Question:
         """The question with that id, open or not: the caller reports a late answer as late."""
-        question = await self.mailbox.question(question_id)
+        question = await self.mailbox.questions.get(question_id)
         say = words(context.language)
         # Delegated work asks in the chat from which it came, whichever agent does it.
         if await self.database.read(
-            lambda r: asking.was_asked_in(r, question_id, *context.address), name="command.asked"
+            lambda r: rendering.was_asked_in(r, question_id, *context.address), name="command.asked"
         ):
             return question
         if question.agent_id != context.agent_id:
@@ -176,10 +178,12 @@ async def open_here(
 ) -> list[Question]:
     """The open questions that this person may answer here: those shown in the conversation. If
     there are none, an operator gets all of this agent."""
-    here = await database.read(lambda r: asking.asked_in(r, *context.address), name="command.asked")
+    here = await database.read(
+        lambda r: rendering.asked_in(r, *context.address), name="command.asked"
+    )
     if here or not is_operator(context):
         return here
-    return [q for q in await mailbox.questions() if q.agent_id == context.agent_id]
+    return [q for q in await mailbox.questions.list() if q.agent_id == context.agent_id]
 
 
 def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple[Command, ...]:

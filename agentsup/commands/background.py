@@ -55,7 +55,7 @@ class BackgroundList:
                 return None
             wanted = found[0]
         try:
-            message = await self.s.mailbox.get(wanted)
+            message = await self.s.mailbox.messages.get(wanted)
         except NotFound:
             return None
         if not context.principal.is_operator and not _is_here(message, context):
@@ -91,7 +91,7 @@ class BackgroundList:
                 say("cancel.ended", state=message.state.value), message_id=message.message_id
             )
         await self.s.control.cancel(message.message_id, context.principal)
-        now = await self.s.mailbox.get(message.message_id)
+        now = await self.s.mailbox.messages.get(message.message_id)
         return self.show(now, context, say("tasks.cancelled"))
 
 

@@ -208,7 +208,7 @@ class _ChatCommandSet:
         say = words(context.language)
         if not rest:
             raise BadRequest(say("cancel.say"), field="message_id")
-        message = await self._s.mailbox.get(rest)
+        message = await self._s.mailbox.messages.get(rest)
         to = message.deliver_to
         is_here = (message.agent_id, to.channel, to.conversation) == context.address
         if not is_operator(context) and not is_here:
@@ -217,11 +217,14 @@ class _ChatCommandSet:
             raise Conflict(say("cancel.ended", state=message.state.value), message_id=rest)
         if message.state is not MessageState.QUEUED:
             raise Conflict(say("cancel.running"), message_id=rest)
-        await self._s.mailbox.cancel(rest, context.principal)
+        await self._s.mailbox.control.cancel(rest, context.principal)
         return CommandReply(say("cancel.done", text=texts.excerpt(message)))
 
     async def _session_id(self, context: CommandContext) -> str:
-        return await self._s.mailbox.current_session(context.agent_id, key_of(context)) or ""
+        found = await self._s.database.read(
+            sessions.current, context.agent_id, key_of(context), name="mailbox.current_session"
+        )
+        return found or ""
 
     async def _find_session(self, context: CommandContext, wanted: str) -> str:
         """The session with that id or key. Raises ``Forbidden`` for a session of another chat."""

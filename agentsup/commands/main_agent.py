@@ -133,15 +133,15 @@ class _MainCommandSet:
         message_id = message_id.strip()
         mailbox, say = self.s.mailbox, words(context.language)
         if verb == "requeue" and message_id:
-            await mailbox.requeue(message_id, context.principal)
+            await mailbox.failed.requeue(message_id, context.principal)
             return CommandReply(say("failed.requeued", id=message_id), buttons=_to_failed(say))
         if verb == "replay" and message_id:
-            accepted = await mailbox.replay(message_id, context.principal, key=context.key)
+            accepted = await mailbox.failed.replay(message_id, context.principal, key=context.key)
             return CommandReply(
                 say("failed.replayed", id=accepted.message_id), buttons=_to_failed(say)
             )
         if verb == "drop" and message_id:
-            await mailbox.drop(message_id, context.principal)
+            await mailbox.failed.drop(message_id, context.principal)
             return CommandReply(say("failed.dropped", id=message_id), buttons=_to_failed(say))
         if verb == "removed":
             return await self._of_removed(context)
@@ -159,7 +159,7 @@ class _MainCommandSet:
 
     async def _all_failed(self, context: CommandContext, number: int) -> CommandReply:
         say = words(context.language)
-        found = await self.s.mailbox.failed_messages()
+        found = await self.s.mailbox.failed.list()
         waiting = await self.s.database.read(removed_counts, name="commands.removed")
         who = ", ".join(f"{name} ({count})" for name, count in waiting.items())
         of_removed = [say("failed.of_removed", who=who)] if waiting else []
@@ -186,7 +186,7 @@ class _MainCommandSet:
     async def _of_removed(self, context: CommandContext) -> CommandReply:
         """The messages for agents that were removed, the latest first."""
         say = words(context.language)
-        found = await self.s.mailbox.list(removed=True, limit=SHOWN)
+        found = await self.s.mailbox.messages.list(removed=True, limit=SHOWN)
         if not found:
             return CommandReply(say("failed.none_removed"), buttons=_to_failed(say))
         names = await self.s.database.read(agents.names, name="commands.removed")
@@ -196,7 +196,7 @@ class _MainCommandSet:
 
     async def _one_failed(self, context: CommandContext, message_id: str) -> CommandReply:
         say = words(context.language)
-        message = await self.s.mailbox.get(message_id)
+        message = await self.s.mailbox.messages.get(message_id)
         if message.state is not MessageState.DEAD:
             text = say("failed.not_failed", id=message_id, state=message.state.value)
             raise Conflict(text, message_id=message_id)

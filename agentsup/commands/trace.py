@@ -39,7 +39,7 @@ class _Trace:
     async def run(self, context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)
         start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
-        messages = await self.s.mailbox.thread(start.root_id)
+        messages = await self.s.mailbox.messages.thread(start.root_id)
         if not context.principal.is_operator and not _is_theirs(context, messages[0]):
             raise Forbidden(say("trace.foreign", id=start.message_id))
         by_id = {str(m.message_id): m for m in messages}
@@ -76,9 +76,9 @@ class _Trace:
         """The message with that id or trace id, or the latest one of this chat. Raises
         ``NotFound``."""
         if wanted.startswith("msg_"):
-            return await self.s.mailbox.get(wanted)
+            return await self.s.mailbox.messages.get(wanted)
         wanted = "" if wanted.casefold() == views.LAST else wanted
-        found = await self.s.mailbox.list(agent_id=context.agent_id, limit=200)
+        found = await self.s.mailbox.messages.list(agent_id=context.agent_id, limit=200)
         key = f"{context.channel}:{context.conversation}"
         for message in found:
             to = message.deliver_to

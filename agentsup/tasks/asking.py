@@ -57,7 +57,7 @@ def ask_tx(
     asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=OUTSIDE_TURN)
     if asking.is_for_parent(message, asked):  # it becomes a message to that agent
         check_root(mailbox.context, tx, message.root_id)
-    return asking.ask_tx(mailbox.context, tx, message, asked)
+    return mailbox.questions.ask_tx(tx, message, asked)
 
 
 def _check(text: str, options: Sequence[str]) -> None:

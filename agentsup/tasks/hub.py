@@ -307,7 +307,7 @@ class TaskHub:
             )
             working = rows.open_runs(tx, task.task_id)
             for run_id, was in working:
-                running.extend(self._mailbox.cancel_tx(tx, run_id, caller).with_it)
+                running.extend(self._mailbox.control.cancel_tx(tx, run_id, caller).with_it)
                 if was != MessageState.QUEUED:
                     running.append(run_id)
             if task.state is TaskState.TODO:

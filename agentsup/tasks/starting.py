@@ -106,7 +106,6 @@ def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
         tx,
         message_id=run.run_id,
         agent_id=chat.agent_id or task.agent_id,
-        session_id="",
         text=text,
         at=at,
         address=(chat.channel, chat.conversation),

@@ -24,7 +24,7 @@ async def household(tmp_path: Path) -> AsyncIterator[Open]:
 
     yield open_
     for house in opened:
-        holds, sums = await house.daemon.mailbox.conservation()
+        holds, sums = await house.daemon.mailbox.messages.conservation()
         assert holds, sums
         stored = dict(await house.sql(OPEN_OF_AGENTS))
         loads = house.daemon.mailbox.context.loads.open

@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 
 from agentsup.daemon.runtime.stop import Stopper
-from agentsup.mailbox import mailbox
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.delivery.attempt import DeliveryAttempts
-from agentsup.mailbox.delivery.outbox import Settlement
+from agentsup.mailbox.delivery.steps import Settlement
 from agentsup.mailbox.lifecycle import claim, results
 from agentsup.mailbox.mail import bus
 from agentsup.mailbox.messages.epoch import EpochMap
 from agentsup.mailbox.messages.rows import HOLDS_SQL
-from agentsup.mailbox.queue import accept, draft, waits
+from agentsup.mailbox.queue import accept, draft, message_queue, waits
 from agentsup.mailbox.work import journal, pump
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
@@ -84,14 +83,16 @@ def double_claim(patch: pytest.MonkeyPatch) -> None:
 
 def early_acknowledgement(patch: pytest.MonkeyPatch) -> None:
     async def accepted(
-        self: mailbox.Mailbox, new: Any, *, waiter: Any = None, **_: Any
+        self: message_queue.MessageQueue, new: Any, *, waiter: Any = None, **_: Any
     ) -> Accepted:
         ready = draft.draft(self.context, new)
-        write = self._db.write(partial(accept.accept_tx, self.context, ready=ready, waiter=waiter))
-        self._db._owner.spawn(write, name=f"accept:{ready.message_id}")
+        write = self.database.write(
+            partial(accept.accept_tx, self.context, ready=ready, waiter=waiter)
+        )
+        self.database._owner.spawn(write, name=f"accept:{ready.message_id}")
         return Accepted(MessageId(ready.message_id), SessionId(""), MessageState.QUEUED)
 
-    patch.setattr(mailbox.Mailbox, "accept", accepted)
+    patch.setattr(message_queue.MessageQueue, "accept", accepted)
 
 
 def lost_wake(patch: pytest.MonkeyPatch) -> None:
@@ -134,12 +135,12 @@ def no_journal(patch: pytest.MonkeyPatch) -> None:
 
 
 def resend_the_unknown(patch: pytest.MonkeyPatch) -> None:
-    step_tx = outbox.step_tx
+    step_tx = steps.step_tx
 
-    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.DeliveryStep:
-        return step_tx(tx, settlement, **{**how, "idempotent": True})
+    def blindly(tx: Tx, lane: steps.DeliveryLane, *args: Any, **how: Any) -> steps.DeliveryStep:
+        return step_tx(tx, replace(lane, idempotent=True), *args, **how)
 
-    patch.setattr(outbox, "step_tx", blindly)
+    patch.setattr(steps, "step_tx", blindly)
 
 
 def no_cancel(patch: pytest.MonkeyPatch) -> None:

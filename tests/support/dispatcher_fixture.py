@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from agentsup.mailbox.mail import DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.agent_mail import AgentMailbox
-from agentsup.mailbox.mail.bus import DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
 from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import Gone, NotFound
@@ -24,7 +24,7 @@ def agent_of(name: str) -> Principal:
 
 
 class ListedAgents:
-    """Implements ``mailbox.bus.AgentDirectory``; ids are names."""
+    """Implements ``mailbox.mail.AgentDirectory``; ids are names."""
 
     def __init__(self) -> None:
         self.entries: dict[str, DirectoryEntry] = {}
@@ -60,7 +60,7 @@ class DispatcherFixture:
     def __init__(self, mail: MailboxFixture, agents: ListedAgents) -> None:
         self.mail = mail
         self.agents = agents
-        self.history = AgentMailbox(mail.db, mail.clock)
+        self.history = AgentMailbox(mail.db, mail.mailbox.context)
         self.dispatcher: Dispatcher
         self._wire()
 
@@ -82,13 +82,11 @@ class DispatcherFixture:
     def _wire(self) -> None:
         self.bus = InterAgentBus(
             mailbox=self.mail.mailbox,
-            database=self.mail.db,
             directory=self.agents,
             hex_digits=lambda count: "a" * count,
         )
         self.dispatcher = Dispatcher(
             mailbox=self.mail.mailbox,
-            database=self.mail.db,
             directory=self.agents,
             bus=self.bus,
         )

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.subscriptions import Subscribers, Subscriptions
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion, MailboxLimits
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.queue import waits
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
@@ -136,13 +134,13 @@ class MailboxFixture:
         return replace(new, **changes)
 
     async def put(self, text: str = "hello", agent: str = "ann", **changes: Any) -> Accepted:
-        return await self.mailbox.accept(self.new(text, agent, **changes))
+        return await self.mailbox.queue.accept(self.new(text, agent, **changes))
 
     async def claim(
         self, agent: str = "ann", instance: str = "i1", free: Mapping[LaneName, int] = WIDE
     ) -> list[Lease]:
         """Claim with plenty of slots, or with those given."""
-        claimed = await self.mailbox.claim(agent, instance, free)
+        claimed = await self.mailbox.leases.claim(agent, instance, free)
         self.due_at = claimed.due_at
         return list(claimed.leases)
 
@@ -152,14 +150,14 @@ class MailboxFixture:
         return lease
 
     async def finish(self, lease: Lease, text: str = "done") -> None:
-        await self.mailbox.complete(lease, Completion(MessageOutcome.OK, text))
+        await self.mailbox.leases.complete(lease, Completion(MessageOutcome.OK, text))
 
     async def end_turn(self, work: Work) -> None:
         """End a turn as the handler of agents does: the next message is claimed with it."""
         claim_next, end = work.next_claim(), Completion(MessageOutcome.OK, "done")
 
         def commit(tx: Tx) -> None:
-            ending.complete_tx(self.mailbox.context, tx, work.lease, end)
+            self.mailbox.leases.complete_tx(tx, work.lease, end)
             if claim_next is not None:
                 claim_next(tx)
 
@@ -169,11 +167,11 @@ class MailboxFixture:
         self, lease: Lease, text: str = "broken", *, code: str = "engine_failed"
     ) -> None:
         completion = Completion(MessageOutcome.FAILED, error_code=code, error_text=text)
-        await self.mailbox.complete(lease, completion)
+        await self.mailbox.leases.complete(lease, completion)
 
     async def park(self, lease: Lease, **changes: Any) -> Question:
         ask = replace(Suspended(b"checkpoint", "May I?", ("yes", "no")), **changes)
-        return await self.db.write(lambda tx: asking.park_tx(self.mailbox.context, tx, lease, ask))
+        return await self.db.write(lambda tx: self.mailbox.questions.park_tx(tx, lease, ask))
 
     async def wait_for(self, lease: Lease, target_id: str) -> None:
         await self.db.write(lambda tx: waits.wait_tx(self.mailbox.context, tx, lease, target_id))
@@ -205,7 +203,7 @@ class MailboxFixture:
 
     async def check(self) -> None:
         """The laws that hold at every instant, asked of plain SQL."""
-        holds, sums = await self.mailbox.conservation()
+        holds, sums = await self.mailbox.messages.conservation()
         assert holds, f"conservation law broken: {sums}"
         real = dict(await self.sql("SELECT agent_id || state, COUNT(*) FROM messages GROUP BY 1"))
         kept = dict(

@@ -86,7 +86,6 @@ class OutboxFixture:
                 body={"text": text, **body},
                 at=self.clock.now_ms(),
                 message_id="m1",
-                session_id="s1",
             )
 
         return await self.database.write(add)

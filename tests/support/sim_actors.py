@@ -102,7 +102,7 @@ class Actors:
 
         async def act(node: Node) -> None:
             expires_at = node.world.clock.now_ms() + 5_000 if expires else None
-            accepted = await node.mailbox.accept(replace(new, expires_at=expires_at))
+            accepted = await node.mailbox.queue.accept(replace(new, expires_at=expires_at))
             node.world.accept(accepted.message_id, "chat", f"{new.source}:{new.external_id}")
             if script.late:
                 # Rebuilt in the midst of a turn that won't go: the next instance takes it over.
@@ -216,7 +216,7 @@ class Actors:
             )
             if rows:
                 message_id = rows[int(pick * len(rows))][0]
-                await node.mailbox.cancel(message_id, BOB)
+                await node.mailbox.control.cancel(message_id, BOB)
                 await node.stopper.cancel_turns((message_id,))
                 _note_cancelled(node, f"message_id = '{message_id}'")
 
@@ -242,16 +242,16 @@ class Actors:
         pick = self._rng.random()
 
         async def act(node: Node) -> None:
-            rows = await node.mailbox.failed_messages()
+            rows = await node.mailbox.failed.list()
             if rows:
                 message_id = rows[int(pick * len(rows))].message_id
                 if pick < 0.4:
-                    await node.mailbox.requeue(message_id, BOB)
+                    await node.mailbox.failed.requeue(message_id, BOB)
                 elif pick < 0.7:
-                    accepted = await node.mailbox.replay(message_id, BOB)
+                    accepted = await node.mailbox.failed.replay(message_id, BOB)
                     node.world.accept(accepted.message_id, "replay")
                 else:
-                    await node.mailbox.drop(message_id, BOB)
+                    await node.mailbox.failed.drop(message_id, BOB)
 
         return act
 
@@ -280,7 +280,7 @@ async def press(node: Node, question_id: str, option: str) -> None:
         name = row["text"].partition("“")[2].partition("”")[0]
         world.again[row["message_id"], name] += 1
     try:
-        await node.mailbox.answer(question_id, option, BOB)
+        await node.mailbox.questions.answer(question_id, option, BOB)
     except Conflict:
         return
     world.answers[question_id] += 1

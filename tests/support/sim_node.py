@@ -94,7 +94,7 @@ class _Handler:
                 continue
         completion = Completion(MessageOutcome.OK, "late")
         try:
-            await self._node.mailbox.complete(lease, completion)
+            await self._node.mailbox.leases.complete(lease, completion)
         except AgentsupError:
             return
         finally:
@@ -139,7 +139,6 @@ class Node:
         )
         self.bus = InterAgentBus(
             mailbox=self.mailbox,
-            database=database,
             directory=self.directory,
             hex_digits=lambda count: "a" * count,
         )
@@ -267,7 +266,7 @@ class Node:
         return replace(children.relay_spec(self.relay), grace=GRACE)
 
     def _chores_spec(self) -> ChildSpec:
-        chores = (Chore("expire", EXPIRE_EVERY_S, 0.5, self.mailbox.expire),)
+        chores = (Chore("expire", EXPIRE_EVERY_S, 0.5, self.mailbox.deadlines.expire),)
         keeper = Housekeeper(chores, self.world.clock)
 
         async def life(ctx: ChildContext) -> None:

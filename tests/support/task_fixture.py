@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.mailbox.mail.bus import Asker, DirectoryEntry
+from agentsup.mailbox.mail import Asker, DirectoryEntry
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId

@@ -260,7 +260,9 @@ class VirtualDaemon:
 
     async def ask(self, name: str, text: str, **more: Any) -> Message:
         """A person writes to an agent and waits for the end of that message."""
-        return await self.daemon.mailbox.wait_done(await self.said(name, text, **more), 3600.0)
+        return await self.daemon.mailbox.queue.wait_done(
+            await self.said(name, text, **more), 3600.0
+        )
 
     async def command(self, name: str, text: str, **more: Any) -> InboxReply:
         """A person gives a command in an agent's chat."""
@@ -327,7 +329,7 @@ class VirtualDaemon:
         return await self.db.read(lambda reader: [tuple(row) for row in reader.all(query, params)])
 
     async def state_of(self, message_id: str) -> str:
-        return (await self.daemon.mailbox.get(message_id)).state.value
+        return (await self.daemon.mailbox.messages.get(message_id)).state.value
 
     def texts(self, conversation: str = "local") -> list[str]:
         """What people have in front of them."""

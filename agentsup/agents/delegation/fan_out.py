@@ -16,6 +16,7 @@ from agentsup.model.errors import Refused
 from agentsup.tasks import RunReport
 
 T = TypeVar("T")
+_WHY_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,17 @@ class RunOutcome:
     def run_id(self) -> str:
         """The id of the run whose result the text is, or empty."""
         return self.report.run.run_id if self.ok and self.report is not None else ""
+
+    @property
+    def why(self) -> str:
+        """Who has not answered, and why."""
+        return f"{self.name}: {texts.cut(self.text, _WHY_CHARS)}"
+
+    def record(self, most: int) -> dict[str, Any]:
+        """The outcome as a document. The result is cut to ``most`` characters."""
+        if self.report is None:
+            return {"ok": False, "error": self.text, "code": self.code}
+        return texts.record(self.report, most)
 
 
 async def run_all(

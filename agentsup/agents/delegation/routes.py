@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 
 from agentsup.agents.delegation import service
 from agentsup.agents.delegation.ranking import (
@@ -38,17 +36,6 @@ _ASSUMED_HEARTBEAT_S = {AgentState.RUNNING.value: 0.0, AgentState.DEGRADED.value
 The agent is alive in both states, but a degraded one shall rank after the others.
 """
 _BREAKER = "agent:"
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A choice that is to be recorded."""
-
-    caller: DelegatingTurn
-    call: str
-    needs: tuple[str, ...]
-    query: RouteQuery
-    snapshot: RouteSnapshot
 
 
 class Router:
@@ -84,10 +71,15 @@ class Router:
             since = await self._s.database.read(created_at, name="route.since")
             self._candidates = Candidates.of(_candidate(each, since) for each in entries)
             self._entries = entries
-        choice = self._choose(caller, call, needs, match)
-        ranking = await self._s.database.write(
-            partial(_record_tx, self._clock, choice), name="route.choose"
-        )
+        barred = self._barred(caller)
+        query = RouteQuery.of(needs, match, asker=caller.message.agent_id, barred=barred)
+        snapshot = self._snapshot()
+        self._reserve(call, best(query, snapshot))
+
+        def record(tx: Tx) -> Ranking:
+            return self._record_tx(tx, caller, call, needs, query, snapshot)
+
+        ranking = await self._s.database.write(record, name="route.choose")
         if not ranking.ranked:
             why = "; ".join(f"{candidate.agent} {candidate.reason}" for candidate in ranking.out)
             raise NotFound(
@@ -109,19 +101,11 @@ class Router:
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _choose(
-        self, caller: DelegatingTurn, call: str, needs: tuple[str, ...], match: Match
-    ) -> _Choice:
-        """Choose now, and reserve."""
-        barred = self._barred(caller)
-        query = RouteQuery.of(needs, match, asker=caller.message.agent_id, barred=barred)
-        snapshot = self._snapshot()
-        first = best(query, snapshot)
+    def _reserve(self, call: str, first: Candidate | None) -> None:
         self.placed(call)
         if first is not None:
             self._reserved[call] = first.agent_id
             self._reserved_of[first.agent_id] += 1
-        return _Choice(caller, call, needs, query, snapshot)
 
     def _snapshot(self) -> RouteSnapshot:
         loads = dict(self._s.loads.open)
@@ -142,6 +126,42 @@ class Router:
             barred[agent_id] = "waits for this very work"
         return barred
 
+    def _record_tx(
+        self,
+        tx: Tx,
+        caller: DelegatingTurn,
+        call: str,
+        needs: tuple[str, ...],
+        query: RouteQuery,
+        snapshot: RouteSnapshot,
+    ) -> Ranking:
+        """Record the choice with all reasons; a call that is known gets what was recorded first."""
+        message = caller.message
+        known = route_of_call(tx, message.message_id, call)
+        if known is not None:
+            return Ranking.from_json(known)
+        ranking = rank(query, snapshot)
+        first = ranking.ranked[0] if ranking.ranked else None
+        append(
+            tx,
+            EventType.ROUTE_CHOSEN,
+            at=self._clock.now_ms(),
+            agent_id=message.agent_id,
+            session_id=message.session_id,
+            message_id=message.message_id,
+            data={
+                "deed": "route",
+                "call": call,
+                "by": caller.owner.name,
+                "needs": list(needs),
+                "match": query.match.value,
+                "agent": first.agent if first else "",
+                "reason": first.reason if first else "nobody is in question",
+                **ranking.to_json(),
+            },
+        )
+        return ranking
+
 
 def _candidate(entry: DirectoryEntry, since: Mapping[str, int]) -> Candidate:
     return Candidate(
@@ -152,32 +172,3 @@ def _candidate(entry: DirectoryEntry, since: Mapping[str, int]) -> Candidate:
         since.get(entry.agent_id, 0),
         "" if entry.is_up else f"is {entry.status}",
     )
-
-
-def _record_tx(clock: Clock, choice: _Choice, tx: Tx) -> Ranking:
-    """Record the choice with all reasons; a call that is known gets what was recorded first."""
-    message = choice.caller.message
-    known = route_of_call(tx, message.message_id, choice.call)
-    if known is not None:
-        return Ranking.from_json(known)
-    ranking = rank(choice.query, choice.snapshot)
-    first = ranking.ranked[0] if ranking.ranked else None
-    append(
-        tx,
-        EventType.ROUTE_CHOSEN,
-        at=clock.now_ms(),
-        agent_id=message.agent_id,
-        session_id=message.session_id,
-        message_id=message.message_id,
-        data={
-            "deed": "route",
-            "call": choice.call,
-            "by": choice.caller.owner.name,
-            "needs": list(choice.needs),
-            "match": choice.query.match.value,
-            "agent": first.agent if first else "",
-            "reason": first.reason if first else "nobody is in question",
-            **ranking.to_json(),
-        },
-    )
-    return ranking

@@ -25,7 +25,6 @@ from agentsup.agents.turn.services import StoredTurn, TurnServices
 from agentsup.agents.workspace.engine_setup import EngineMaker, EngineSetup
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
-from agentsup.mailbox.lifecycle import ending as lifecycle
 from agentsup.mailbox.messages import ChosenModel, Completion, chat_models, segments
 from agentsup.mailbox.work import Work
 from agentsup.model.agent import AgentSpec
@@ -372,7 +371,7 @@ class SessionHandler:
         services = self.services
 
         def commit(tx: Tx) -> None:
-            lifecycle.complete_tx(services.mailbox.context, tx, lease, end)
+            services.mailbox.leases.complete_tx(tx, lease, end)
             if work.segment_no is not None:
                 segments.withdraw_tx(tx, lease.message.message_id, work.segment_no)
 

@@ -19,9 +19,7 @@ from agentsup.catalogue import words
 from agentsup.engines import TurnLimitReached
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.delivery import notices
-from agentsup.mailbox.lifecycle import ending as lifecycle
 from agentsup.mailbox.messages import Completion, attempts, need_message
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.work import Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import EngineDone, Suspended
@@ -113,7 +111,7 @@ class TurnEnd:
             answer = completion
             if not failed and self._note_fallback_tx(tx, message, state, now):
                 answer = replace(answer, text=texts.on_fallback(message, text, state.tier.model))
-            lifecycle.complete_tx(services.mailbox.context, tx, lease, answer)
+            services.mailbox.leases.complete_tx(tx, lease, answer)
             if failed:
                 _transcribe_tx(tx, message, now, "note", f"(failed: {end.error})")
             else:
@@ -160,7 +158,7 @@ class TurnEnd:
         message, now = lease.message, services.clock.now_ms()
 
         def commit(tx: Tx) -> None:
-            lifecycle.release_tx(services.mailbox.context, tx, lease)
+            services.mailbox.leases.release_tx(tx, lease)
             _transcribe_tx(tx, message, now, "assistant", services.redactor.text(end.text))
             self.usage.end_tx(tx, state)
             services.journal.end_segment_tx(
@@ -196,7 +194,7 @@ class TurnEnd:
         )
 
         def commit(tx: Tx) -> None:
-            asked = asking.park_tx(services.mailbox.context, tx, lease, masked)
+            asked = services.mailbox.questions.park_tx(tx, lease, masked)
             if saved is not None:
                 services.journal.suspend_segment_tx(
                     tx,

@@ -178,8 +178,7 @@ class TurnRecovery:
             if is_over:
                 attempts.record_tx(tx, row)
                 notice = texts.provider_out(lease.message, text)
-                ending.retry_tx(
-                    context,
+                self._services.mailbox.leases.retry_tx(
                     tx,
                     lease,
                     code=PROVIDER_OUT,
@@ -191,8 +190,8 @@ class TurnRecovery:
                 return
             if not attempt.course or attempt.course[-1].act is not RecoveryAction.WAIT:
                 attempts.record_tx(tx, row)
-            ending.postpone_tx(
-                context, tx, lease, code=PROVIDER_OUT, text=text, wait_s=wait_s, unit=unit
+            self._services.mailbox.leases.postpone_tx(
+                tx, lease, code=PROVIDER_OUT, text=text, wait_s=wait_s, unit=unit
             )
             self._notify_wait_tx(tx, lease.message, row)
 
@@ -299,7 +298,7 @@ class TurnRecovery:
         tier, spare, kind = failed.attempt.tier, failed.attempt.spare, failed.kind
         has_acted = state.has_acted and not tier.engine.caps.tools
         is_same_engine = spare is not None and spare.engine.name == tier.engine.name
-        most = self._services.mailbox.limits.max_attempts
+        most = self._services.mailbox.context.limits.max_attempts
         return decide(
             Failure(kind, failed.end.retry_after_s),
             failed.attempt.course,
@@ -342,8 +341,7 @@ class TurnRecovery:
         def commit(tx: Tx) -> str:
             self._end.usage.end_tx(tx, segment_state)
             attempts.record_tx(tx, row)
-            state = ending.retry_tx(
-                context,
+            state = services.mailbox.leases.retry_tx(
                 tx,
                 lease,
                 code=end.code,
@@ -371,7 +369,7 @@ class TurnRecovery:
             why=self._services.redactor.text(row.text),
             kind=row.failure_kind,
             attempt=attempt,
-            most=self._services.mailbox.limits.max_attempts,
+            most=self._services.mailbox.context.limits.max_attempts,
         )
 
     def _notify_wait_tx(self, tx: Tx, message: Message, row: AttemptRow) -> None:

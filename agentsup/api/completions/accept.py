@@ -103,7 +103,7 @@ def _accept_tx(tx: Tx, call: Call, wanted: CompletionRequest, digest: str) -> Ac
 
 
 def _store_tx(tx: Tx, call: Call, wanted: CompletionRequest, session_id: str) -> str:
-    accepted = call.deps.mailbox.accept_tx(
+    accepted = call.deps.mailbox.queue.accept_tx(
         tx,
         NewMessage(
             agent_id=wanted.entry.agent_id,

@@ -32,7 +32,7 @@ async def turn_of(call: Call) -> Message | None:
     if not is_agent(call.who):
         return None
     try:
-        return await call.deps.mailbox.get(call.who.message_id)
+        return await call.deps.mailbox.messages.get(call.who.message_id)
     except NotFound:
         return None
 
@@ -183,15 +183,15 @@ async def result(call: Call, query: bodies.WaitQuery) -> ResultDocument:
 async def outcome(call: Call, message_id: str, wait_s: float) -> ResultDocument:
     """The result document of a message. Raises ``NotFound``, and ``Forbidden`` for another's."""
     mailbox = call.deps.mailbox
-    message = await mailbox.get(message_id)
+    message = await mailbox.messages.get(message_id)
     await _may_read(call, message)
     if wait_s > 0 and message.state not in TERMINAL:
         try:
             message = await call.wait(
-                partial(mailbox.wait_done, message.message_id, wait_s), name="result"
+                partial(mailbox.queue.wait_done, message.message_id, wait_s), name="result"
             )
         except TimedOut:
-            message = await mailbox.get(message.message_id)
+            message = await mailbox.messages.get(message.message_id)
     return ResultDocument.of(message, name_in(call.deps.directory, message.agent_id))
 
 

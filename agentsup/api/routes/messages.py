@@ -43,12 +43,12 @@ class Reassigned(Replayed):
 async def _shown(call: Call) -> MessageShown:
     """The message that the path names, as it is now."""
     message_id = call.named("id")
-    message = await call.deps.mailbox.get(message_id)
+    message = await call.deps.mailbox.messages.get(message_id)
     position: int | None = None
     eta_s: float | None = None
     waits_for: Question | None = None
     if message.state is MessageState.QUEUED:
-        found = await call.deps.mailbox.position(message_id)
+        found = await call.deps.mailbox.messages.position(message_id)
         position, eta_s, waits_for = found.position, found.eta_s, found.waits_for
     whole = MessageShown.of(
         message,
@@ -89,7 +89,7 @@ async def _names_of_removed(call: Call, found: Sequence[Message]) -> dict[str, d
 @get("/messages", access=Access.LOOK, refusals=(404, 410))
 async def listing(call: Call, query: bodies.MessagesQuery) -> MessageList:
     """Messages, newest first."""
-    found = await call.deps.mailbox.list(
+    found = await call.deps.mailbox.messages.list(
         agent_id=call.agent_id(query.agent),
         state=query.state,
         session_id=query.session,
@@ -105,7 +105,7 @@ async def listing(call: Call, query: bodies.MessagesQuery) -> MessageList:
 @get("/dead", access=Access.LOOK, refusals=(404, 410))
 async def failed(call: Call, query: bodies.FailedMessagesQuery) -> FailedMessageList:
     """Failed messages, newest first."""
-    found = await call.deps.mailbox.list(
+    found = await call.deps.mailbox.messages.list(
         agent_id=call.agent_id(query.agent),
         state=MessageState.DEAD,
         before_seq=query.cursor,
@@ -125,7 +125,7 @@ async def show(call: Call) -> MessageShown:
 async def thread(call: Call) -> Thread:
     """All messages of a thread, oldest first."""
     thread_id = call.named("id")
-    found = await call.deps.mailbox.thread(thread_id)
+    found = await call.deps.mailbox.messages.thread(thread_id)
     if not found:
         raise NotFound(f"there is no thread {thread_id}", thread_id=thread_id)
     messages = [_document(call, message) for message in found]
@@ -137,8 +137,8 @@ async def cancel(call: Call) -> MessageShown:
     """End a message before it is answered."""
     message_id = call.named("id")
     if not call.by.is_operator:
-        privacy.check_own(call.by, await call.deps.mailbox.get(message_id))
-    cancelled = await call.deps.mailbox.cancel(message_id, call.by)
+        privacy.check_own(call.by, await call.deps.mailbox.messages.get(message_id))
+    cancelled = await call.deps.mailbox.control.cancel(message_id, call.by)
     if cancelled.was is not MessageState.QUEUED:
         await call.deps.abort_turn(message_id)
     return await _shown(call)
@@ -148,7 +148,7 @@ async def cancel(call: Call) -> MessageShown:
 async def reprioritize(call: Call, body: bodies.ReprioritizeBody) -> MessageShown:
     """Give a queued message another priority."""
     priority = Priority.parse(body.priority)
-    await call.deps.mailbox.reprioritise(call.named("id"), priority, call.by)
+    await call.deps.mailbox.queue.reprioritise(call.named("id"), priority)
     return await _shown(call)
 
 
@@ -156,7 +156,7 @@ async def reprioritize(call: Call, body: bodies.ReprioritizeBody) -> MessageShow
 async def replay(call: Call) -> Replayed:
     """Run an ended message once more, as a new message."""
     message_id = call.named("id")
-    accepted = await call.deps.mailbox.replay(message_id, call.by)
+    accepted = await call.deps.mailbox.failed.replay(message_id, call.by)
     return Replayed.from_value(accepted, success=True, replay_of=message_id)
 
 
@@ -177,20 +177,20 @@ async def reassign(call: Call, body: bodies.ReassignBody) -> Reassigned:
 @post("/dead/{id}/requeue", access=Access.STEER, takes_work=True, refusals=(404, 409))
 async def requeue(call: Call) -> MessageShown:
     """Put a failed message back into its queue."""
-    await call.deps.mailbox.requeue(call.named("id"), call.by)
+    await call.deps.mailbox.failed.requeue(call.named("id"), call.by)
     return await _shown(call)
 
 
 @post("/dead/{id}/drop", access=Access.STEER, refusals=(404, 409))
 async def drop(call: Call) -> MessageShown:
     """Give a failed message up for good."""
-    await call.deps.mailbox.drop(call.named("id"), call.by)
+    await call.deps.mailbox.failed.drop(call.named("id"), call.by)
     return await _shown(call)
 
 
 async def _is_asked(call: Call, question: Question) -> bool:
     """Whether the question came from this person's message, or was asked where they may write."""
-    message = await call.deps.mailbox.get(question.message_id)
+    message = await call.deps.mailbox.messages.get(question.message_id)
     conversations = await call.deps.database.read(
         conversations_of, question, name="api.question_places"
     )
@@ -205,7 +205,7 @@ async def _is_asked(call: Call, question: Question) -> bool:
 async def questions(call: Call, query: bodies.QuestionsQuery) -> QuestionList:
     """Questions in one state."""
     if call.by.is_operator:
-        found = await call.deps.mailbox.questions(query.state, limit=query.limit)
+        found = await call.deps.mailbox.questions.list(query.state, limit=query.limit)
     else:
         found = await call.deps.database.read(
             lambda reader: list_for(
@@ -237,7 +237,7 @@ def _blocks(call: Call) -> Blocks | None:
 
 async def _question(call: Call) -> Question:
     """The question that the path names. Raises ``Forbidden`` if it does not concern the caller."""
-    found = await call.deps.mailbox.question(call.named("id"))
+    found = await call.deps.mailbox.questions.get(call.named("id"))
     if not call.by.is_operator and not await _is_asked(call, found):
         raise Forbidden(
             f"question {found.question_id} is not asked of you; an operator may answer it",
@@ -252,7 +252,9 @@ async def answer(call: Call, body: bodies.AnswerBody) -> QuestionDocument:
     question_id = (await _question(call)).question_id
     args = "" if body.args is None else json.dumps(body.args)
     seen = SeenCall(body.digest, is_confirmed=body.confirm)
-    answered = await call.deps.mailbox.answer(question_id, body.answer, call.by, args, seen)
+    answered = await call.deps.mailbox.questions.answer(
+        question_id, body.answer, call.by, args, seen
+    )
     return QuestionDocument.of(answered, call.deps.directory, call.language)
 
 

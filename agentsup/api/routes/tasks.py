@@ -15,7 +15,7 @@ from agentsup.api.http.dependencies import ApiDependencies
 from agentsup.api.http.route import Call, get, post
 from agentsup.api.routes.interagent import caller_of, check_name, named_chat, outcome, turn_of
 from agentsup.mailbox.mail import to_asker
-from agentsup.mailbox.messages import keys
+from agentsup.mailbox.messages import keys, sessions
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import BadRequest, NotFound, NotReady
 from agentsup.model.message import DeliverTo, Priority
@@ -341,5 +341,7 @@ async def _deliver_to(
     if chat is None or not acts:
         return chat
     key = keys.chat_key(chat.channel, chat.conversation)
-    session_id = await call.deps.mailbox.current_session(chat.agent_id, key)
+    session_id = await call.deps.database.read(
+        sessions.current, chat.agent_id, key, name="mailbox.current_session"
+    )
     return DeliverTo("mailbox", agent_id=chat.agent_id, session_id=session_id or "", then=chat)

@@ -140,7 +140,9 @@ async def switch_session(call: Call, body: bodies.SwitchSessionBody) -> SessionC
     wanted = await _find(call, entry, body.session)
     privacy.check_sees(call.by, *keys.chat_of_key(wanted.key))
     key = keys.chat_key(privacy.CHANNEL, body.conversation)
-    await call.deps.mailbox.point(entry.agent_id, key, wanted.session_id)
+    await call.deps.database.write(
+        sessions.point_tx, entry.agent_id, key, wanted.session_id, name="mailbox.point"
+    )
     return await _changed(call, entry, wanted.session_id)
 
 
@@ -161,9 +163,9 @@ async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict
     """The page's first document of a conversation, besides the history."""
     deps = call.deps
     found = []
-    for question in await deps.mailbox.questions(QuestionState.OPEN, limit=_QUESTIONS):
+    for question in await deps.mailbox.questions.list(QuestionState.OPEN, limit=_QUESTIONS):
         if question.agent_id == entry.agent_id:
-            message = await deps.mailbox.get(question.message_id)
+            message = await deps.mailbox.messages.get(question.message_id)
             to = message.deliver_to
             is_here = (to.channel, to.conversation) == (privacy.CHANNEL, conversation)
             # A turn that waits for an approval inside a tool call keeps its lease meanwhile.
@@ -204,7 +206,10 @@ async def current_session(
 ) -> str:
     """The session that a conversation is in, or empty."""
     key = keys.chat_key(channel, conversation)
-    return await call.deps.mailbox.current_session(entry.agent_id, key) or ""
+    found = await call.deps.database.read(
+        sessions.current, entry.agent_id, key, name="mailbox.current_session"
+    )
+    return found or ""
 
 
 def _entered(call: Call, agent: str, conversation: str) -> DirectoryEntry:

@@ -247,7 +247,7 @@ async def delivered(call: Call) -> web.StreamResponse:
 @get("/web/sent/{id}/{number}", "application/octet-stream", access=Access.LOOK, refusals=(404, 410))
 async def sent(call: Call) -> web.StreamResponse:
     """A file of a person's message, counted from 0."""
-    message: Message = await call.deps.mailbox.get(call.named("id"))
+    message: Message = await call.deps.mailbox.messages.get(call.named("id"))
     if not privacy.is_own(call.by, message):
         to = message.deliver_to
         privacy.check_sees(call.by, to.channel, to.conversation)

@@ -60,7 +60,7 @@ async def take_back(
         if before.raw and is_theirs(before.raw):
             is_queued = state_of(tx, before.message_id) is MessageState.QUEUED
             if is_queued:  # else its turn has begun or ended, and is not stopped
-                deps.mailbox.cancel_tx(tx, before.message_id, principal)
+                deps.mailbox.control.cancel_tx(tx, before.message_id, principal)
         stored.done_tx(tx, [row])
 
     await write_patiently(deps, step, "matrix.taken_back")

@@ -100,7 +100,7 @@ def _replaced_files(assembly: Assembly) -> ReplacedFiles:
     boot_context, mail = assembly.boot, assembly.mail
 
     async def is_quiet() -> bool:
-        counts = await mail.mailbox.counts()
+        counts = await mail.mailbox.messages.counts()
         return not any(each.get("leased") for each in counts.values())
 
     def restart(reason: str) -> None:

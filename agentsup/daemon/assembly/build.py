@@ -50,7 +50,6 @@ def build_mail(boot_context: BootContext, agents: Late[AgentParts]) -> MailParts
     directory = RosterDirectory(boot_context.roster, status=status_of, role_problem=role_problem)
     bus = InterAgentBus(
         mailbox=mailbox,
-        database=boot_context.database,
         directory=directory,
         hex_digits=hex_digits(boot_context.entropy),
         redact=boot_context.redactor.text,
@@ -62,10 +61,8 @@ def build_mail(boot_context: BootContext, agents: Late[AgentParts]) -> MailParts
         mailbox=mailbox,
         directory=directory,
         bus=bus,
-        dispatcher=Dispatcher(
-            mailbox=mailbox, database=boot_context.database, directory=directory, bus=bus
-        ),
-        history=AgentMailbox(boot_context.database, boot_context.clock),
+        dispatcher=Dispatcher(mailbox=mailbox, directory=directory, bus=bus),
+        history=AgentMailbox(mailbox.database, mailbox.context),
         events=EventLog(boot_context.database),
         live=LiveHub(),
     )

@@ -110,10 +110,10 @@ def housekeeping_spec(
         nonlocal due_at, looked_at
         commits = database.stats.commits
         if commits != looked_at:  # else no write can have moved the deadline
-            due_at = await mailbox.next_deadline()
+            due_at = await mailbox.deadlines.next()
             looked_at = commits
         if mailbox.context.steady.is_due(due_at):
-            await mailbox.expire()
+            await mailbox.deadlines.expire()
 
     async def prune_all() -> None:
         rules = (

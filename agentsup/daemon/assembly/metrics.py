@@ -143,7 +143,9 @@ def metrics_of(
         return (boot_context.clock.now_ms() - boot_context.boot.started_at) / 1000
 
     async def messages() -> Mapping[str, Mapping[str, int]]:
-        return {roster.name_of(a): states for a, states in (await mailbox.counts()).items()}
+        return {
+            roster.name_of(a): states for a, states in (await mailbox.messages.counts()).items()
+        }
 
     async def tasks() -> Mapping[str, Mapping[str, int]]:
         found = await database.read(counts, name="metrics.tasks")
@@ -175,7 +177,7 @@ def metrics_of(
         messages=messages,
         outbox=lambda: database.read(outbox.counts, name="metrics.outbox"),
         tasks=tasks,
-        conservation=mailbox.conservation,
+        conservation=mailbox.messages.conservation,
         agent_states=lambda: {e.name: fleet.status(e.agent_id)[0] for e in roster.present()},
         restarts=lambda: {u.spec.name: max(0, u.child.status.life - 1) for u in fleet.units()},
         loop_lag_s=loop_lag_s,

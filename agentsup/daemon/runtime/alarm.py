@@ -88,7 +88,6 @@ class Alarm:
                 tx,
                 message_id="",
                 agent_id=agent_id,
-                session_id="",
                 text=with_home(text),
                 at=at,
                 address=conversation,

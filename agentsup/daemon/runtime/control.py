@@ -85,14 +85,14 @@ class DaemonControl:
     # -- agents ------------------------------------------------------------------------------------
 
     async def agents(self) -> tuple[AgentView, ...]:
-        counts = await self._parts.mailbox.counts()
+        counts = await self._parts.mailbox.messages.counts()
         return tuple(
             self._view(e, counts.get(e.agent_id, {})) for e in self._boot_context.roster.present()
         )
 
     async def agent(self, name: str) -> AgentView:
         entry = self._boot_context.roster.entry(name)
-        counts = await self._parts.mailbox.counts()
+        counts = await self._parts.mailbox.messages.counts()
         return self._view(entry, counts.get(entry.agent_id, {}))
 
     async def start_agent(self, name: str, by: Principal) -> AgentView:
@@ -261,7 +261,7 @@ class DaemonControl:
         return await self._parts.stopper.interrupt(session_id, by)
 
     async def cancel(self, message_id: str, by: Principal) -> None:
-        cancelled = await self._parts.mailbox.cancel(message_id, by)
+        cancelled = await self._parts.mailbox.control.cancel(message_id, by)
         await self._parts.stopper.cancel_turns((cancelled.message_id, *cancelled.with_it))
 
     # -- configuration -----------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class DaemonControl:
 
     async def status(self) -> DaemonView:
         boot = self._boot_context.boot
-        _, sums = await self._parts.mailbox.conservation()
+        _, sums = await self._parts.mailbox.messages.conservation()
         present = self._boot_context.roster.present()
         up = sum(
             1

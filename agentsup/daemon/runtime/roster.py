@@ -191,7 +191,7 @@ def _store(tx: Tx, entries: Iterable[RosterEntry], now: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RosterDirectory:
-    """Implements ``mailbox.mail.bus.AgentDirectory``."""
+    """Implements ``mailbox.mail.AgentDirectory``."""
 
     roster: Roster
     status: Callable[[str], tuple[str, str]]

@@ -67,14 +67,16 @@ class Stopper:
         wanted = in_scope(scope)
         began_s = self.clock.monotonic()
         # Raised before anything is awaited: from here on, no claim in progress can start a turn.
-        self.mailbox.epochs.raise_now(scope)
+        self.mailbox.context.epochs.raise_now(scope)
         remaining: list[tuple[RemainingSchedule, ...]] = []
 
         def also(tx: Tx) -> None:
             mark_tx(tx, scope, given_in)
             remaining.append(remaining_schedules(tx, scope))
 
-        recording = self.tasks.spawn(self.mailbox.stop(scope, by, also=also), name=f"stop:{scope}")
+        recording = self.tasks.spawn(
+            self.mailbox.control.stop(scope, by, also=also), name=f"stop:{scope}"
+        )
         cancel_s = STOP_ALL_CANCEL_S if scope == "all" else STOP_CANCEL_S
         agents, processes = await self._end(wanted, cancel_s)
         counts, durable = await self._recorded(recording, scope)
@@ -86,7 +88,7 @@ class Stopper:
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         """Cancel the running or parked turn of one session; its queue goes on."""
         began_s = self.clock.monotonic()
-        cancelled = await self.mailbox.interrupt(session_id, by)
+        cancelled = await self.mailbox.control.interrupt(session_id, by)
         scope = f"session:{session_id}"
         if cancelled is None:
             return self._report(scope, StopCounts(scope, 0), True, set(), 0, began_s)
@@ -137,7 +139,7 @@ class Stopper:
         if recording.done() and not isinstance(recording.exception(), AgentsupError):
             return recording.result(), True
         # It is late, or failed: the disk, or a writer that is overrun.
-        return StopCounts(scope, self.mailbox.epochs.current(scope)), False
+        return StopCounts(scope, self.mailbox.context.epochs.current(scope)), False
 
     def _report(
         self,

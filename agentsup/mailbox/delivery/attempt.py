@@ -15,7 +15,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, stop_task
-from agentsup.mailbox.delivery.outbox import Settlement
+from agentsup.mailbox.delivery.steps import Settlement
 from agentsup.model.channel import (
     Channel,
     Delivery,

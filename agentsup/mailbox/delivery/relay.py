@@ -17,9 +17,14 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import outbox, steps
 from agentsup.mailbox.delivery.attempt import DeliveryAttempts, RelayLimits, RelayStats
-from agentsup.mailbox.delivery.outbox import ConversationHead, DeliveryStep, Settlement
+from agentsup.mailbox.delivery.steps import (
+    ConversationHead,
+    DeliveryLane,
+    DeliveryStep,
+    Settlement,
+)
 from agentsup.mailbox.messages.steady_clock import SteadyClock
 from agentsup.model.channel import Channel, NotBegun, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
@@ -85,7 +90,7 @@ class Relay:
 
         def is_due(reader: Reader) -> bool:
             now = context.steady.now_ms()
-            heads = (h for name in context.channels for h in outbox.heads(reader, name, _HEADS_MAX))
+            heads = (h for name in context.channels for h in steps.heads(reader, name, _HEADS_MAX))
             return any(head.not_before <= now for head in heads)
 
         unlisten = context.database.listen("events", changed.set)
@@ -213,7 +218,7 @@ class _RelayRun:
             return
         try:
             heads = await self._context.database.read(
-                outbox.heads, route.name, _HEADS_MAX, name="relay.heads"
+                steps.heads, route.name, _HEADS_MAX, name="relay.heads"
             )
         except (StoreUnavailable, Overloaded) as error:
             route.dirty = True
@@ -324,7 +329,7 @@ class _Lane:
     async def _mark(self, part: OutboxPart, is_begun: bool) -> None:
         """Commit that the next piece is about to be sent, or was refused. Raises ``NotBegun``."""
         boot_id = self.context.boot_id if is_begun else ""
-        begin_tx = partial(outbox.begin_tx, outbox_id=part.outbox_id, boot_id=boot_id)
+        begin_tx = partial(steps.begin_tx, outbox_id=part.outbox_id, boot_id=boot_id)
         try:
             is_open = await self.context.database.write(begin_tx, name="relay.begin", closing=True)
         except (StoreUnavailable, Overloaded) as error:
@@ -347,16 +352,14 @@ class _Lane:
                 return step
 
     def _step_tx(self, tx: Tx, *, settlement: Settlement | None, fetch: bool) -> DeliveryStep:
-        agent_id, conversation = self.key
-        return outbox.step_tx(
+        channel = self.channel
+        lane = DeliveryLane(
+            self.route.name, *self.key, channel.idempotent, channel.in_pieces, channel.is_event
+        )
+        return steps.step_tx(
             tx,
-            settlement=settlement,
-            channel=self.route.name,
-            agent_id=agent_id,
-            conversation=conversation,
-            idempotent=self.channel.idempotent,
-            in_pieces=self.channel.in_pieces,
-            is_event=self.channel.is_event,
+            lane,
+            settlement,
             fetch=fetch,
             now=self.context.clock.now_ms(),
             own_ms=self.context.steady.now_ms(),

@@ -43,7 +43,6 @@ def send_tx(
         tx,
         message_id=message.message_id,
         agent_id=message.agent_id,
-        session_id=message.session_id,
         channel=to.channel,
         conversation=to.conversation,
         kind="file",

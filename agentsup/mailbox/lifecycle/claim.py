@@ -10,8 +10,8 @@ is needed: the next claim takes it over with a higher fence (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.mailbox.lifecycle import ending
@@ -131,10 +131,8 @@ def claim_tx(
     leases: list[Lease] = []
     begun: dict[str, int | None] = {}
     most = max(free.values(), default=0) + len(own or ())
-    seen: dict[str, tuple[int, ...]] = {}
-    waiting: dict[str, LaneName] = {}
-    heads = list(_heads(ctx, tx, agent_id, instance_id, now, own, most, seen, waiting))
-    chosen = pick(heads, free)
+    found = _heads(ctx, tx, agent_id, instance_id, now, own, most)
+    chosen = pick(found.heads, free)
     for head in chosen:
         row = tx.one(_TAKE, (ctx.boot_id, instance_id, now + LEASE_MS, now, head.seq))
         assert row is not None, "the head was read in this transaction"
@@ -161,10 +159,20 @@ def claim_tx(
         tuple(leases),
         None if is_all else _next_due_at(tx, agent_id, ctx.steady.now_ms()),
         begun,
-        frozenset(head.lane for head in heads if head not in chosen),
-        waiting,
-        {each.message.message_id: seen[each.message.session_id] for each in leases},
+        frozenset(head.lane for head in found.heads if head not in chosen),
+        found.at_work,
+        {each.message.message_id: found.epochs[each.message.session_id] for each in leases},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The messages that may start, the stop epochs of their sessions, and the lanes of sessions
+    at work."""
+
+    heads: list[SessionHead] = field(default_factory=list)
+    epochs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    at_work: dict[str, LaneName] = field(default_factory=dict)
 
 
 def _heads(
@@ -175,11 +183,8 @@ def _heads(
     now: int,
     own: Mapping[str, str] | None,
     most: int,
-    seen: dict[str, tuple[int, ...]],
-    waiting: dict[str, LaneName],
-) -> Iterator[SessionHead]:
-    """The messages that may start. ``seen`` gets the epochs of their sessions, ``waiting`` the lanes
-    of sessions at work."""
+) -> _Heads:
+    found = _Heads()
     own_ms = ctx.steady.now_ms()
     rows = tx.all(
         _HEADS,
@@ -198,9 +203,9 @@ def _heads(
     at_work = frozenset(own.values()) if own is not None else frozenset()
     for row in rows:
         if row["session_id"] in at_work:
-            waiting[row["session_id"]] = LaneName(row["lane"])
+            found.at_work[row["session_id"]] = LaneName(row["lane"])
             continue
-        seen[row["session_id"]] = ctx.epochs.seen(agent_id, row["session_id"])
+        found.epochs[row["session_id"]] = ctx.epochs.seen(agent_id, row["session_id"])
         if ctx.epochs.stops(agent_id, row["session_id"], row["accepted_at"]):
             continue
         if row["kind"] == MessageKind.DIRECTIVE and end_moot_tx(
@@ -219,7 +224,10 @@ def _heads(
         if not _keeps_rights(ctx, tx, row, now):
             continue
         check_transition(row["message_id"], MessageState(row["state"]), MessageState.LEASED)
-        yield SessionHead(row["seq"], row["session_id"], LaneName(row["lane"]), row["level"])
+        found.heads.append(
+            SessionHead(row["seq"], row["session_id"], LaneName(row["lane"]), row["level"])
+        )
+    return found
 
 
 def _may_take_over(ctx: MailboxContext, tx: Tx, row: Any, now: int) -> bool:
@@ -271,33 +279,3 @@ def _next_due_at(tx: Tx, agent_id: str, own_ms: int) -> int | None:
         (agent_id, own_ms),
     )
     return due
-
-
-def renew_tx(ctx: MailboxContext, tx: Tx, leases: Sequence[Lease]) -> set[str]:
-    """Extend ``leases``, expired ones too; return the ids of those that are lost.
-
-    Lost means taken over or stopped. A lease whose own turn has settled the message meanwhile is
-    not lost: that turn must end by itself, because it may still ask for a restart.
-    """
-    until = ctx.clock.now_ms() + LEASE_MS
-    lost = set()
-    for lease in leases:
-        cursor = tx.execute(
-            "UPDATE messages SET lease_until = ?"
-            " WHERE message_id = ? AND state = 'leased' AND fence = ? AND lease_boot = ?",
-            (until, lease.message.message_id, lease.fence, ctx.boot_id),
-        )
-        if cursor.rowcount == 0 and not _ended_by_itself(ctx, tx, lease):
-            lost.add(str(lease.message.message_id))
-    return lost
-
-
-def _ended_by_itself(ctx: MailboxContext, tx: Tx, lease: Lease) -> bool:
-    """Whether the turn of this very lease has settled the message."""
-    return bool(
-        tx.scalar(
-            "SELECT 1 FROM messages WHERE message_id = ? AND fence = ? AND lease_boot = ?"
-            " AND state NOT IN ('leased', 'cancelled')",
-            (lease.message.message_id, lease.fence, ctx.boot_id),
-        )
-    )

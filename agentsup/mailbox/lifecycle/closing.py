@@ -1,4 +1,4 @@
-"""Closing a message with all that depends on it, and withdrawing questions to agents.
+"""Finishing a message with all that depends on it, and withdrawing questions to agents.
 
 A question to an agent is a message of its own. Once the question is closed, nobody needs an answer:
 the message ends. If a turn works on it, that turn goes on, but no other turn follows.
@@ -7,14 +7,13 @@ the message ends. If a turn works on it, that turn goes on, but no other turn fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from agentsup.mailbox.delivery.notices import drop_pending_tx, touch_asked_tx
 from agentsup.mailbox.messages.events import emit_message_event
 from agentsup.mailbox.messages.rows import OPEN_SQL, message_of
-from agentsup.mailbox.messages.values import MailboxContext
+from agentsup.mailbox.messages.values import MailboxContext, MessageEnd
 from agentsup.mailbox.queue import waits
 from agentsup.model.event import EventType
 from agentsup.model.message import (
@@ -27,55 +26,47 @@ from agentsup.model.message import (
 from agentsup.store import Reader, Tx
 
 
-def close_tx(
-    ctx: MailboxContext,
-    tx: Tx,
-    message: Message,
-    state: MessageState,
-    *,
-    at: int,
-    outcome: MessageOutcome | None = None,
-    result_text: str = "",
-    code: str = "",
-    text: str = "",
-    data: dict[str, Any] | None = None,
+def finish_tx(
+    ctx: MailboxContext, tx: Tx, message: Message, end: MessageEnd, *, at: int, **facts: Any
 ) -> None:
-    """Write the end of a message; end its waits, its questions and its hold on the session."""
-    check_transition(message.message_id, message.state, state)
+    """Write the end of a message; end its waits, its questions and its hold on the session.
+
+    Every message leaves by this function, or by ``cancel_queued_tx``. ``facts`` are for its event.
+    """
+    check_transition(message.message_id, message.state, end.state)
     tx.execute(
         "UPDATE messages SET state = ?, outcome = ?, result_text = ?, error_code = ?,"
         " error_text = ?, finished_at = ?, lease_until = NULL WHERE seq = ?",
-        (state, outcome, result_text, code, text, at, message.seq),
+        (end.state, end.outcome, end.answer, end.code, end.text, at, message.seq),
     )
-    if message.state is not MessageState.DEAD:  # one that is dropped was not open any more
-        ctx.loads.change_tx(tx, message.agent_id, -1, at=at)
     waits.close_tx(tx, message.message_id)
     if message.state in (MessageState.PARKED, MessageState.LEASED):
         _close_questions_tx(ctx, tx, message, at=at)
-    if message.kind is MessageKind.TASK and state is MessageState.CANCELLED:
-        cancel_waiting_notes_tx(ctx, tx, message, at=at, code=code, text=text)
-    event = {
-        MessageState.DONE: EventType.MESSAGE_DONE,
-        MessageState.DEAD: EventType.MESSAGE_DEAD,
-        MessageState.CANCELLED: EventType.MESSAGE_CANCELLED,
-    }[state]
-    facts: dict[str, Any] = {"from": message.state.value, **(data or {})}
-    if outcome is not None:
-        facts["outcome"] = outcome.value
-    if code:
-        facts |= {"code": code, "text": text}
-    emit_message_event(tx, event, message, at, facts)
-    ended = partial(
-        replace,
-        message,
-        state=state,
-        outcome=outcome,
-        result_text=result_text,
-        error_code=code,
-        error_text=text,
-        finished_at=at,
-    )
-    tx.touch(f"done:{message.message_id}", ended)
+    if message.kind is MessageKind.TASK and end.state is MessageState.CANCELLED:
+        cancel_waiting_notes_tx(ctx, tx, message, end, at=at)
+    _report_tx(ctx, tx, message, end, at, facts)
+
+
+_EVENTS = {
+    MessageState.DONE: EventType.MESSAGE_DONE,
+    MessageState.DEAD: EventType.MESSAGE_DEAD,
+    MessageState.CANCELLED: EventType.MESSAGE_CANCELLED,
+}
+
+
+def _report_tx(
+    ctx: MailboxContext, tx: Tx, message: Message, end: MessageEnd, at: int, facts: dict[str, Any]
+) -> None:
+    """Count the end, write its event, and wake who waits for it."""
+    if message.state is not MessageState.DEAD:  # one that is dropped was not open any more
+        ctx.loads.change_tx(tx, message.agent_id, -1, at=at)
+    facts = {"from": message.state.value, **facts}
+    if end.outcome is not None:
+        facts["outcome"] = end.outcome.value
+    if end.code:
+        facts |= {"code": end.code, "text": end.text}
+    emit_message_event(tx, _EVENTS[end.state], message, at, facts)
+    tx.touch(f"done:{message.message_id}", partial(end.of, message, at))
     tx.touch(f"agent:{message.agent_id}")
 
 
@@ -93,23 +84,16 @@ def collect_tx(
     ctx: MailboxContext, tx: Tx, messages: Sequence[Message], by: Message, *, at: int
 ) -> None:
     """Close queued messages whose text the turn on ``by`` has read."""
+    text = f"read by the turn on {by.message_id}"
+    end = MessageEnd(MessageState.DONE, "collected", text, MessageOutcome.OK)
     for message in messages:
-        close_tx(
-            ctx,
-            tx,
-            message,
-            MessageState.DONE,
-            at=at,
-            outcome=MessageOutcome.OK,
-            code="collected",
-            text=f"read by the turn on {by.message_id}",
-        )
+        finish_tx(ctx, tx, message, end, at=at)
 
 
 def cancel_queued_tx(
-    ctx: MailboxContext, tx: Tx, messages: Sequence[Message], *, at: int, code: str, text: str
+    ctx: MailboxContext, tx: Tx, messages: Sequence[Message], end: MessageEnd, *, at: int
 ) -> None:
-    """``close_tx`` for many queued messages at once: a stop must be quick over a full queue."""
+    """``finish_tx`` for many queued messages at once: a stop must be quick over a full queue."""
     for message in messages:
         assert message.state is MessageState.QUEUED, (
             "only queued messages have nothing else to close"
@@ -118,34 +102,22 @@ def cancel_queued_tx(
     tx.executemany(
         "UPDATE messages SET state = 'cancelled', error_code = ?, error_text = ?, finished_at = ?"
         " WHERE seq = ?",
-        [(code, text, at, message.seq) for message in messages],
+        [(end.code, end.text, at, message.seq) for message in messages],
     )
     tx.executemany(
         "DELETE FROM waits WHERE target_id = ?", [(message.message_id,) for message in messages]
     )
     for message in messages:
-        ctx.loads.change_tx(tx, message.agent_id, -1, at=at)
-        facts = {"from": MessageState.QUEUED.value, "code": code, "text": text}
-        emit_message_event(tx, EventType.MESSAGE_CANCELLED, message, at, facts)
-        ended = partial(
-            replace,
-            message,
-            state=MessageState.CANCELLED,
-            error_code=code,
-            error_text=text,
-            finished_at=at,
-        )
-        tx.touch(f"done:{message.message_id}", ended)
-        tx.touch(f"agent:{message.agent_id}")
+        _report_tx(ctx, tx, message, end, at, {})
 
 
 def cancel_waiting_notes_tx(
-    ctx: MailboxContext, tx: Tx, run: Message, *, at: int, code: str, text: str
+    ctx: MailboxContext, tx: Tx, run: Message, end: MessageEnd, *, at: int
 ) -> None:
     """Cancel the notes that are queued for a run that is ended early: none begins its own turn."""
     queued = queued_for(tx, run, MessageKind.DIRECTIVE, run.message_id)
     notes = [message for message in queued if message.deliver_to.kind != "question"]
-    cancel_queued_tx(ctx, tx, notes, at=at, code=code, text=text)
+    cancel_queued_tx(ctx, tx, notes, end, at=at)
 
 
 def _close_questions_tx(ctx: MailboxContext, tx: Tx, message: Message, *, at: int) -> None:
@@ -202,5 +174,5 @@ def end_moot_tx(ctx: MailboxContext, tx: Tx, message: Message, *, at: int) -> bo
 
 def end_question_message_tx(ctx: MailboxContext, tx: Tx, message: Message, *, at: int) -> None:
     """Cancel a message that puts a closed question: the asker has the answer, or needs none."""
-    text = "the question has been closed"
-    close_tx(ctx, tx, message, MessageState.CANCELLED, at=at, code="taken_back", text=text)
+    end = MessageEnd(MessageState.CANCELLED, "taken_back", "the question has been closed")
+    finish_tx(ctx, tx, message, end, at=at)

@@ -20,6 +20,7 @@ from agentsup.mailbox.lifecycle.closing import withdraw_agent_question_tx
 from agentsup.mailbox.messages.rows import OPEN_SQL, question_of
 from agentsup.mailbox.messages.steady_clock import Earlier
 from agentsup.mailbox.messages.values import Expired, MailboxContext
+from agentsup.mailbox.service import Service, in_reader, in_writer
 from agentsup.model.question import ClosedReason
 from agentsup.store import Reader, Tx
 
@@ -31,36 +32,55 @@ _EXPIRE_AT_ONCE = 200
 _log = get_logger(__name__)
 
 
-def expire_tx(ctx: MailboxContext, tx: Tx) -> Expired:
-    """Close questions and queued messages that are past their deadline, at most 200 of each.
+class Deadlines(Service):
+    """Deadlines of questions and of queued messages."""
 
-    The turn of a question resumes without an answer; a message fails with a notice. Before that,
-    stored times follow a step of the wall clock, and times of earlier boots are checked once the
-    clock has settled after a start.
-    """
-    _follow_tx(ctx, tx)
-    _settle_tx(ctx, tx)
-    now, earlier = ctx.steady.now_ms(), ctx.steady.earlier
-    questions = tx.all(
-        "SELECT * FROM questions INDEXED BY questions_open"
-        " WHERE state = 'open' AND deadline_at <= ? AND rowid > ? ORDER BY deadline_at LIMIT ?",
-        (now, earlier.questions, _EXPIRE_AT_ONCE),
-    )
-    for row in questions:
-        close_tx(ctx, tx, question_of(row), ClosedReason.DEADLINE, "", now)
-        withdraw_agent_question_tx(ctx, tx, row["question_id"], at=now)
-    messages = tx.all(
-        "SELECT message_id FROM messages INDEXED BY messages_expiry"
-        " WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= ? AND seq > ?"
-        " ORDER BY expires_at LIMIT ?",
-        (now, earlier.messages, _EXPIRE_AT_ONCE),
-    )
-    for row in messages:
-        ending.expire_tx(ctx, tx, row["message_id"], at=now)
-    return Expired(
-        tuple(row["question_id"] for row in questions),
-        tuple(row["message_id"] for row in messages),
-    )
+    def expire_tx(self, tx: Tx) -> Expired:
+        """Close questions and queued messages that are past their deadline, at most 200 of each.
+
+        The turn of a question resumes without an answer; a message fails with a notice. Before that,
+        stored times follow a step of the wall clock, and times of earlier boots are checked once the
+        clock has settled after a start.
+        """
+        ctx = self.context
+        _follow_tx(ctx, tx)
+        _settle_tx(ctx, tx)
+        now, earlier = ctx.steady.now_ms(), ctx.steady.earlier
+        questions = tx.all(
+            "SELECT * FROM questions INDEXED BY questions_open"
+            " WHERE state = 'open' AND deadline_at <= ? AND rowid > ? ORDER BY deadline_at LIMIT ?",
+            (now, earlier.questions, _EXPIRE_AT_ONCE),
+        )
+        for row in questions:
+            close_tx(ctx, tx, question_of(row), ClosedReason.DEADLINE, "", now)
+            withdraw_agent_question_tx(ctx, tx, row["question_id"], at=now)
+        messages = tx.all(
+            "SELECT message_id FROM messages INDEXED BY messages_expiry"
+            " WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= ? AND seq > ?"
+            " ORDER BY expires_at LIMIT ?",
+            (now, earlier.messages, _EXPIRE_AT_ONCE),
+        )
+        for row in messages:
+            ending.expire_tx(ctx, tx, row["message_id"], at=now)
+        return Expired(
+            tuple(row["question_id"] for row in questions),
+            tuple(row["message_id"] for row in messages),
+        )
+
+    expire = in_writer("mailbox.expire")(expire_tx)
+
+    @in_reader("mailbox.next_deadline")
+    def next(self, reader: Reader) -> int | None:
+        """The next time (ms, by the steady clock) at which ``expire`` closes something, or None."""
+        times = [
+            reader.scalar(
+                "SELECT MIN(deadline_at) FROM questions WHERE state = 'open' AND deadline_at > 0"
+            ),
+            reader.scalar(
+                "SELECT MIN(expires_at) FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
+            ),
+        ]
+        return min((time for time in times if time is not None), default=None)
 
 
 def _follow_tx(ctx: MailboxContext, tx: Tx) -> None:
@@ -179,16 +199,3 @@ def left_by_earlier(reader: Reader) -> Earlier:
         int(reader.scalar("SELECT coalesce(max(seq), 0) FROM messages")),
         tuple((row["outbox_id"], row["not_before"]) for row in parts),
     )
-
-
-def next_deadline(reader: Reader) -> int | None:
-    """The next time (ms, by the steady clock) at which ``expire_tx`` closes something, or None."""
-    times = [
-        reader.scalar(
-            "SELECT MIN(deadline_at) FROM questions WHERE state = 'open' AND deadline_at > 0"
-        ),
-        reader.scalar(
-            "SELECT MIN(expires_at) FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
-        ),
-    ]
-    return min((time for time in times if time is not None), default=None)

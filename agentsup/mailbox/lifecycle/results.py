@@ -109,7 +109,6 @@ def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: MessageResult, at:
             tx,
             message_id=message.message_id,
             agent_id=to.agent_id or message.agent_id,
-            session_id=message.session_id,
             channel=to.channel,
             conversation=to.conversation,
             kind=kind,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsup.kit.clock import Clock
 from agentsup.mailbox.messages.rows import OPEN_SQL, encode, message_of
+from agentsup.mailbox.service import Service, in_reader, in_writer
 from agentsup.model.errors import NotFound
 from agentsup.model.message import Message
-from agentsup.store import Database, Reader, Tx
+from agentsup.store import Reader, Tx
 
 MAX_PAGE = 200
 _MAIL_SQL = "(m.sender_agent_id <> '' OR m.kind = 'broadcast') AND m.kind <> 'task'"
@@ -34,15 +34,13 @@ class ReceivedMail:
     read_at: int | None
 
 
-class AgentMailbox:
+class AgentMailbox(Service):
     """Lists the mail of agents and marks it as read."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-
-    async def history(
+    @in_reader("mail.history")
+    def history(
         self,
+        reader: Reader,
         agent_id: str,
         *,
         limit: int = 50,
@@ -56,74 +54,60 @@ class AgentMailbox:
         """
         which = _UNREAD_SQL if unread_only else _MAIL_SQL
         last = 2**62 if before is None else before
+        return reader.values(
+            lambda row: ReceivedMail(message_of(row), row["read_at"]),
+            "SELECT m.*, coalesce(r.read_at, m.started_at) AS read_at FROM messages m"  # noqa: S608 - constants
+            " LEFT JOIN read_marks r ON r.message_id = m.message_id"
+            f" WHERE m.agent_id = ?1 AND {which} AND (?4 IS NULL OR m.person IN ('', ?4))"
+            " AND m.seq < ?2 ORDER BY m.seq DESC LIMIT ?3",
+            (agent_id, last, max(1, min(limit, MAX_PAGE)), person),
+        )
 
-        def look(reader: Reader) -> list[ReceivedMail]:
-            return reader.values(
-                lambda row: ReceivedMail(message_of(row), row["read_at"]),
-                "SELECT m.*, coalesce(r.read_at, m.started_at) AS read_at FROM messages m"  # noqa: S608 - constants
-                " LEFT JOIN read_marks r ON r.message_id = m.message_id"
-                f" WHERE m.agent_id = ?1 AND {which} AND (?4 IS NULL OR m.person IN ('', ?4))"
-                " AND m.seq < ?2 ORDER BY m.seq DESC LIMIT ?3",
-                (agent_id, last, max(1, min(limit, MAX_PAGE)), person),
-            )
-
-        return await self._database.read(look, name="mail.history")
-
-    async def mark_read(self, agent_id: str, message_ids: Sequence[str]) -> int:
+    @in_writer("mail.mark_read")
+    def mark_read(self, tx: Tx, agent_id: str, message_ids: Sequence[str]) -> int:
         """Mark mail of an agent as read; return how many weren't marked before.
 
         Raises ``NotFound`` for a message that isn't its mail; nothing is marked then.
         """
-        at = self._clock.now_ms()
-        return await self._database.write(
-            _mark_tx, agent_id, message_ids, at, name="mail.mark_read"
-        )
+        marked, at = 0, self.context.clock.now_ms()
+        for message_id in message_ids:
+            is_own = tx.scalar(
+                f"SELECT 1 FROM messages m WHERE m.message_id = ? AND m.agent_id = ? AND {_MAIL_SQL}",  # noqa: S608 - a constant
+                (message_id, agent_id),
+            )
+            if not is_own:
+                raise NotFound(
+                    f"there is no message {message_id} in this mailbox", message_id=message_id
+                )
+            marked += tx.execute(
+                "INSERT OR IGNORE INTO read_marks (message_id, read_at) VALUES (?, ?)",
+                (message_id, at),
+            ).rowcount
+        return marked
 
-    async def mark_all_read(self, agent_id: str) -> int:
+    @in_writer("mail.mark_all")
+    def mark_all_read(self, tx: Tx, agent_id: str) -> int:
         """Mark all unread mail of an agent as read; return how many there were."""
-        at = self._clock.now_ms()
-        return await self._database.write(
-            lambda tx: (
-                tx.execute(
-                    "INSERT OR IGNORE INTO read_marks (message_id, read_at)"  # noqa: S608 - constants
-                    f" SELECT m.message_id, ? FROM messages m WHERE m.agent_id = ? AND {_UNREAD_SQL}",
-                    (at, agent_id),
-                ).rowcount
-            ),
-            name="mail.mark_all",
-        )
+        return tx.execute(
+            "INSERT OR IGNORE INTO read_marks (message_id, read_at)"  # noqa: S608 - constants
+            f" SELECT m.message_id, ? FROM messages m WHERE m.agent_id = ? AND {_UNREAD_SQL}",
+            (self.context.clock.now_ms(), agent_id),
+        ).rowcount
 
-    async def unread_counts(
-        self, agent_ids: Sequence[str] | None = None, *, person: str | None = None
+    @in_reader("mail.unread")
+    def unread_counts(
+        self,
+        reader: Reader,
+        agent_ids: Sequence[str] | None = None,
+        *,
+        person: str | None = None,
     ) -> dict[str, int]:
         """Unread mail per agent (of those, if given); agents without any are left out."""
         among = None if agent_ids is None else encode(list(agent_ids))
-
-        def look(reader: Reader) -> dict[str, int]:
-            rows = reader.all(
-                f"SELECT m.agent_id, COUNT(*) FROM messages m WHERE {_UNREAD_SQL}"  # noqa: S608 - constants
-                " AND (?1 IS NULL OR m.agent_id IN (SELECT value FROM json_each(?1)))"
-                " AND (?2 IS NULL OR m.person IN ('', ?2)) GROUP BY m.agent_id",
-                (among, person),
-            )
-            return {row[0]: row[1] for row in rows}
-
-        return await self._database.read(look, name="mail.unread")
-
-
-def _mark_tx(tx: Tx, agent_id: str, message_ids: Sequence[str], at: int) -> int:
-    marked = 0
-    for message_id in message_ids:
-        is_own = tx.scalar(
-            f"SELECT 1 FROM messages m WHERE m.message_id = ? AND m.agent_id = ? AND {_MAIL_SQL}",  # noqa: S608 - a constant
-            (message_id, agent_id),
+        rows = reader.all(
+            f"SELECT m.agent_id, COUNT(*) FROM messages m WHERE {_UNREAD_SQL}"  # noqa: S608 - constants
+            " AND (?1 IS NULL OR m.agent_id IN (SELECT value FROM json_each(?1)))"
+            " AND (?2 IS NULL OR m.person IN ('', ?2)) GROUP BY m.agent_id",
+            (among, person),
         )
-        if not is_own:
-            raise NotFound(
-                f"there is no message {message_id} in this mailbox", message_id=message_id
-            )
-        marked += tx.execute(
-            "INSERT OR IGNORE INTO read_marks (message_id, read_at) VALUES (?, ?)",
-            (message_id, at),
-        ).rowcount
-    return marked
+        return {row[0]: row[1] for row in rows}

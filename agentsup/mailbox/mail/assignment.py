@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from agentsup.mailbox.mail.bus import DirectoryEntry, check_may_send, may_send
+from agentsup.mailbox.mail.directory import DirectoryEntry, check_may_send, may_send
 from agentsup.mailbox.mail.values import SHOWN, SentMail
 from agentsup.mailbox.messages.loads import AgentLoads
 from agentsup.mailbox.messages.rows import need_message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentsup.mailbox.mail.bus import BusRequest, DirectoryEntry
+from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail.directory import DirectoryEntry
 from agentsup.mailbox.mail.values import SHOWN, Broadcast, SentMail
 from agentsup.mailbox.messages.epoch import scopes_of
 from agentsup.mailbox.messages.keys import peer_key

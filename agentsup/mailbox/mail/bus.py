@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from agentsup.kit import faults
+from agentsup.mailbox.mail.directory import AgentDirectory, DirectoryEntry, check_may_send, check_up
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages import keys
 from agentsup.mailbox.queue import waits
-from agentsup.model.control import kind_of
 from agentsup.model.errors import (
-    AgentDown,
     BadRequest,
     EngineFailed,
     Forbidden,
@@ -24,8 +22,6 @@ from agentsup.model.errors import (
     NotFound,
     TimedOut,
 )
-from agentsup.model.health import AgentState
-from agentsup.model.ids import AgentId
 from agentsup.model.message import (
     IN_STORE,
     Accepted,
@@ -43,58 +39,9 @@ from agentsup.model.message import (
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.tool import WaitSlot
 from agentsup.model.trace import by_turn_of, child_of
-from agentsup.store import Database
 
 DEFAULT_TIMEOUT_S = 300.0
 MAX_TIMEOUT_S = 3600.0
-_DOWN = frozenset({AgentState.STOPPED, AgentState.STOPPING})
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
-    """The facts about an agent that the bus needs. ``can_delegate_to`` is None if it may send to
-    anyone."""
-
-    agent_id: AgentId
-    name: str
-    status: str
-    last_reason: str = ""
-    can_delegate_to: tuple[str, ...] | None = None
-    description: str = ""
-    is_wanted_up: bool = False
-    """If it doesn't run now, it will be started or rebuilt; nobody has disabled it."""
-    nickname: str = ""
-    role: str = ""
-    role_problem: str = ""
-    """Why it can't work in that role, and so has no tools; empty if it can."""
-    team: str = ""
-    capabilities: tuple[str, ...] = ()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it works now, or will by itself."""
-        return self.status != AgentState.FAILED and (self.is_wanted_up or self.status not in _DOWN)
-
-
-class AgentDirectory(Protocol):
-    """The agents that exist. ``lookup`` raises ``NotFound`` (with ``did_you_mean``) or ``Gone``."""
-
-    def lookup(self, name: str) -> DirectoryEntry: ...
-
-    def by_id(self, agent_id: str) -> DirectoryEntry | None: ...
-
-    def names(self) -> tuple[str, ...]: ...
-
-
-def entries_of(directory: AgentDirectory) -> tuple[DirectoryEntry, ...]:
-    """All agents that exist."""
-    return tuple([directory.lookup(name) for name in directory.names()])
-
-
-def name_in(directory: AgentDirectory, agent_id: str) -> str:
-    """The agent's name, or its id if it no longer exists."""
-    entry = directory.by_id(agent_id)
-    return entry.name if entry is not None else agent_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +94,13 @@ class InterAgentBus:
         self,
         *,
         mailbox: Mailbox,
-        database: Database,
         directory: AgentDirectory,
         hex_digits: Callable[[int], str],
         redact: Callable[[str], str] = str,
     ) -> None:
         """``redact`` removes the daemon's secrets from agents' texts: a program knows its key."""
         self._mailbox = mailbox
-        self._database = database
+        self._database = mailbox.database
         self._directory = directory
         self._hex_digits = hex_digits
         self._redact = redact
@@ -182,19 +128,21 @@ class InterAgentBus:
         new = self.composed(request, target, caller=caller, asker=asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
-        accepted, end = await self._mailbox.accept_expecting(new, waiter=waiter)
+        accepted, end = await self._mailbox.queue.accept_expecting(new, waiter=waiter)
         faults.point("bus.after_accept")
         released = asker.slot.released() if asker else contextlib.nullcontext()
         try:
             async with released:
-                message = await self._mailbox.wait_done(accepted.message_id, timeout_s, end=end)
+                message = await self._mailbox.queue.wait_done(
+                    accepted.message_id, timeout_s, end=end
+                )
         except TimedOut:
             if asker is not None and not await self._database.write(
                 waits.give_up_tx, asker.lease, accepted.message_id, name="bus.unwait"
             ):
                 # The message ended just before the time-out. A waited message makes no reply
                 # message, so the answer must be returned here.
-                return self._reply_of(await self._mailbox.get(accepted.message_id), target)
+                return self._reply_of(await self._mailbox.messages.get(accepted.message_id), target)
             raise TimedOut(
                 f"{target.name} has not answered within {timeout_s:g} s; the message goes on",
                 message_id=accepted.message_id,
@@ -213,7 +161,7 @@ class InterAgentBus:
         target = self._directory.lookup(request.to)
         new = self.composed(request, target, caller=caller, asker=asker)
         faults.point("bus.before_accept")
-        accepted = await self._mailbox.accept(new)
+        accepted = await self._mailbox.queue.accept(new)
         faults.point("bus.after_accept")
         return accepted
 
@@ -377,40 +325,6 @@ class InterAgentBus:
             engine_code="stopped" if stopped else message.error_code,
             message_id=message.message_id,
             session=message.session_id,
-        )
-
-
-def check_up(target: DirectoryEntry, caller: Principal) -> None:
-    """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer.
-
-    Only operators get the full reason, because an error may quote another person's message.
-    """
-    if target.is_up:
-        return
-    reason = target.last_reason if caller.is_operator else kind_of(target.last_reason)
-    why = f": {reason}" if reason else ""
-    raise AgentDown(
-        f"agent {target.name} is {target.status}{why}. Revive it with "
-        f"/agent_start {target.name} or `agentsup agents start {target.name}`, "
-        "or use send_async, which queues",
-        agent=target.name,
-        agent_state=target.status,
-    )
-
-
-def may_send(sender: DirectoryEntry, target: DirectoryEntry) -> bool:
-    """Whether the sender's ``can_delegate_to`` has the target."""
-    allowed = sender.can_delegate_to
-    return allowed is None or target.name.casefold() in {each.casefold() for each in allowed}
-
-
-def check_may_send(sender: DirectoryEntry, target: DirectoryEntry) -> None:
-    """Raise ``Forbidden`` unless ``may_send``."""
-    if not may_send(sender, target):
-        raise Forbidden(
-            f"{sender.name} may not send to {target.name}: its can_delegate_to lists "
-            f"{', '.join(sender.can_delegate_to or ()) or 'nobody'}",
-            agent=target.name,
         )
 
 

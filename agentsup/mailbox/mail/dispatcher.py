@@ -19,15 +19,12 @@ from agentsup.mailbox.mail.assignment import (
     note_choice_tx,
 )
 from agentsup.mailbox.mail.broadcast import copies_tx, copy_of, known_broadcast
-from agentsup.mailbox.mail.bus import (
+from agentsup.mailbox.mail.bus import Asker, BusRequest, InterAgentBus, principal_of
+from agentsup.mailbox.mail.directory import (
     AgentDirectory,
-    Asker,
-    BusRequest,
     DirectoryEntry,
-    InterAgentBus,
     check_may_send,
     entries_of,
-    principal_of,
 )
 from agentsup.mailbox.mail.reassignment import reassign_tx
 from agentsup.mailbox.mail.reply import reply_tx
@@ -41,7 +38,7 @@ from agentsup.model.errors import BadRequest, Forbidden, NobodyThere, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message
 from agentsup.model.principal import NOBODY, Principal
-from agentsup.store import Database, Reader, Tx
+from agentsup.store import Reader, Tx
 
 MAX_COPIES = 200
 """The most addressees of one broadcast."""
@@ -54,17 +51,10 @@ class Dispatcher:
     for the sender and for the persona.
     """
 
-    def __init__(
-        self,
-        *,
-        mailbox: Mailbox,
-        database: Database,
-        directory: AgentDirectory,
-        bus: InterAgentBus,
-    ) -> None:
+    def __init__(self, *, mailbox: Mailbox, directory: AgentDirectory, bus: InterAgentBus) -> None:
         """``bus`` finds the sending agent of a caller and the target of answers."""
         self._mailbox = mailbox
-        self._database = database
+        self._database = mailbox.database
         self._directory = directory
         self._bus = bus
 
@@ -88,7 +78,7 @@ class Dispatcher:
         if sender is not None:
             check_may_send(sender, target)
         new = self._bus.composed(mail, target, caller=caller, asker=asker)
-        accepted = await self._mailbox.accept(new)
+        accepted = await self._mailbox.queue.accept(new)
         thread_id = new.thread_id or new.root_id
         return SentMail.of(accepted, target.agent_id, target.name, thread_id)
 
@@ -110,7 +100,7 @@ class Dispatcher:
         replier = self._bus.sender_of(request, caller, asker)
         if not request.text.strip():
             raise BadRequest("message is empty", field="message")
-        message = await self._mailbox.get(message_id)
+        message = await self._mailbox.messages.get(message_id)
         back_to = self._may_reply(message, replier)
         if replier is not None:
             check_message(message, replier.agent_id, _person(caller, asker))
@@ -282,7 +272,7 @@ class Dispatcher:
 
     async def message(self, message_id: str) -> Message:
         """One message. Raises ``NotFound``."""
-        return await self._mailbox.get(message_id)
+        return await self._mailbox.messages.get(message_id)
 
     def _sender(
         self, mail: BusRequest, caller: Principal, asker: Asker | None, persona_id: str

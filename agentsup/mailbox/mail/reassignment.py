@@ -11,10 +11,10 @@ from typing import Any
 
 from agentsup.mailbox.lifecycle import closing
 from agentsup.mailbox.mail.assignment import known_sent
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail.directory import DirectoryEntry
 from agentsup.mailbox.mail.values import SentMail
 from agentsup.mailbox.messages.rows import need_message
-from agentsup.mailbox.messages.values import MailboxContext
+from agentsup.mailbox.messages.values import MailboxContext, MessageEnd
 from agentsup.mailbox.queue import idempotency
 from agentsup.mailbox.queue.accept import accept_tx
 from agentsup.mailbox.queue.draft import draft
@@ -46,16 +46,9 @@ def reassign_tx(
     new = _moved(tx, old, target, is_removed=is_removed)
     if old.expires_at is not None:  # it is stored by the steady clock; NewMessage has wall time
         new = replace(new, expires_at=old.expires_at + ctx.steady.step_ms())
-    closing.close_tx(
-        ctx,
-        tx,
-        old,
-        MessageState.CANCELLED,
-        at=at,
-        code=REASSIGNED,
-        text=f"given to {target.name} by {by.label}; its answer comes from there",
-        data={"to": target.name, "by": by.to_json()},
-    )
+    text = f"given to {target.name} by {by.label}; its answer comes from there"
+    end = MessageEnd(MessageState.CANCELLED, REASSIGNED, text)
+    closing.finish_tx(ctx, tx, old, end, at=at, to=target.name, by=by.to_json())
     accepted = accept_tx(ctx, tx, draft(ctx, new))
     # If the message puts a question to the agent, it is put to the new one.
     tx.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agentsup.kit.clock import Clock
@@ -116,6 +116,29 @@ class MailboxContext:
     question_observers: tuple[QuestionObserver, ...] = ()
     """The part that records decisions about calls that wait for an approval; at most one."""
     message_observers: tuple[MessageObserver, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnd:
+    """The end of a message, as its row tells it."""
+
+    state: MessageState
+    code: str = ""
+    text: str = ""
+    outcome: MessageOutcome | None = None
+    answer: str = ""
+
+    def of(self, message: Message, at: int) -> Message:
+        """The message as it ended."""
+        return replace(
+            message,
+            state=self.state,
+            outcome=self.outcome,
+            result_text=self.answer,
+            error_code=self.code,
+            error_text=self.text,
+            finished_at=at,
+        )
 
 
 @dataclass(frozen=True, slots=True)

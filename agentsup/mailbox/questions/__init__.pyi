@@ -1,7 +1,6 @@
 from . import asking as asking
 from . import rendering as rendering
 from .asking import OUTSIDE_TURN as OUTSIDE_TURN
-from .asking import conversations_of as conversations_of
 from .asking import list_for as list_for
 from .asking import open_of as open_of
 from .asking import questions_outside_turn as questions_outside_turn
@@ -10,3 +9,4 @@ from .plain_answer import is_free as is_free
 from .rendering import SEEN_SQL as SEEN_SQL
 from .rendering import Stage as Stage
 from .rendering import Token as Token
+from .rendering import conversations_of as conversations_of

@@ -11,50 +11,170 @@ from functools import partial
 from agentsup.kit import faults
 from agentsup.mailbox.delivery.notices import conversation_of_message
 from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.lifecycle.answering import close_tx, emit_question_event
+from agentsup.mailbox.lifecycle.answering import answer_tx, close_tx, emit_question_event
 from agentsup.mailbox.lifecycle.closing import end_question_message_tx, is_moot
 from agentsup.mailbox.lifecycle.results import put_question_tx
 from agentsup.mailbox.messages import answer_options
 from agentsup.mailbox.messages.events import emit_task_event
 from agentsup.mailbox.messages.rows import encode, find_question, need_message, question_of
-from agentsup.mailbox.messages.values import MailboxContext
-from agentsup.mailbox.questions import rendering
-from agentsup.mailbox.questions.rendering import SEEN_SQL
+from agentsup.mailbox.questions import plain_answer, rendering
+from agentsup.mailbox.questions.plain_answer import PlainAnswer
 from agentsup.mailbox.queue import waits
+from agentsup.mailbox.service import Service, in_reader, in_writer
 from agentsup.model.engine import Suspended
+from agentsup.model.errors import Conflict, Forbidden
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, MessageKind, MessageState, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import ASK_PARENT, UNCERTAIN, ClosedReason, Question, QuestionState
+from agentsup.model.question import (
+    ASK_PARENT,
+    NOTHING_SEEN,
+    UNCERTAIN,
+    ClosedReason,
+    Question,
+    QuestionState,
+    SeenCall,
+)
 from agentsup.store import Reader, Tx
 
 OUTSIDE_TURN = "ask_parent"
 """The ``call_id`` of questions that were asked from outside the turn they belong to."""
 
 
-def park_tx(ctx: MailboxContext, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
-    """Ask and wait: the message is parked and gives its lease and slot back.
+class Questions(Service):
+    """Asking, answering and reading questions."""
 
-    It holds its session while it waits, unless it is exempt (``_exempt_from_session_tx``). The
-    attempt is not counted. A message that puts a closed question ends instead, and the new
-    question with it. Raises ``LeaseLost``.
-    """
-    message = ending.leased_tx(ctx, tx, lease)
-    check_transition(message.message_id, message.state, MessageState.PARKED)
-    tx.execute(
-        "UPDATE messages SET state = 'parked', attempts = ?, lease_until = NULL WHERE seq = ?",
-        (max(0, message.attempts - 1), message.seq),
-    )
-    _exempt_from_session_tx(tx, message, suspended)
-    waits.close_tx(tx, message.message_id, as_target=False)
-    question = ask_tx(ctx, tx, message, suspended, parks=True)
-    if is_moot(tx, message):
-        end_question_message_tx(
-            ctx, tx, need_message(tx, message.message_id), at=ctx.clock.now_ms()
+    def park_tx(self, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
+        """Ask and wait: the message is parked and gives its lease and slot back.
+
+        It holds its session while it waits, unless it is exempt (``_exempt_from_session_tx``). The
+        attempt is not counted. A message that puts a closed question ends instead, and the new
+        question with it. Raises ``LeaseLost``.
+        """
+        message = ending.leased_tx(self.context, tx, lease)
+        check_transition(message.message_id, message.state, MessageState.PARKED)
+        tx.execute(
+            "UPDATE messages SET state = 'parked', attempts = ?, lease_until = NULL WHERE seq = ?",
+            (max(0, message.attempts - 1), message.seq),
         )
-        question = find_question(tx, question.question_id)
-    tx.after_commit(partial(faults.point, "question.parked"))
-    return question
+        _exempt_from_session_tx(tx, message, suspended)
+        waits.close_tx(tx, message.message_id, as_target=False)
+        question = self.ask_tx(tx, message, suspended, parks=True)
+        if is_moot(tx, message):
+            parked, at = need_message(tx, message.message_id), self.context.clock.now_ms()
+            end_question_message_tx(self.context, tx, parked, at=at)
+            question = find_question(tx, question.question_id)
+        tx.after_commit(partial(faults.point, "question.parked"))
+        return question
+
+    def ask_tx(
+        self, tx: Tx, message: Message, suspended: Suspended, *, parks: bool = False
+    ) -> Question:
+        """Ask a question about a parked or running message; it goes to those who get its result.
+
+        If the call that it is about was approved meanwhile, the question is returned answered.
+        """
+        ctx, at = self.context, self.context.clock.now_ms()
+        deadline_at = None
+        if suspended.timeout_s is not None:
+            deadline_at = ctx.steady.now_ms() + round(suspended.timeout_s * 1000)
+        question_id = ctx.entropy.new_id("q")
+        tx.execute(
+            "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
+            " options, state, asked_at, deadline_at, who, call_id, tool, call, digest, whole)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                question_id,
+                message.agent_id,
+                message.session_id,
+                message.message_id,
+                suspended.kind,
+                suspended.text,
+                encode(suspended.options),
+                at,
+                deadline_at,
+                suspended.who.value,
+                suspended.call_id,
+                suspended.tool,
+                suspended.call.document,
+                suspended.call.digest,
+                suspended.call.whole,
+            ),
+        )
+        question = find_question(tx, question_id)
+        conversation: tuple[str, str] | None = None
+        if is_for_parent(message, suspended):
+            put_question_tx(ctx, tx, message, question_id, suspended, at=at)
+        else:
+            whose, conversation = conversation_of_message(tx, message, ctx.role_now)
+            rendering.show_tx(tx, question, (whose, *conversation), at=at)
+        question = find_question(tx, question_id)
+        if parks:
+            emit_question_event(tx, EventType.MESSAGE_PARKED, question, at)
+        emit_question_event(tx, EventType.QUESTION_ASKED, question, at, conversation)
+        emit_task_event(tx, message, at)
+        tx.touch(f"agent:{message.agent_id}")
+        tx.touch(f"done:{message.message_id}")
+        for observer in ctx.question_observers:
+            giver = observer.asked_tx(ctx, tx, question)
+            if giver is not None:
+                return close_tx(
+                    ctx, tx, question, ClosedReason.ANSWERED, giver.label, at, answer_options.ONCE
+                )
+        return question
+
+    @in_writer("mailbox.answer")
+    def answer(
+        self,
+        tx: Tx,
+        question_id: str,
+        answer: str,
+        by: Principal,
+        args: str = "",
+        seen: SeenCall = NOTHING_SEEN,
+    ) -> Question:
+        """Answer a question, once. Raises what ``mailbox.lifecycle.answering.answer_tx`` raises."""
+        return answer_tx(self.context, tx, question_id, answer, by, args, seen)
+
+    async def answer_plain(self, said: PlainAnswer) -> Question | None:
+        """Use a text of a private conversation as an answer; None if it is a message instead."""
+        # Most texts are no answer, and to know that needs no write transaction.
+        if not await self.database.read(plain_answer.is_answer, said, name="mailbox.plain_answer"):
+            return None
+        try:
+            return await self.database.write(
+                lambda tx: plain_answer.answer_tx(self.context, tx, said),
+                name="mailbox.plain_answer",
+            )
+        except (Conflict, Forbidden):
+            return None  # closed in this very moment, or somebody else's to answer
+
+    @in_reader("mailbox.question")
+    def get(self, reader: Reader, question_id: str) -> Question:
+        """One question. Raises ``NotFound``."""
+        return find_question(reader, question_id)
+
+    @in_reader("mailbox.questions")
+    def list(
+        self,
+        reader: Reader,
+        state: QuestionState | None = QuestionState.OPEN,
+        *,
+        limit: int = 100,
+    ) -> list[Question]:
+        """Questions in that state (None: any): open ones oldest first, others newest first."""
+        if state is QuestionState.OPEN:
+            return reader.values(
+                question_of,
+                "SELECT * FROM questions INDEXED BY questions_open WHERE state = 'open'"
+                " ORDER BY question_id LIMIT ?",
+                (limit,),
+            )
+        return reader.values(
+            question_of,
+            "SELECT * FROM questions WHERE ? IS NULL OR state = ? ORDER BY question_id DESC LIMIT ?",
+            (state, state, limit),
+        )
 
 
 def _exempt_from_session_tx(tx: Tx, message: Message, suspended: Suspended) -> None:
@@ -67,63 +187,6 @@ def _exempt_from_session_tx(tx: Tx, message: Message, suspended: Suspended) -> N
         tx.execute("INSERT OR IGNORE INTO set_aside (seq) VALUES (?)", (message.seq,))
     else:
         tx.execute("DELETE FROM set_aside WHERE seq = ?", (message.seq,))
-
-
-def ask_tx(
-    ctx: MailboxContext, tx: Tx, message: Message, suspended: Suspended, *, parks: bool = False
-) -> Question:
-    """Ask a question about a parked or running message; it goes to those who get its result.
-
-    If the call that it is about was approved meanwhile, the question is returned answered.
-    """
-    at = ctx.clock.now_ms()
-    deadline_at = None
-    if suspended.timeout_s is not None:
-        deadline_at = ctx.steady.now_ms() + round(suspended.timeout_s * 1000)
-    question_id = ctx.entropy.new_id("q")
-    tx.execute(
-        "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
-        " options, state, asked_at, deadline_at, who, call_id, tool, call, digest, whole)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            question_id,
-            message.agent_id,
-            message.session_id,
-            message.message_id,
-            suspended.kind,
-            suspended.text,
-            encode(suspended.options),
-            at,
-            deadline_at,
-            suspended.who.value,
-            suspended.call_id,
-            suspended.tool,
-            suspended.call.document,
-            suspended.call.digest,
-            suspended.call.whole,
-        ),
-    )
-    question = find_question(tx, question_id)
-    conversation: tuple[str, str] | None = None
-    if is_for_parent(message, suspended):
-        put_question_tx(ctx, tx, message, question_id, suspended, at=at)
-    else:
-        whose, conversation = conversation_of_message(tx, message, ctx.role_now)
-        rendering.show_tx(tx, question, (whose, *conversation), at=at)
-    question = find_question(tx, question_id)
-    if parks:
-        emit_question_event(tx, EventType.MESSAGE_PARKED, question, at)
-    emit_question_event(tx, EventType.QUESTION_ASKED, question, at, conversation)
-    emit_task_event(tx, message, at)
-    tx.touch(f"agent:{message.agent_id}")
-    tx.touch(f"done:{message.message_id}")
-    for observer in ctx.question_observers:
-        giver = observer.asked_tx(ctx, tx, question)
-        if giver is not None:
-            return close_tx(
-                ctx, tx, question, ClosedReason.ANSWERED, giver.label, at, answer_options.ONCE
-            )
-    return question
 
 
 def is_for_parent(message: Message, suspended: Suspended) -> bool:
@@ -139,22 +202,6 @@ def is_for_parent(message: Message, suspended: Suspended) -> bool:
         and to.kind == "mailbox"
         and bool(to.session_id)
         and not to.waited
-    )
-
-
-def list_of(reader: Reader, state: QuestionState | None, limit: int = 100) -> list[Question]:
-    """Questions in that state (None: any): open ones oldest first, others newest first."""
-    if state is QuestionState.OPEN:
-        return reader.values(
-            question_of,
-            "SELECT * FROM questions INDEXED BY questions_open WHERE state = 'open'"
-            " ORDER BY question_id LIMIT ?",
-            (limit,),
-        )
-    return reader.values(
-        question_of,
-        "SELECT * FROM questions WHERE ? IS NULL OR state = ? ORDER BY question_id DESC LIMIT ?",
-        (state, state, limit),
     )
 
 
@@ -229,42 +276,3 @@ def of_call(reader: Reader, message_id: str, call_id: str) -> list[Question]:
 def questions_outside_turn(reader: Reader, message_id: str) -> list[Question]:
     """The questions about a message that were asked from outside its turn, oldest first."""
     return of_call(reader, message_id, OUTSIDE_TURN)
-
-
-_SHOWN = (
-    "o.kind = 'question' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?"
-    f" AND o.body ->> '$.question_id' = q.question_id AND {SEEN_SQL}"
-)
-
-
-def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> list[Question]:
-    """The agent's open questions that people of this conversation may have seen, oldest first."""
-    return reader.values(
-        question_of,
-        "SELECT DISTINCT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
-        f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",
-        (agent_id, channel, conversation),
-    )
-
-
-def conversations_of(reader: Reader, question: Question) -> set[tuple[str, str]]:
-    """The channels and conversations in which that question was queued for people."""
-    rows = reader.all(
-        "SELECT channel, conversation FROM outbox WHERE message_id = ? AND kind = 'question'"
-        " AND body ->> '$.question_id' = ?",
-        (question.message_id, question.question_id),
-    )
-    return {(row["channel"], row["conversation"]) for row in rows}
-
-
-def was_asked_in(
-    reader: Reader, question_id: str, agent_id: str, channel: str, conversation: str
-) -> bool:
-    """Whether that question, open or not, was shown in this conversation."""
-    return bool(
-        reader.scalar(
-            "SELECT 1 FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
-            f" WHERE q.question_id = ? AND {_SHOWN} LIMIT 1",
-            (question_id, agent_id, channel, conversation),
-        )
-    )

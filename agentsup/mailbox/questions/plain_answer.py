@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import answer_options
 from agentsup.mailbox.messages.values import MailboxContext
-from agentsup.mailbox.questions import asking
+from agentsup.mailbox.questions import rendering
 from agentsup.mailbox.queue import idempotency
-from agentsup.model.errors import Conflict, Forbidden
 from agentsup.model.principal import Principal
 from agentsup.model.question import OF_AGENTS, Question
-from agentsup.store import Database, Reader, Tx
+from agentsup.store import Reader, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +68,9 @@ def _option(question: Question, text: str) -> str | None:
     return found if found in question.options else None
 
 
-async def answer(ctx: MailboxContext, database: Database, said: PlainAnswer) -> Question | None:
-    """Answer the question that the text means; None if it is an ordinary message."""
-    # Most texts are no answer, and to know that needs no write transaction.
-    if not await database.read(_look, said, name="mailbox.plain_answer"):
-        return None
-    try:
-        return await database.write(
-            lambda tx: answer_tx(ctx, tx, said), name="mailbox.plain_answer"
-        )
-    except (Conflict, Forbidden):
-        return None  # closed in this very moment, or somebody else's to answer
-
-
-def _look(reader: Reader, said: PlainAnswer) -> bool:
-    asked = asking.asked_in(reader, said.agent_id, said.channel, said.conversation)
+def is_answer(reader: Reader, said: PlainAnswer) -> bool:
+    """Whether the text answers a question that is open in its conversation."""
+    asked = rendering.asked_in(reader, said.agent_id, said.channel, said.conversation)
     return meant_by(asked, said.text) is not None
 
 
@@ -93,7 +80,7 @@ def answer_tx(ctx: MailboxContext, tx: Tx, said: PlainAnswer) -> Question | None
     None if it means none, or if the ledger knows the text already. Raises ``Conflict`` (too late)
     and ``Forbidden`` (this person may not answer it).
     """
-    asked = asking.asked_in(tx, said.agent_id, said.channel, said.conversation)
+    asked = rendering.asked_in(tx, said.agent_id, said.channel, said.conversation)
     meant = meant_by(asked, said.text)
     if meant is None:
         return None

@@ -15,7 +15,7 @@ from agentsup.catalogue import LocalizedTexts, words
 from agentsup.kit.text import visible
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.messages import answer_options
-from agentsup.mailbox.messages.rows import need_message
+from agentsup.mailbox.messages.rows import need_message, question_of
 from agentsup.model.question import APPROVAL, GrantEnd, Question, SeenCall, parse_permission_key
 from agentsup.store import Reader, Tx
 
@@ -160,7 +160,6 @@ def show_tx(
         tx,
         message_id=question.message_id,
         agent_id=agent_id,
-        session_id=question.session_id,
         channel=channel,
         conversation=conversation,
         kind="question",
@@ -219,5 +218,44 @@ def _is_shown(
             " AND o.body ->> '$.question_id' = ? AND o.channel = ? AND o.conversation = ?"
             f" AND {where} LIMIT 1",
             (question.message_id, question.question_id, channel, conversation, *values),
+        )
+    )
+
+
+_SHOWN = (
+    "o.kind = 'question' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?"
+    f" AND o.body ->> '$.question_id' = q.question_id AND {SEEN_SQL}"
+)
+
+
+def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> list[Question]:
+    """The agent's open questions that people of this conversation may have seen, oldest first."""
+    return reader.values(
+        question_of,
+        "SELECT DISTINCT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
+        f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",
+        (agent_id, channel, conversation),
+    )
+
+
+def conversations_of(reader: Reader, question: Question) -> set[tuple[str, str]]:
+    """The channels and conversations in which that question was queued for people."""
+    rows = reader.all(
+        "SELECT channel, conversation FROM outbox WHERE message_id = ? AND kind = 'question'"
+        " AND body ->> '$.question_id' = ?",
+        (question.message_id, question.question_id),
+    )
+    return {(row["channel"], row["conversation"]) for row in rows}
+
+
+def was_asked_in(
+    reader: Reader, question_id: str, agent_id: str, channel: str, conversation: str
+) -> bool:
+    """Whether that question, open or not, was shown in this conversation."""
+    return bool(
+        reader.scalar(
+            "SELECT 1 FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
+            f" WHERE q.question_id = ? AND {_SHOWN} LIMIT 1",
+            (question_id, agent_id, channel, conversation),
         )
     )

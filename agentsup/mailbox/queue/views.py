@@ -15,8 +15,9 @@ from agentsup.mailbox.messages.rows import (
     need_message,
     principal_of,
 )
-from agentsup.mailbox.messages.values import MailboxContext, Position
+from agentsup.mailbox.messages.values import Position
 from agentsup.mailbox.queue.admission import holder_of_session
+from agentsup.mailbox.service import Service, in_reader
 from agentsup.model.message import OPEN, DeliverTo, Message, MessageState
 from agentsup.model.principal import Principal
 from agentsup.model.task import DeliveryState
@@ -38,42 +39,130 @@ _ANSWER_SQL = (
 _COLUMNS = ("accepted", *(state.value for state in MessageState))
 
 
-def list_messages(
-    reader: Reader,
-    *,
-    agent_id: str | None = None,
-    state: MessageState | None = None,
-    session_id: str | None = None,
-    thread_id: str | None = None,
-    before_seq: int | None = None,
-    removed: bool = False,
-    limit: int = 100,
-) -> list[Message]:
-    """Messages that match every given filter, newest first.
+class MessageQueries(Service):
+    """Reading messages."""
 
-    For the next page, pass the last one's ``seq`` as ``before_seq``. ``removed``: only open and
-    failed messages of agents that were removed.
-    """
-    clauses, params = ["1"], list[Any]()
-    if removed:
-        clauses.append(OF_REMOVED_SQL)
-    for clause, value in (
-        ("agent_id = ?", agent_id),
-        (IN_SESSION_SQL, session_id),
-        ("thread_id = ? AND thread_id <> ''", thread_id),
-        ("seq < ?", before_seq),
-        ("state = ?", state),
-    ):
-        if value is not None:
-            clauses.append(clause)
-            params += [value] * clause.count("?")
-    if state in OPEN:
-        clauses.append(OPEN_SQL)
-    return reader.values(
-        message_of,
-        f"SELECT * FROM messages WHERE {' AND '.join(clauses)} ORDER BY seq DESC LIMIT ?",  # noqa: S608 - clauses are the constants above
-        [*params, max(1, min(limit, 1000))],
+    @in_reader("mailbox.get")
+    def get(self, reader: Reader, message_id: str) -> Message:
+        """One message. Raises ``NotFound``."""
+        return need_message(reader, message_id)
+
+    @in_reader("mailbox.thread")
+    def thread(self, reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message]:
+        """The messages of a thread, oldest first; for a message id, all with the same root, too."""
+        start = find_message(reader, thread_id)
+        root_id = start.root_id if start is not None else thread_id
+        named = start.thread_id if start is not None and start.thread_id else thread_id
+        return reader.values(
+            message_of,
+            "SELECT * FROM messages WHERE seq IN ("
+            " SELECT seq FROM messages WHERE thread_id = ? AND thread_id <> ''"
+            " UNION SELECT seq FROM messages WHERE root_id = ? AND root_id <> message_id"
+            " UNION SELECT seq FROM messages WHERE message_id = ?) ORDER BY seq LIMIT ?",
+            (named, root_id, root_id, limit),
+        )
+
+    @in_reader("mailbox.position")
+    def position(self, reader: Reader, message_id: str) -> Position:
+        """The number of messages of its session that run before this one, and the estimated wait.
+
+        Raises ``NotFound``.
+        """
+        ctx, message = self.context, need_message(reader, message_id)
+        if message.state is not MessageState.QUEUED:
+            return Position(0)
+        ahead = reader.scalar(
+            f"SELECT count(*) FROM messages WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
+            " AND state = 'queued' AND seq < ?",
+            (message.agent_id, message.session_id, message.seq),
+        )
+        mean_s = ctx.pace.mean_s(message.agent_id)
+        if mean_s is None:
+            mean_s = _stored_mean_s(reader, message.agent_id)
+            if mean_s is not None:
+                ctx.pace.seed(message.agent_id, mean_s)
+        if (asked := holder_of_session(reader, message.agent_id, message.session_id)) is not None:
+            return Position(ahead, None, asked)
+        return Position(ahead, eta_s(ahead, mean_s, ctx.limits.slots_for(message.agent_id)))
+
+    @in_reader("mailbox.counts")
+    def counts(self, reader: Reader) -> dict[str, dict[str, int]]:
+        """Per agent: how many messages are in each state, and ``accepted`` in all."""
+        return _counts(reader)
+
+    @in_reader("mailbox.conservation")
+    def conservation(self, reader: Reader) -> tuple[bool, dict[str, int]]:
+        """Whether accepted = the sum of all states, pruned rows included, for every agent.
+
+        The dictionary has the sums over all agents and ``pruned``.
+        """
+        rows = reader.all("SELECT agent_id, SUM(count) FROM totals GROUP BY agent_id")
+        pruned: dict[str, int] = {row[0]: row[1] for row in rows}
+        total = dict.fromkeys((*_COLUMNS, "pruned"), 0)
+        total["pruned"] = sum(pruned.values())
+        holds = True
+        for agent_id, states in _counts(reader).items():
+            present = sum(states[state.value] for state in MessageState)
+            holds &= states["accepted"] == present + pruned.get(agent_id, 0)
+            for name, count in states.items():
+                total[name] += count
+        return holds, total
+
+    @in_reader("mailbox.list")
+    def list(
+        self,
+        reader: Reader,
+        *,
+        agent_id: str | None = None,
+        state: MessageState | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        before_seq: int | None = None,
+        removed: bool = False,
+        limit: int = 100,
+    ) -> list[Message]:
+        """Messages that match every given filter, newest first.
+
+        For the next page, pass the last one's ``seq`` as ``before_seq``. ``removed``: only open and
+        failed messages of agents that were removed.
+        """
+        clauses, params = ["1"], list[Any]()
+        if removed:
+            clauses.append(OF_REMOVED_SQL)
+        for clause, value in (
+            ("agent_id = ?", agent_id),
+            (IN_SESSION_SQL, session_id),
+            ("thread_id = ? AND thread_id <> ''", thread_id),
+            ("seq < ?", before_seq),
+            ("state = ?", state),
+        ):
+            if value is not None:
+                clauses.append(clause)
+                params += [value] * clause.count("?")
+        if state in OPEN:
+            clauses.append(OPEN_SQL)
+        return reader.values(
+            message_of,
+            f"SELECT * FROM messages WHERE {' AND '.join(clauses)} ORDER BY seq DESC LIMIT ?",  # noqa: S608 - clauses are the constants above
+            [*params, max(1, min(limit, 1000))],
+        )
+
+
+def _counts(reader: Reader) -> dict[str, dict[str, int]]:
+    result: dict[str, dict[str, int]] = {}
+    for agent_id, state, count in reader.execute("SELECT agent_id, state, count FROM counts"):
+        result.setdefault(agent_id, dict.fromkeys(_COLUMNS, 0))[state] = count
+    return result
+
+
+def _stored_mean_s(reader: Reader, agent_id: str) -> float | None:
+    mean: float | None = reader.scalar(
+        "SELECT AVG(finished_at - started_at) / 1000.0 FROM (SELECT finished_at, started_at"
+        " FROM messages WHERE agent_id = ? AND state = 'done' AND started_at IS NOT NULL"
+        " ORDER BY seq DESC LIMIT ?)",
+        (agent_id, _SAMPLE),
     )
+    return mean
 
 
 def open_in(reader: Reader, session_id: str) -> list[str]:
@@ -129,21 +218,6 @@ def latest_chats(reader: Reader, limit: int) -> list[tuple[str, DeliverTo, Princ
     return [(row[0], deliver_to_of(row[1]), principal_of(row[2])) for row in rows]
 
 
-def thread(reader: Reader, thread_id: str, limit: int = 1000) -> list[Message]:
-    """The messages of a thread, oldest first; for a message id, all with the same root, too."""
-    start = find_message(reader, thread_id)
-    root_id = start.root_id if start is not None else thread_id
-    named = start.thread_id if start is not None and start.thread_id else thread_id
-    return reader.values(
-        message_of,
-        "SELECT * FROM messages WHERE seq IN ("
-        " SELECT seq FROM messages WHERE thread_id = ? AND thread_id <> ''"
-        " UNION SELECT seq FROM messages WHERE root_id = ? AND root_id <> message_id"
-        " UNION SELECT seq FROM messages WHERE message_id = ?) ORDER BY seq LIMIT ?",
-        (named, root_id, root_id, limit),
-    )
-
-
 def answer_piece(
     reader: Reader, start: int, chars: int, message_id: str, agent_id: str, session_id: str
 ) -> Any:
@@ -153,29 +227,6 @@ def answer_piece(
     from ``start``, counted from 1), ``chars`` of the whole answer, ``is_outside``.
     """
     return reader.one(_ANSWER_SQL, (start, chars, message_id, agent_id, session_id))
-
-
-def position(ctx: MailboxContext, reader: Reader, message_id: str) -> Position:
-    """The number of messages of its session that run before this one, and the estimated wait.
-
-    Raises ``NotFound``.
-    """
-    message = need_message(reader, message_id)
-    if message.state is not MessageState.QUEUED:
-        return Position(0)
-    ahead = reader.scalar(
-        f"SELECT count(*) FROM messages WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
-        " AND state = 'queued' AND seq < ?",
-        (message.agent_id, message.session_id, message.seq),
-    )
-    mean_s = ctx.durations.mean_s(message.agent_id)
-    if mean_s is None:
-        mean_s = _stored_mean_s(reader, message.agent_id)
-        if mean_s is not None:
-            ctx.durations.seed(message.agent_id, mean_s)
-    if (asked := holder_of_session(reader, message.agent_id, message.session_id)) is not None:
-        return Position(ahead, None, asked)
-    return Position(ahead, eta_s(ahead, mean_s, ctx.limits.slots_for(message.agent_id)))
 
 
 def delivery_of(reader: Reader, message_id: str, deliver_to: DeliverTo) -> DeliveryState:
@@ -231,14 +282,6 @@ def has_open(reader: Reader, agent_id: str) -> bool:
     )
 
 
-def counts(reader: Reader) -> dict[str, dict[str, int]]:
-    """Per agent: how many messages are in each state, and ``accepted`` in all."""
-    result: dict[str, dict[str, int]] = {}
-    for agent_id, state, count in reader.execute("SELECT agent_id, state, count FROM counts"):
-        result.setdefault(agent_id, dict.fromkeys(_COLUMNS, 0))[state] = count
-    return result
-
-
 def removed_counts(reader: Reader) -> dict[str, int]:
     """By name of removed agents, how many of their messages are open."""
     rows = reader.all(
@@ -247,22 +290,6 @@ def removed_counts(reader: Reader) -> dict[str, int]:
         " GROUP BY a.name HAVING SUM(c.count) > 0 ORDER BY a.name"
     )
     return {row[0]: row[1] for row in rows}
-
-
-def conservation(reader: Reader) -> tuple[bool, dict[str, int]]:
-    """Check for every agent that accepted messages equal the sum of all states and of pruned rows.
-    Also returns the sums over all agents, with ``pruned``."""
-    rows = reader.all("SELECT agent_id, SUM(count) FROM totals GROUP BY agent_id")
-    pruned: dict[str, int] = {row[0]: row[1] for row in rows}
-    total = dict.fromkeys((*_COLUMNS, "pruned"), 0)
-    total["pruned"] = sum(pruned.values())
-    holds = True
-    for agent_id, states in counts(reader).items():
-        present = sum(states[state.value] for state in MessageState)
-        holds &= states["accepted"] == present + pruned.get(agent_id, 0)
-        for name, count in states.items():
-            total[name] += count
-    return holds, total
 
 
 def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
@@ -316,13 +343,3 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
             key="message_id",
         ),
     )
-
-
-def _stored_mean_s(reader: Reader, agent_id: str) -> float | None:
-    mean: float | None = reader.scalar(
-        "SELECT AVG(finished_at - started_at) / 1000.0 FROM (SELECT finished_at, started_at"
-        " FROM messages WHERE agent_id = ? AND state = 'done' AND started_at IS NOT NULL"
-        " ORDER BY seq DESC LIMIT ?)",
-        (agent_id, _SAMPLE),
-    )
-    return mean

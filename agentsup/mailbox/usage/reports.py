@@ -33,17 +33,19 @@ class UsageSum:
     cache_write: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class UsageSource:
+    """The turn that a report is about, and what it ran with."""
+
+    message_id: str
+    agent_id: str
+    session_id: str
+    engine: str
+    model: str
+
+
 def record_tx(
-    tx: Tx,
-    usage: Usage,
-    *,
-    message_id: str,
-    agent_id: str,
-    session_id: str,
-    engine: str,
-    model: str,
-    at: int,
-    report_id: str | None = None,
+    tx: Tx, usage: Usage, source: UsageSource, *, at: int, report_id: str | None = None
 ) -> Usage | None:
     """Store one report of an engine and return it as it was stored, with bounded numbers.
 
@@ -57,11 +59,11 @@ def record_tx(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
-            message_id,
-            agent_id,
-            session_id,
-            engine,
-            model,
+            source.message_id,
+            source.agent_id,
+            source.session_id,
+            source.engine,
+            source.model,
             usage.input_tokens,
             usage.output_tokens,
             usage.usd,

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Claimed
@@ -29,14 +28,13 @@ class Renewal:
     def __init__(
         self,
         mailbox: Mailbox,
-        clock: Clock,
         tasks: TaskOwner,
         working: Mapping[asyncio.Task[None], Work],
         abandon: Callable[[asyncio.Task[None]], None],
     ) -> None:
         """``abandon`` is called with a turn that does not end without its lease, to free its slot."""
         self._mailbox = mailbox
-        self._clock = clock
+        self._clock = mailbox.context.clock
         self._tasks = tasks
         self._working = working
         self._abandon = abandon
@@ -57,7 +55,7 @@ class Renewal:
             if not working:
                 continue
             try:
-                lost = await self._mailbox.renew([work.lease for _, work in working])
+                lost = await self._mailbox.leases.renew([work.lease for _, work in working])
             except StoreUnavailable:
                 continue
             for task, work in working:
@@ -76,9 +74,9 @@ class Releases:
     """The releases of one pump. It also knows which segments were begun with a claim and whose
     turns have not started, because these end with the release."""
 
-    def __init__(self, mailbox: Mailbox, clock: Clock, instance_id: InstanceId) -> None:
+    def __init__(self, mailbox: Mailbox, instance_id: InstanceId) -> None:
         self._mailbox = mailbox
-        self._clock = clock
+        self._clock = mailbox.context.clock
         self._instance_id = instance_id
         self._unstarted: dict[str, int] = {}
 
@@ -97,7 +95,7 @@ class Releases:
         message_id = lease.message.message_id
         with suppress(LeaseLost):  # it was stopped
             try:
-                await self._mailbox.release(lease, begun=self._unstarted.get(message_id))
+                await self._mailbox.leases.release(lease, begun=self._unstarted.get(message_id))
             except StoreUnavailable:
                 return  # the pump's end, or the next claim, finds the message
         self._unstarted.pop(message_id, None)
@@ -107,7 +105,7 @@ class Releases:
         while True:
             await self._clock.sleep(STORE_PAUSE_S)
             try:
-                await self._mailbox.retry(lease, code=error.code, text=error.message)
+                await self._mailbox.leases.retry(lease, code=error.code, text=error.message)
             except StoreUnavailable:
                 continue
             except LeaseLost:
@@ -118,7 +116,7 @@ class Releases:
         """Release every lease of the pump; count a crash on its culprits."""
         text = f"{type(failure).__name__}: {failure}" if culprits else ""
         try:
-            await self._mailbox.release_all(
+            await self._mailbox.leases.release_all(
                 self._instance_id, culprits=culprits, text=text, begun=self._unstarted
             )
         except StoreUnavailable:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from agentsup.kit import faults
-from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import BeginSegment, Claimed
@@ -33,7 +32,7 @@ from agentsup.model.errors import (
 )
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, Lease, Message
-from agentsup.store import Database, Tx
+from agentsup.store import Tx
 
 NET_S = 60.0
 """The longest pause between claims, in case a wake was lost. Work found only by it is counted as a
@@ -55,8 +54,6 @@ class Pump:
         self,
         *,
         mailbox: Mailbox,
-        database: Database,
-        clock: Clock,
         agent_id: AgentId,
         instance_id: InstanceId,
         slots: Mapping[LaneName, int],
@@ -68,8 +65,8 @@ class Pump:
         """``shared`` are lanes in which a turn also needs a slot that all agents share. ``begin``
         begins segments in the transactions that claim messages."""
         self._mailbox = mailbox
-        self._database = database
-        self._clock = clock
+        self._database = mailbox.database
+        self._clock = mailbox.context.clock
         self._agent_id = agent_id
         self._instance_id = instance_id
         self._handler = handler
@@ -82,8 +79,8 @@ class Pump:
         self.slots = SlotPool(slots, self._slot_came_free, shared, on_shared=self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
-        self._releases = Releases(mailbox, clock, instance_id)
-        self._renewal = Renewal(mailbox, clock, self._tasks, self._working, self._abandon)
+        self._releases = Releases(mailbox, instance_id)
+        self._renewal = Renewal(mailbox, self._tasks, self._working, self._abandon)
         self._exit_drain_s = exit_drain_s
         self._failure: BaseException | None = None
         self._culprits: list[str] = []
@@ -166,7 +163,7 @@ class Pump:
             self._seen = self._seen.after_due(self._clock.monotonic())
             return False
         try:
-            claimed = await self._mailbox.claim(
+            claimed = await self._mailbox.leases.claim(
                 self._agent_id,
                 self._instance_id,
                 free,
@@ -191,7 +188,7 @@ class Pump:
 
     async def _may_have_work(self) -> bool:
         try:
-            return await self._mailbox.has_work(self._agent_id)
+            return await self._mailbox.leases.has_work(self._agent_id)
         except (StoreUnavailable, StoreCorrupt, Overloaded):
             return False  # the next look is in a minute
 
@@ -276,7 +273,7 @@ class Pump:
             return None
 
         def step(tx: Tx) -> None:
-            claimed = self._mailbox.claim_next_tx(
+            claimed = self._mailbox.leases.claim_next_tx(
                 tx, self._agent_id, self._instance_id, lane, own=own, begin=self._begin
             )
             if claimed is not None:
@@ -303,7 +300,7 @@ class Pump:
         for lease in claimed.leases:
             is_free = lease.message.session_id not in self._own().values()
             slot = work.slot.pass_on() if may_start and is_free else None
-            if slot is not None and self._mailbox.may_start(claimed, lease):
+            if slot is not None and self._mailbox.leases.may_start(claimed, lease):
                 faults.point("mailbox.claimed")
                 self._start(lease, slot, claimed)
             else:

@@ -152,10 +152,10 @@ async def open_question(house: VirtualDaemon) -> Question:
     """The only open question, once there is one."""
 
     async def is_open() -> bool:
-        return bool(await house.daemon.mailbox.questions())
+        return bool(await house.daemon.mailbox.questions.list())
 
     await house.until(is_open)
-    (question,) = await house.daemon.mailbox.questions()
+    (question,) = await house.daemon.mailbox.questions.list()
     return question
 
 

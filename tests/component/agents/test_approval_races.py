@@ -70,20 +70,20 @@ async def check(house: VirtualDaemon) -> None:
 
 async def act(house: VirtualDaemon, chance: random.Random, name: str) -> None:
     mailbox = house.daemon.mailbox
-    open_now = await mailbox.questions()
+    open_now = await mailbox.questions.list()
     try:
         match name:
             case "answer" if open_now:
                 one = chance.choice(open_now)
                 options = [a for a in ANSWERS if a.split(":")[0] in one.options] or [SKIP]
-                await mailbox.answer(one.question_id, chance.choice(options), OTTO)
+                await mailbox.questions.answer(one.question_id, chance.choice(options), OTTO)
             case "twice" if open_now:
                 answer = SKIP if SKIP in open_now[0].options else open_now[0].options[0]
                 for _ in range(2):
-                    await mailbox.answer(open_now[0].question_id, answer, OTTO)
+                    await mailbox.questions.answer(open_now[0].question_id, answer, OTTO)
             case "expire":
                 await house.clock.sleep(601)
-                await mailbox.expire()
+                await mailbox.deadlines.expire()
             case "kill":
                 await house.restart(kill=True)
             case "stop":
@@ -113,10 +113,10 @@ async def over(house: VirtualDaemon, message: str) -> None:
     """Answer whatever is still asked, until the message has ended."""
 
     async def is_over() -> bool:
-        for one in await house.daemon.mailbox.questions():
+        for one in await house.daemon.mailbox.questions.list():
             answer = SKIP if one.kind == "uncertain" else one.options[0]
-            await house.daemon.mailbox.answer(one.question_id, answer, OTTO)
-        return (await house.daemon.mailbox.get(message)).state in TERMINAL
+            await house.daemon.mailbox.questions.answer(one.question_id, answer, OTTO)
+        return (await house.daemon.mailbox.messages.get(message)).state in TERMINAL
 
     await house.until(is_over)
 

@@ -48,8 +48,8 @@ async def go(house: VirtualDaemon, answer: str, who: Principal = OTTO, args: str
     """One turn, its one question answered; its result."""
     message = await house.said("ann", "go", who=who)
     question = await the_question(house)
-    await house.daemon.mailbox.answer(question, answer, who, args)
-    return (await house.daemon.mailbox.wait_done(message, 900)).result_text
+    await house.daemon.mailbox.questions.answer(question, answer, who, args)
+    return (await house.daemon.mailbox.queue.wait_done(message, 900)).result_text
 
 
 async def test_once_is_once_and_the_same_call_is_not_asked_about_again(household: Open) -> None:
@@ -110,8 +110,8 @@ async def test_unanswered_calls_are_asked_about_three_times(household: Open) -> 
     for _ in range(3):
         await the_question(house)
         await house.clock.sleep(601)
-        await house.daemon.mailbox.expire()
-    done = await house.daemon.mailbox.wait_done(message, 900)
+        await house.daemon.mailbox.deadlines.expire()
+    done = await house.daemon.mailbox.queue.wait_done(message, 900)
     assert "Nobody answered" in done.result_text
     assert (log_of(house), await asked_of(house)) == ([], 3)
     last = (await house.sql("SELECT text FROM questions ORDER BY question_id DESC LIMIT 1"))[0][0]
@@ -131,13 +131,13 @@ async def test_changed_arguments_must_fit_and_are_an_operators(household: Open) 
     mailbox = house.daemon.mailbox
     for args in ("nonsense", "[]", "{}", '{"text": 1}', '{"text": "y", "more": 1}'):
         with pytest.raises(BadRequest):
-            await mailbox.answer(question, "once", OTTO, args)
+            await mailbox.questions.answer(question, "once", OTTO, args)
     with pytest.raises(BadRequest, match="approved call"):
-        await mailbox.answer(question, "deny", OTTO, '{"text": "y"}')
+        await mailbox.questions.answer(question, "deny", OTTO, '{"text": "y"}')
     with pytest.raises(Forbidden):
-        await mailbox.answer(question, "once", BOB, '{"text": "y"}')
-    await mailbox.answer(question, "once", BOB)
-    assert (await mailbox.wait_done(message, 900)).result_text == "appended x"
+        await mailbox.questions.answer(question, "once", BOB, '{"text": "y"}')
+    await mailbox.questions.answer(question, "once", BOB)
+    assert (await mailbox.queue.wait_done(message, 900)).result_text == "appended x"
 
 
 async def test_only_who_is_asked_can_answer_and_only_once(household: Open) -> None:
@@ -153,14 +153,14 @@ async def test_only_who_is_asked_can_answer_and_only_once(household: Open) -> No
         Principal(PrincipalKind.AGENT, "bob", "Bob"),
     ):
         with pytest.raises(Forbidden):
-            await mailbox.answer(question, "once", stranger)
+            await mailbox.questions.answer(question, "once", stranger)
     for odd in ("always", "yes", "onc", "denying", ""):
         with pytest.raises(BadRequest):
-            await mailbox.answer(question, odd, BOB)
-    await mailbox.answer(question, "deny", BOB)
+            await mailbox.questions.answer(question, odd, BOB)
+    await mailbox.questions.answer(question, "deny", BOB)
     with pytest.raises(Conflict):
-        await mailbox.answer(question, "once", OTTO)
-    await mailbox.wait_done(message, 900)
+        await mailbox.questions.answer(question, "once", OTTO)
+    await mailbox.queue.wait_done(message, 900)
     assert log_of(house) == []
 
 
@@ -170,9 +170,9 @@ async def test_where_operators_are_named_it_is_theirs(household: Open) -> None:
     message = await house.said("ann", "go", who=BOB)
     question = await the_question(house)
     with pytest.raises(Forbidden):
-        await house.daemon.mailbox.answer(question, "once", BOB)
-    await house.daemon.mailbox.answer(question, "once", OTTO)
-    assert (await house.daemon.mailbox.wait_done(message, 900)).result_text == "appended x"
+        await house.daemon.mailbox.questions.answer(question, "once", BOB)
+    await house.daemon.mailbox.questions.answer(question, "once", OTTO)
+    assert (await house.daemon.mailbox.queue.wait_done(message, 900)).result_text == "appended x"
 
 
 async def test_an_agent_gives_no_leave_to_another(household: Open) -> None:
@@ -183,7 +183,7 @@ async def test_an_agent_gives_no_leave_to_another(household: Open) -> None:
     assert question.who.value == "operators"
     bea = Principal(PrincipalKind.AGENT, house.roster.entry("bea").agent_id, "bea")
     with pytest.raises(Forbidden):
-        await house.daemon.mailbox.answer(question.question_id, "once", bea)
+        await house.daemon.mailbox.questions.answer(question.question_id, "once", bea)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ async def test_nothing_is_asked_after_a_stop(household: Open) -> None:
     await house.command("ann", "/stop", who=OTTO)
     await until_state(house, message, "cancelled")
     with pytest.raises(Conflict, match="withdrawn"):
-        await house.daemon.mailbox.answer(question, "once", OTTO)
+        await house.daemon.mailbox.questions.answer(question, "once", OTTO)
     await house.restart()
     assert (log_of(house), await asked_of(house)) == ([], 1)
-    assert not await house.daemon.mailbox.questions()
+    assert not await house.daemon.mailbox.questions.list()
 
 
 @pytest.mark.parametrize("killed", ["asked", "answered", "both"])
@@ -225,10 +225,10 @@ async def test_the_old_button_works_after_a_kill(household: Open, killed: str) -
     question = await the_question(house)
     if killed in ("asked", "both"):
         await house.restart(kill=True)
-    await house.daemon.mailbox.answer(question, "once", OTTO)
+    await house.daemon.mailbox.questions.answer(question, "once", OTTO)
     if killed in ("answered", "both"):
         await house.restart(kill=True)
-    assert (await house.daemon.mailbox.wait_done(message, 900)).result_text == "appended x"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 900)).result_text == "appended x"
     assert (log_of(house), await asked_of(house)) == (["x"], 1)
 
 
@@ -237,15 +237,15 @@ async def test_leave_for_good_settles_what_else_waits_for_it(household: Open) ->
     one = await house.said("ann", "go", who=BOB, conversation="one")
     two = await house.said("ann", "go", who=OTTO, conversation="two")
     await house.until(lambda: _are_open(house, 2))
-    of_two = next(q for q in await house.daemon.mailbox.questions() if q.message_id == two)
-    await house.daemon.mailbox.answer(of_two.question_id, "always", OTTO)
+    of_two = next(q for q in await house.daemon.mailbox.questions.list() if q.message_id == two)
+    await house.daemon.mailbox.questions.answer(of_two.question_id, "always", OTTO)
     for message in (one, two):
-        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "appended x"
+        assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "appended x"
     assert log_of(house) == ["x", "x"]
 
 
 async def _are_open(house: VirtualDaemon, count: int) -> bool:
-    return len(await house.daemon.mailbox.questions()) == count
+    return len(await house.daemon.mailbox.questions.list()) == count
 
 
 async def test_leave_that_lands_while_the_question_is_written_answers_it(
@@ -266,10 +266,10 @@ async def test_leave_that_lands_while_the_question_is_written_answers_it(
     monkeypatch.setattr(ApprovalGate, "decide", late)
     second = await house.said("ann", "go", who=BOB, conversation="two")
     await house.clock.sleep(5)
-    await house.daemon.mailbox.answer(question, "always", OTTO)
+    await house.daemon.mailbox.questions.answer(question, "always", OTTO)
     go_other.set()
     for message in (first, second):
-        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "appended x"
+        assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "appended x"
     assert log_of(house) == ["x", "x"]
 
 
@@ -311,9 +311,9 @@ async def test_no_agent_gives_leave_to_a_task_of_its_own(household: Open) -> Non
     told = await house.ask("ann", f"yes {task_id}", who=OTTO)
     assert told.result_text == "this question is an operator's to answer"
     assert log_of(house) == []
-    await house.daemon.mailbox.answer(question, "once", OTTO)
+    await house.daemon.mailbox.questions.answer(question, "once", OTTO)
     [(run_id,)] = await house.sql("SELECT current_run FROM tasks")
-    await house.daemon.mailbox.wait_done(run_id, 900)
+    await house.daemon.mailbox.queue.wait_done(run_id, 900)
     assert log_of(house) == ["x"]
 
 

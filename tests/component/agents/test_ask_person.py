@@ -33,8 +33,8 @@ async def test_a_program_asks_and_reads_the_answer(household: Open) -> None:
         ("red", "blue"),
     )
     assert await house.state_of(message) == "leased"
-    await house.daemon.mailbox.answer(asked.question_id, "blue", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.questions.answer(asked.question_id, "blue", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert [(each.ok, each.text) for each in program.results] == [(True, "blue")]
     assert "ask_person" in program.offered
     assert "ask_person" not in [tool.name for tool in program.host.tools()]
@@ -46,8 +46,8 @@ async def test_an_answer_that_comes_after_the_turn_was_let_go_is_met(household: 
     message = await house.said("ann", "go")
     asked = await open_question(house)
     await let_go(house, message)
-    await house.daemon.mailbox.answer(asked.question_id, "red", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.questions.answer(asked.question_id, "red", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert program.results[-1].text == "red"
     assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
 
@@ -61,8 +61,8 @@ async def test_a_kill_while_a_person_is_asked_asks_nobody_twice(household: Open)
     program: Program = play(house, ASK)
     await house.clock.sleep(3600)
     assert await house.state_of(message) == "parked"
-    await house.daemon.mailbox.answer(asked.question_id, "red", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.questions.answer(asked.question_id, "red", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert [each.text for each in program.results] == ["red"]
     assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
 
@@ -74,7 +74,7 @@ async def test_a_stop_withdraws_the_question(household: Open) -> None:
     await open_question(house)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
-    assert await house.daemon.mailbox.questions() == []
+    assert await house.daemon.mailbox.questions.list() == []
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ async def test_what_is_no_question_is_told(household: Open, args: dict[str, Any]
     async with asyncio.timeout(60):
         await house.ask("ann", "go")
     assert [each.ok for each in program.results] == [False]
-    assert await house.daemon.mailbox.questions() == []
+    assert await house.daemon.mailbox.questions.list() == []

@@ -97,7 +97,7 @@ async def test_a_day_of_a_cent(tmp_path: Path) -> None:
     async with ProofDaemon(tmp_path, [entry("main"), ann]) as house:
 
         async def ask(text: str) -> Any:
-            return await house.daemon.mailbox.wait_done(await house.say("ann", text), 3600)
+            return await house.daemon.mailbox.queue.wait_done(await house.say("ann", text), 3600)
 
         def told() -> list[str]:
             return [str(part.body.get("text")) for part in house.channel.sent]
@@ -133,7 +133,7 @@ async def test_what_operators_are_to_be_told_outlives_a_kill(tmp_path: Path) -> 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ledger, "pending_notices", lambda reader: [])
             message = await house.say("ann", "one")
-            await house.daemon.mailbox.wait_done(message, 60)
+            await house.daemon.mailbox.queue.wait_done(message, 60)
             await house.crash()
         await house.open()
         await asyncio.sleep(1)
@@ -188,7 +188,7 @@ async def test_sixteen_turns_share_one_budget(household: Open, scope: str) -> No
     asked = [
         await house.said("ann", f"t{number}", conversation=f"c{number}") for number in range(16)
     ]
-    done = [await house.daemon.mailbox.wait_done(each, 3600) for each in asked]
+    done = [await house.daemon.mailbox.queue.wait_done(each, 3600) for each in asked]
     assert sum(one.outcome == "ok" for one in done) == 4
     assert {one.error_code for one in done if one.outcome != "ok"} == {"budget_exceeded"}
     assert (await house.sql("SELECT sum(tokens) FROM budget_spent")) == [(10_000,)]
@@ -203,7 +203,7 @@ async def test_a_turn_waits_for_what_another_holds_and_gives_its_slot_back(house
     )
     began = house.clock.monotonic()
     asked = [await house.said("ann", t, conversation=t) for t in ("a", "b")]
-    done = [await house.daemon.mailbox.wait_done(each, 3600) for each in asked]
+    done = [await house.daemon.mailbox.queue.wait_done(each, 3600) for each in asked]
     assert [one.outcome for one in done] == ["ok", "ok"]
     assert house.clock.monotonic() - began >= 20
 
@@ -329,7 +329,7 @@ async def test_a_question_holds_nothing_while_it_waits(household: Open) -> None:
     assert await holds(house) == 0
     assert (await house.ask("ann", "other", conversation="b")).outcome == "ok"
     await house.command("ann", "/answer yes", conversation="a")
-    assert (await house.daemon.mailbox.wait_done(message, 60)).outcome == "ok"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).outcome == "ok"
 
 
 # -- trees, teams ------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ async def test_a_bounded_team_refuses_what_counts_for_it(household: Open) -> Non
 
     await house.db.write(bound)
     await house.daemon.control.start_agent("ann", PERSON)
-    done = await house.daemon.mailbox.wait_done(message, 600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 600)
     assert "the team blue" in done.error_text
     assert (await house.ask("ann", "y")).outcome == "ok", "others are not bound"
 
@@ -467,7 +467,7 @@ async def test_without_limits_nothing_is_held(household: Open) -> None:
     message = await house.said("ann", "x")
     await house.clock.sleep(1)
     assert await holds(house) == 0
-    assert (await house.daemon.mailbox.wait_done(message, 60)).outcome == "ok"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).outcome == "ok"
 
 
 async def test_cost_shows_what_the_providers_cache_had(household: Open) -> None:

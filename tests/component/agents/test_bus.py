@@ -38,7 +38,7 @@ def principal(house: VirtualDaemon, name: str) -> Principal:
 
 
 async def mail_of(house: VirtualDaemon, name: str) -> list[Message]:
-    return await house.daemon.mailbox.list(agent_id=house.roster.entry(name).agent_id)
+    return await house.daemon.mailbox.messages.list(agent_id=house.roster.entry(name).agent_id)
 
 
 async def test_an_agent_asks_another_and_gets_the_answer(household: Open) -> None:
@@ -85,7 +85,7 @@ async def test_the_sender_comes_from_the_token(household: Open) -> None:
     accepted = await house.daemon.bus.send_async(
         BusRequest("ben", "hi", sender="ANN"), caller=principal(house, "ann")
     )
-    message = await house.daemon.mailbox.get(accepted.message_id)
+    message = await house.daemon.mailbox.messages.get(accepted.message_id)
     assert message.sender_agent_id == house.roster.entry("ann").agent_id
 
 
@@ -94,7 +94,7 @@ async def test_the_operator_may_send_in_an_agents_name(household: Open) -> None:
     accepted = await house.daemon.bus.send_async(
         BusRequest("ben", "hi", sender="ann"), caller=OPERATOR
     )
-    message = await house.daemon.mailbox.get(accepted.message_id)
+    message = await house.daemon.mailbox.messages.get(accepted.message_id)
     assert message.sender_agent_id == house.roster.entry("ann").agent_id
     # The result comes into ann's chat, by way of ann.
     await house.until(lambda: any("hello ann" in text for text in house.texts()))
@@ -176,7 +176,7 @@ async def test_an_asking_turn_that_dies_meets_its_own_request_again(household: O
     message = await house.said("ann", "go")
     await house.clock.sleep(10)
     await house.restart(kill=True)
-    done = await house.daemon.mailbox.wait_done(message, 200)
+    done = await house.daemon.mailbox.queue.wait_done(message, 200)
     assert done.result_text == "worked"
     assert len(await mail_of(house, "ben")) == 1
     assert len((house.home.workspace("ben") / "log").read_text().splitlines()) == 1
@@ -206,7 +206,7 @@ async def test_a_wait_that_runs_out_becomes_a_reply(household: Open) -> None:
     await house.until(lambda: "late: worked" in house.texts("phone"))
     with pytest.raises(TimedOut) as late:
         await house.daemon.bus.send(BusRequest("ben", "work"), caller=OPERATOR, timeout_s=1)
-    done = await house.daemon.mailbox.wait_done(late.value.facts["message_id"], 200)
+    done = await house.daemon.mailbox.queue.wait_done(late.value.facts["message_id"], 200)
     assert done.result_text == "worked"
 
 
@@ -254,7 +254,7 @@ async def test_a_stopped_request_is_told_as_stopped(household: Open) -> None:
     await house.clock.sleep(5)
     ben = house.roster.entry("ben").agent_id
     await house.daemon.control.stop(f"agent:{ben}", OPERATOR)
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert "was stopped" in done.error_text + done.result_text
 
 
@@ -288,7 +288,7 @@ async def test_a_waiting_turn_gives_its_slot_to_others(household: Open) -> None:
     began = house.clock.monotonic()
     ids = [await house.said(name, "start", conversation=name) for name in names]
     for message_id in ids:
-        await house.daemon.mailbox.wait_done(message_id, 60)
+        await house.daemon.mailbox.queue.wait_done(message_id, 60)
     assert house.clock.monotonic() - began < 2
     await house.clock.sleep(1)
     for unit in house.daemon.fleet.units():

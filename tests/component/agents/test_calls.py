@@ -108,7 +108,7 @@ async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> 
     await house.until(lambda: sum("May I append?" in text for text in house.texts()) >= 2)
     await house.restart(kill=True)
     await house.command("ann", "/answer yes")
-    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "done"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "done"
     assert log_of(house) == ["one", "one"]
     rows = await house.sql("SELECT call_id, state FROM tool_calls ORDER BY rowid")
     assert [state for _, state in rows] == ["done", "done"]
@@ -127,7 +127,7 @@ async def test_a_finished_call_is_not_asked_about_again_after_a_kill(household: 
     await house.clock.sleep(1)
     house.write([ann()])
     await house.restart(kill=True)
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert (done.result_text, log_of(house)) == ("appended one", ["one"])
 
 
@@ -268,7 +268,7 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
     question = await open_question(house)
     assert (await house.state_of(message), question.tool) == ("leased", "exec")
     if kill == "answered":
-        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+        await house.daemon.mailbox.questions.answer(question.question_id, "once", OPERATOR)
     if kill:
         await house.die()
         engine = OwnEngine(BASH)
@@ -276,8 +276,8 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
         await house.start()
         await house.clock.sleep(5)
     if kill != "answered":
-        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 600)
+        await house.daemon.mailbox.questions.answer(question.question_id, "once", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 600)
     assert [answer.allowed for answer in engine.answers] == [True]
     assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
 
@@ -296,8 +296,8 @@ async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(househol
     for title, answer in (("harmless", "once"), ("other", "deny")):
         question = await open_question(house)
         assert title in question.text
-        await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 600)
+        await house.daemon.mailbox.questions.answer(question.question_id, answer, OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 600)
     assert [answer.allowed for answer in engine.answers] == [True, False]
 
 
@@ -309,7 +309,7 @@ async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Op
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
     with pytest.raises(Conflict, match="withdrawn"):
-        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+        await house.daemon.mailbox.questions.answer(question.question_id, "once", OPERATOR)
     assert engine.answers == []
 
 
@@ -330,7 +330,7 @@ async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) ->
     await house.until(lambda: any("interrupted while doing" in text for text in house.texts()))
     engine._breaks = False
     await house.command("ann", "/answer it happened")
-    await house.daemon.mailbox.wait_done(message, 600)
+    await house.daemon.mailbox.queue.wait_done(message, 600)
     assert [answer.allowed for answer in engine.answers] == [True, False]
     assert "was done before the turn was interrupted" in engine.answers[1].reason
 
@@ -348,7 +348,7 @@ async def test_an_own_call_waits_in_place_and_its_edit_stands_under_the_policy_t
     await house.until(asking.waited.is_set)
     assert await house.state_of(message) == "leased"
     asking.go_on.set()
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     (answer,) = engine.answers
     assert (answer.allowed, reason in answer.reason) == (not reason, True)
     assert reason or answer.args == {"command": edit}

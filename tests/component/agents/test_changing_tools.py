@@ -75,8 +75,8 @@ async def question(house: VirtualDaemon) -> str:
 
 async def go(house: VirtualDaemon, answer: str) -> str:
     message = await house.said("ann", "go", who=OTTO)
-    await house.daemon.mailbox.answer(await question(house), answer, OTTO)
-    return (await house.daemon.mailbox.wait_done(message, 900)).result_text
+    await house.daemon.mailbox.questions.answer(await question(house), answer, OTTO)
+    return (await house.daemon.mailbox.queue.wait_done(message, 900)).result_text
 
 
 async def asked_of(house: VirtualDaemon) -> int:
@@ -107,11 +107,11 @@ async def test_what_changes_between_question_and_answer_is_asked_about_anew(
     message = await house.said("ann", "go", who=OTTO)
     first = await question(house)
     shop.become("b" * 16)
-    await house.daemon.mailbox.answer(first, answer, OTTO)
+    await house.daemon.mailbox.questions.answer(first, answer, OTTO)
     second = await question(house)
     assert (second != first, shop.done) == (True, [])
-    await house.daemon.mailbox.answer(second, answer, OTTO)
-    done = await house.daemon.mailbox.wait_done(message, 900)
+    await house.daemon.mailbox.questions.answer(second, answer, OTTO)
+    done = await house.daemon.mailbox.queue.wait_done(message, 900)
     assert (done.result_text, shop.done) == ("dropped x", ["x"])
 
 
@@ -122,8 +122,8 @@ async def test_leave_is_not_used_up_by_a_call_whose_server_is_away(
     message = await house.said("ann", "go", who=OTTO)
     asked = await question(house)
     shop.refusals = 1
-    await house.daemon.mailbox.answer(asked, "once", OTTO)
-    done = await house.daemon.mailbox.wait_done(message, 900)
+    await house.daemon.mailbox.questions.answer(asked, "once", OTTO)
+    done = await house.daemon.mailbox.queue.wait_done(message, 900)
     assert (done.result_text, shop.done) == ("dropped x", ["x"])
     assert await asked_of(house) == 1
 
@@ -135,8 +135,8 @@ async def test_a_call_whose_server_stays_away_fails_with_a_reason(
     message = await house.said("ann", "go", who=OTTO)
     asked = await question(house)
     shop.refusals = 9
-    await house.daemon.mailbox.answer(asked, "once", OTTO)
-    done = await house.daemon.mailbox.wait_done(message, 900)
+    await house.daemon.mailbox.questions.answer(asked, "once", OTTO)
+    done = await house.daemon.mailbox.queue.wait_done(message, 900)
     assert "shop is not running now, so nothing was done" in done.result_text
     assert shop.done == []
 

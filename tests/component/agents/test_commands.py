@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentsup.mailbox.messages import sessions
 from agentsup.model.control import CommandContext
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from tests.component.agents.shared import until_state
@@ -155,7 +156,7 @@ async def test_a_stop_marks_what_is_unread_where_nothing_else_drops_it(
     await house.said("ann", "slow", conversation="one")
     agent_id, session_id = (await house.sql("SELECT agent_id, session_id FROM sessions"))[0]
     key = f"chat:{channel}:one"
-    await house.daemon.mailbox.point(agent_id, key, session_id)
+    await house.daemon.mailbox.database.write(sessions.point_tx, agent_id, key, session_id)
     context = CommandContext(agent_id, "ann", channel, "one", OPERATOR, is_pressed=is_pressed)
     for command, scope in (
         ("/stop", f"session:{session_id}"),
@@ -184,7 +185,7 @@ async def test_stop_all_of_a_sub_agent_concerns_its_chats_only(household: Open) 
     reply = await house.command("main", "/stop_all")
     assert "1 running answer" in reply.text
     assert await house.state_of(other) == "cancelled"
-    assert await house.daemon.mailbox.questions() == []
+    assert await house.daemon.mailbox.questions.list() == []
 
 
 async def test_answers_by_number_text_or_id(household: Open) -> None:
@@ -193,14 +194,14 @@ async def test_answers_by_number_text_or_id(household: Open) -> None:
     for said in ("2", "BLUE", "ID 2", "ID blue"):
         message = await house.said("ann", "q")
         await until_state(house, message, "parked")
-        (question,) = await house.daemon.mailbox.questions()
+        (question,) = await house.daemon.mailbox.questions.list()
         asked = question.question_id
         assert question.question_id in (await house.command("ann", "/status")).text
         bad = await house.command("ann", "/answer green")
         assert not bad.ok
         assert "1 red, 2 blue" in bad.text
         await house.command("ann", f"/answer {said.replace('ID', question.question_id)}")
-        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "blue"
+        assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "blue"
     late = await house.command("ann", f"/answer {asked} red")
     assert not late.ok
 

@@ -53,7 +53,7 @@ async def test_a_task_costs_no_more_than_its_bound_over_all_its_runs(household: 
     task = await hub.create(NewTask("one", agent="ann", max_usd=1.0), caller=OPERATOR)
     states, errors = [], []
     for _ in range(4):
-        await house.daemon.mailbox.wait_done(task.current_run, 60)
+        await house.daemon.mailbox.queue.wait_done(task.current_run, 60)
         task = await hub.get(task.task_id, caller=OPERATOR)
         states.append(task.state)
         errors.append(task.error_code)
@@ -77,7 +77,7 @@ async def test_what_a_bounded_task_hands_on_is_within_its_bound(household: Open)
     )
     hub = hub_of(house)
     task = await hub.create(NewTask("all of it", agent="ann", max_usd=1.0), caller=OPERATOR)
-    await house.daemon.mailbox.wait_done(task.current_run, 60)
+    await house.daemon.mailbox.queue.wait_done(task.current_run, 60)
     ended = await house.sql(
         "SELECT error_code FROM messages WHERE in_reply_to = ? ORDER BY seq", task.current_run
     )

@@ -168,7 +168,7 @@ async def test_what_fails_before_a_word_counts_for_nothing_and_what_is_stopped_c
     message = await house.said("ann", "go")
     await house.clock.sleep(2)
     await house.command("ann", "/stop")
-    assert (await house.daemon.mailbox.wait_done(message, 60)).state == "cancelled"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).state == "cancelled"
     await house.until(lambda: _has_rows(house))
     ((_, written, _, is_estimated),) = await rows(house)
     assert (written, is_estimated) == (10, 1)

@@ -45,9 +45,9 @@ def cast(way: str) -> list[dict[str, Any]]:
 
 async def answered(house: VirtualDaemon) -> None:
     """Whoever sees the question presses the same button, however often."""
-    for question in await house.daemon.mailbox.questions():
+    for question in await house.daemon.mailbox.questions.list():
         try:
-            await house.daemon.mailbox.answer(question.question_id, "blue", OPERATOR)
+            await house.daemon.mailbox.questions.answer(question.question_id, "blue", OPERATOR)
         except Conflict:
             continue
 

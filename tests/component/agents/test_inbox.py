@@ -16,7 +16,7 @@ async def test_a_text_said_twice_is_one_message(household: Open) -> None:
     first = await house.said("ann", "hello", external_id="x1")
     assert await house.said("ann", "hello", external_id="x1") == first
     assert await house.said("ann", "hello", external_id="x1", conversation="two") != first
-    assert len(await house.daemon.mailbox.list()) == 2
+    assert len(await house.daemon.mailbox.messages.list()) == 2
 
 
 async def test_bad_input_is_refused_and_leaves_nothing(household: Open) -> None:
@@ -31,7 +31,7 @@ async def test_bad_input_is_refused_and_leaves_nothing(household: Open) -> None:
     await house.settled()
     with pytest.raises(Gone, match="removed"):
         await house.say("ann", "hello")
-    assert await house.daemon.mailbox.list() == []
+    assert await house.daemon.mailbox.messages.list() == []
 
 
 async def test_history_is_what_was_said_and_delivered(household: Open) -> None:

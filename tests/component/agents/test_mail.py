@@ -32,7 +32,7 @@ def call(name: str, **args: Any) -> dict[str, Any]:
 
 async def mail_of(house: VirtualDaemon, name: str) -> list[Message]:
     """Oldest first."""
-    found = await house.daemon.mailbox.list(agent_id=house.roster.entry(name).agent_id)
+    found = await house.daemon.mailbox.messages.list(agent_id=house.roster.entry(name).agent_id)
     return found[::-1]
 
 
@@ -59,7 +59,7 @@ async def test_a_letter_and_its_reply(household: Open) -> None:
     sent = await results_of(house, "ann", "go")
     ben, message_id = house.roster.entry("ben").agent_id, sent["message_id"]
     assert (sent["sent"], sent["to"], sent["subject"]) == (True, ben, "Sums")
-    letter = await house.daemon.mailbox.get(message_id)
+    letter = await house.daemon.mailbox.messages.get(message_id)
     assert letter.text == "Sums\n\n2+2?"
     assert sent["thread_id"] == letter.root_id
     await house.until(lambda: house.daemon.fleet.asker(message_id) is not None)
@@ -67,7 +67,7 @@ async def test_a_letter_and_its_reply(household: Open) -> None:
     replied = [json.loads(await use(house, "mailbox_reply", message_id, args)) for _ in range(2)]
     assert replied[0] == replied[1], "the call's key names one reply"
     assert replied[0]["sent"]
-    await house.daemon.mailbox.wait_done(message_id, 600)
+    await house.daemon.mailbox.queue.wait_done(message_id, 600)
     await house.until(lambda: any("ben knows it: four" in text for text in house.texts()))
     replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
     assert [m.text for m in replies] == ["four"], "told once, by the reply alone"
@@ -165,7 +165,7 @@ async def test_a_broadcast_and_reading_it(household: Open) -> None:
     assert told["broadcast_id"].startswith("bc_")
     assert await mail_of(house, "dan") == []
     for copy in await mail_of(house, "ben"):
-        await house.daemon.mailbox.wait_done(copy.message_id, 600)
+        await house.daemon.mailbox.queue.wait_done(copy.message_id, 600)
     read = await results_of(house, "ben", "mail")
     assert (read["messages"], read["unread"]) == ([], 0), "a turn has begun on it"
     everything = await results_of(house, "ben", "all")
@@ -200,7 +200,7 @@ async def test_a_letter_is_sent_once_over_a_kill(household: Open) -> None:
     message_id = await house.said("ann", "go")
     await house.until(lambda: _any(house))
     await house.restart(kill=True)
-    await house.daemon.mailbox.wait_done(message_id, 3600)
+    await house.daemon.mailbox.queue.wait_done(message_id, 3600)
     assert len(await mail_of(house, "ben")) == 1
 
 
@@ -258,7 +258,7 @@ async def test_events_over_a_kill_a_stop_and_an_edit(household: Open) -> None:
     slow = await house.said("ben", "slow")
     await house.until(lambda: _began(house, 1))
     await house.restart(kill=True)
-    await house.daemon.mailbox.wait_done(slow, 3600)
+    await house.daemon.mailbox.queue.wait_done(slow, 3600)
     assert await events_of(house, "ann") == ["started", "finished"], "once each, over the kill"
     stopped = await house.said("ben", "slow")
     await house.until(lambda: _began(house, 3))
@@ -291,7 +291,7 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     await house.settled()
     assert await house.state_of(message_id) == "queued"
     assert "ben (1)" in (await house.command("main", "/dead")).text
-    (waiting,) = await house.daemon.mailbox.list(removed=True)
+    (waiting,) = await house.daemon.mailbox.messages.list(removed=True)
     assert waiting.message_id == message_id
     shown = (await house.command("main", "/dead removed")).text
     assert message_id in shown
@@ -303,9 +303,9 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     assert (again.message_id, again.duplicate) == (given.message_id, True)
     with pytest.raises(Conflict, match="given to another agent already"):
         await house.daemon.dispatcher.reassign(message_id, "ann", OPERATOR)
-    done = await house.daemon.mailbox.wait_done(given.message_id, 600)
+    done = await house.daemon.mailbox.queue.wait_done(given.message_id, 600)
     assert (done.result_text, done.replay_of) == ("cat did the work", message_id)
-    old = await house.daemon.mailbox.get(message_id)
+    old = await house.daemon.mailbox.messages.get(message_id)
     assert (old.state.value, old.error_code) == ("cancelled", "reassigned")
     await house.until(lambda: "cat did the work" in house.texts())
     said = (await house.command("main", f"/dead reassign {message_id} CAT")).text
@@ -313,27 +313,6 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     assert "Nothing waits" in (await house.command("main", "/dead removed")).text
     assert not any("cancelled" in text or "given to" in text for text in house.texts())
     assert "ben" not in (await house.command("main", "/dead")).text
-
-
-async def test_the_asker_gets_one_answer_of_the_other(household: Open) -> None:
-    ask = {"tool": {"name": "ask_agent_async", "args": {"to": "ben", "message": "the work"}}}
-    ann = agent(
-        "ann", rule("go", ask, {"say": "asked"}), rule(".*did it", {"say": "so it is done"})
-    )
-    cat = agent("cat", rule("(?s).*", {"say": "cat did it"}))
-    house = await household(ann, agent("ben"), cat)
-    await house.daemon.control.stop_agent("ben", OPERATOR)
-    await house.ask("ann", "go")
-    (waiting,) = await mail_of(house, "ben")
-    assert await house.save([ann, cat])
-    await house.settled()
-    given = await house.daemon.dispatcher.reassign(waiting.message_id, "cat", OPERATOR)
-    moved = await house.daemon.mailbox.get(given.message_id)
-    assert (moved.deliver_to, moved.priority) == (waiting.deliver_to, waiting.priority)
-    assert (moved.root_id, moved.in_reply_to) == (waiting.root_id, waiting.in_reply_to)
-    await house.until(lambda: "so it is done" in house.texts())
-    replies = [m for m in await mail_of(house, "ann") if m.kind is MessageKind.REPLY]
-    assert [m.text for m in replies] == ["cat did it"]
 
 
 # -- a host's own handler --------------------------------------------------------------------------
@@ -347,7 +326,9 @@ class Clockmaker:
 
     async def handle(self, work: Work) -> None:
         text = work.lease.message.text.upper()
-        await self._mailbox.complete(work.lease, Completion(MessageOutcome.OK, f"handled {text}"))
+        await self._mailbox.leases.complete(
+            work.lease, Completion(MessageOutcome.OK, f"handled {text}")
+        )
 
 
 def handler_of(spec: AgentSpec, mailbox: Mailbox) -> Handler | None:
@@ -367,7 +348,7 @@ async def test_a_host_works_on_an_agents_messages_itself(household: Open) -> Non
         new_mail("tock"),
         caller=Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann"),
     )
-    done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
+    done = await house.daemon.mailbox.queue.wait_done(sent.message_id, 600)
     assert done.result_text == "handled TOCK"
 
 
@@ -379,7 +360,7 @@ async def test_an_agent_that_comes_back_goes_on_with_its_mail(household: Open) -
     assert await house.save([ann])
     await house.settled()
     assert await house.save([ann, ben])
-    done = await house.daemon.mailbox.wait_done(message_id, 600)
+    done = await house.daemon.mailbox.queue.wait_done(message_id, 600)
     assert done.result_text == "ben did the work"
 
 
@@ -391,7 +372,7 @@ async def test_an_agent_added_later_is_served_at_once(household: Open) -> None:
     cat = agent("cat", rule("(.*)", {"say": "cat did $1"}), role="painter", team="new")
     assert await house.save([ann, agent("ben", role="writer"), cat])
     sent = await house.daemon.dispatcher.assign(new_mail("it"), role="painter", caller=caller)
-    done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
+    done = await house.daemon.mailbox.queue.wait_done(sent.message_id, 600)
     assert (sent.agent, done.result_text) == ("cat", "cat did it")
     told = await house.daemon.dispatcher.broadcast(new_mail("all"), team="new", caller=OPERATOR)
     assert [copy.agent for copy in told.copies] == ["cat"]

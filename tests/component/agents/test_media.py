@@ -241,7 +241,7 @@ async def test_a_turn_reads_a_file_and_names_what_it_could_not(
         files=tuple(Part("file", path=f"inbox/{name}") for name in ("list.csv", "odd.png")),
     )
     assert reply.message is not None
-    await house.daemon.mailbox.wait_done(reply.message.message_id, 60)
+    await house.daemon.mailbox.queue.wait_done(reply.message.message_id, 60)
     (asked,) = engine.segments
     assert asked.prompt.startswith("read this\n[file: inbox/list.csv]\n[file: inbox/odd.png]\n\n")
     assert "Content of inbox/list.csv:\na;b" in asked.prompt

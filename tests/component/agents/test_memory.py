@@ -507,7 +507,7 @@ async def test_killed_or_stopped_while_it_summarises(household: Open, end: str) 
     if end == "kill":
         await house.restart(kill=True)
         heard = listen(house, "ann")
-        await house.daemon.mailbox.wait_done(message, 3600)
+        await house.daemon.mailbox.queue.wait_done(message, 3600)
     else:
         await house.command("ann", "/stop")
         assert await house.state_of(message) == "cancelled"

@@ -194,15 +194,15 @@ async def test_a_late_answer_by_id_never_answers_another_question(household: Ope
     house = await household(agent("ann", QUESTION, slots=2))
     first = await house.said("ann", "q", conversation="one")
     await house.until(lambda: _parked(house, 1))
-    (old,) = await house.daemon.mailbox.questions()
+    (old,) = await house.daemon.mailbox.questions.list()
     await run(house, "ann", f"/answer {old.question_id} Bob")
-    await house.daemon.mailbox.wait_done(first, 60)
+    await house.daemon.mailbox.queue.wait_done(first, 60)
     await house.said("ann", "q", conversation="two")
     await house.until(lambda: _parked(house, 1))
     late = await run(house, "ann", f"/answer {old.question_id} Eve")
     assert not late.ok
     assert "Bob" in late.text
-    (left,) = await house.daemon.mailbox.questions()
+    (left,) = await house.daemon.mailbox.questions.list()
     assert left.question_id != old.question_id
     other = await run(house, "main", f"/answer {left.question_id} Eve")
     assert not other.ok
@@ -210,7 +210,7 @@ async def test_a_late_answer_by_id_never_answers_another_question(household: Ope
 
 
 async def _parked(house: VirtualDaemon, count: int) -> bool:
-    return len(await house.daemon.mailbox.questions()) == count
+    return len(await house.daemon.mailbox.questions.list()) == count
 
 
 async def test_a_question_is_answered_where_it_was_asked(household: Open) -> None:
@@ -223,7 +223,7 @@ async def test_a_question_is_answered_where_it_was_asked(household: Open) -> Non
 
     message = await house.said("ann", "q", conversation="one")
     await house.until(lambda: _parked(house, 1))
-    (asked,) = await house.daemon.mailbox.questions()
+    (asked,) = await house.daemon.mailbox.questions.list()
 
     async def is_shown() -> bool:
         return asked.question_id in (await eve("/status", "one")).text
@@ -232,9 +232,9 @@ async def test_a_question_is_answered_where_it_was_asked(household: Open) -> Non
     assert asked.question_id not in (await eve("/status", "two")).text
     assert (await eve("/answer Bob", "two")).code == "not_found"
     assert (await eve(f"/answer {asked.question_id} Bob", "two")).code == "forbidden"
-    assert await house.daemon.mailbox.questions() == [asked]
+    assert await house.daemon.mailbox.questions.list() == [asked]
     assert (await eve("/answer Bob", "one")).ok
-    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "Bob"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "Bob"
 
 
 async def test_of_several_questions_the_one_that_is_meant_must_be_named(household: Open) -> None:
@@ -242,21 +242,21 @@ async def test_of_several_questions_the_one_that_is_meant_must_be_named(househol
     for conversation in ("one", "two"):
         await house.said("ann", "q", conversation=conversation)
     await house.until(lambda: _parked(house, 2))
-    first, second = await house.daemon.mailbox.questions()
+    first, second = await house.daemon.mailbox.questions.list()
     vague = await run(house, "ann", "/answer Bob")
     assert vague.code == "conflict"
     assert first.question_id in vague.text
     assert second.question_id in vague.text
     assert await _parked(house, 2)
     assert (await run(house, "ann", f"/answer {second.question_id} Bob")).ok
-    assert await house.daemon.mailbox.questions() == [first]
+    assert await house.daemon.mailbox.questions.list() == [first]
 
 
 async def test_sessions_of_others_are_an_operators(household: Open) -> None:
     house = await household(agent("ann", {"match": ".*", "steps": [{"say": "hi"}]}))
     for conversation in ("one", "two"):
         message = await house.said("ann", "hello", conversation=conversation)
-        await house.daemon.mailbox.wait_done(message, 60)
+        await house.daemon.mailbox.queue.wait_done(message, 60)
     agent_id = house.roster.entry("ann").agent_id
 
     async def typed(text: str, by: Principal) -> CommandReply:
@@ -277,7 +277,7 @@ async def test_sessions_of_others_are_an_operators(household: Open) -> None:
 async def test_a_trace_shows_nobody_what_others_said(household: Open) -> None:
     house = await household(agent("ann", {"match": ".*", "steps": [{"say": "fine"}]}))
     message = await house.said("ann", "my private words", conversation="one")
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     agent_id = house.roster.entry("ann").agent_id
 
     async def traced(by: Principal, conversation: str) -> CommandReply:

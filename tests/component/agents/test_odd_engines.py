@@ -78,7 +78,7 @@ async def test_each_way_to_say_half_a_character(tmp_path: Path, text: str, told:
         )
         wanted = {"crash": ("dead", 2), "question": ("parked", 0)}.get(text, ("done", 0))
         assert (state, crashes) == wanted
-        holds, sums = await house.daemon.mailbox.conservation()
+        holds, sums = await house.daemon.mailbox.messages.conservation()
         assert holds, sums
 
 
@@ -91,5 +91,5 @@ async def test_the_answer_to_an_odd_question(tmp_path: Path) -> None:
         await house.channel.wait_sent(1)
         (part,) = house.channel.sent
         (option,) = part.body["options"]
-        await house.daemon.mailbox.answer(part.body["question_id"], option, EVA)
+        await house.daemon.mailbox.questions.answer(part.body["question_id"], option, EVA)
         await house.channel.wait_for(lambda: house.heard("said x ? y"))

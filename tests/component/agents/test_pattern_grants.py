@@ -69,9 +69,9 @@ async def is_asked(house: VirtualDaemon, name: str = "ann", who: Principal = OTT
     message = await house.said(name, "go", who=who)
 
     async def is_over() -> bool:
-        for question in await mailbox.questions():
+        for question in await mailbox.questions.list():
             found.append(question.text)
-            await mailbox.answer(question.question_id, "deny", OTTO)
+            await mailbox.questions.answer(question.question_id, "deny", OTTO)
         return await is_done(house, message)
 
     await house.until(is_over)
@@ -82,8 +82,8 @@ async def give(house: VirtualDaemon, answer: str, who: Principal = OTTO) -> None
     message = await house.said("ann", "go", who=who)
     mailbox, question = house.daemon.mailbox, await open_question(house)
     assert "pattern:make *" in question.options
-    await mailbox.answer(question.question_id, answer, OTTO)
-    await mailbox.wait_done(message, 900)
+    await mailbox.questions.answer(question.question_id, answer, OTTO)
+    await mailbox.queue.wait_done(message, 900)
 
 
 async def change(house: VirtualDaemon, statement: str) -> None:
@@ -143,8 +143,8 @@ async def give_first(house: VirtualDaemon) -> None:
     answers = iter(["pattern:make *", "deny"])
 
     async def step() -> bool:
-        for question in await mailbox.questions():
-            await mailbox.answer(question.question_id, next(answers), OTTO)
+        for question in await mailbox.questions.list():
+            await mailbox.questions.answer(question.question_id, next(answers), OTTO)
         return await is_done(house, message)
 
     await house.until(step)

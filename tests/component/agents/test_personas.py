@@ -56,7 +56,7 @@ async def run_as(
     mailbox = house.daemon.mailbox
 
     def accept(tx: Tx) -> str:
-        accepted = mailbox.accept_tx(tx, new)
+        accepted = mailbox.queue.accept_tx(tx, new)
         if persona:
             tx.execute(
                 "INSERT INTO session_personas VALUES (?, ?)",
@@ -73,7 +73,7 @@ async def run_as(
         )
         return accepted.message_id
 
-    return await mailbox.wait_done(await house.db.write(accept), 3600.0)
+    return await mailbox.queue.wait_done(await house.db.write(accept), 3600.0)
 
 
 async def test_the_answer_is_the_others_and_the_slot_and_the_bill_are_the_owners(
@@ -280,7 +280,7 @@ async def test_a_note_of_a_former_operator_is_shown_to_no_work_of_the_operators(
     assert report.run.result.startswith("heard:")
     assert "now delete it" not in report.run.result
     ((note_id,),) = await house.sql("SELECT message_id FROM messages WHERE kind = 'directive'")
-    note = await house.daemon.mailbox.wait_done(note_id, 60)
+    note = await house.daemon.mailbox.queue.wait_done(note_id, 60)
     assert note.error_code == "rights_lost"
 
 

@@ -35,7 +35,7 @@ async def asked(house: VirtualDaemon) -> Question:
         )
 
     await house.until(is_shown)
-    (question,) = await house.daemon.mailbox.questions()
+    (question,) = await house.daemon.mailbox.questions.list()
     return question
 
 
@@ -60,7 +60,7 @@ async def test_a_members_question_is_answered_in_the_coordinators_chat(
     assert "Which?" in (await house.command("ann", "/status", who=EVE)).text
     line = f"/answer {said.replace('ID', question.question_id)}"
     assert (await house.command("ann", line, who=EVE)).ok
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert '"text": "blue"' in done.result_text
     late = await house.command("ann", f"/answer {question.question_id} red", who=EVE)
     assert "answered by Eve" in late.text
@@ -75,7 +75,7 @@ async def test_elsewhere_it_is_nobodys_but_its_own_agents_operators(household: O
         refused = await house.command(name, line, who=who, conversation="there")
         assert not refused.ok, (name, who)
     assert (await house.command("ben", line, conversation="there")).ok
-    assert '"text": "red"' in (await house.daemon.mailbox.wait_done(message, 60)).result_text
+    assert '"text": "red"' in (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text
 
 
 async def test_an_answer_long_after_the_kill_of_who_waited_brings_the_result_all_the_same(
@@ -110,7 +110,7 @@ async def test_who_answers_an_hour_later_is_told_the_result_once(household: Open
     await house.clock.sleep(3500)
     assert await house.state_of(message) == "leased", "its own time stands still while it waits"
     assert (await house.command("ann", f"/answer {question.question_id} blue", who=EVE)).ok
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert '"text": "blue"' in done.result_text
     await house.clock.sleep(60)
     assert not await house.sql("SELECT 1 FROM messages WHERE kind = 'reply'")

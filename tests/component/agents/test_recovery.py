@@ -95,7 +95,7 @@ async def test_a_kill_between_the_two_does_nothing_twice(household: Open, made: 
     await house.until(lambda: _has(house, "hint"))
     await house.clock.sleep(10)
     await house.restart(kill=True)
-    done = await house.daemon.mailbox.wait_done(message, 3600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 3600)
     assert done.result_text == "said at last", "asked once more by this boot too"
     assert made == ["x"]
 
@@ -146,7 +146,7 @@ async def test_attempts_on_record_are_not_begun_anew_by_a_restart(household: Ope
             rows = await house.sql("SELECT at FROM attempts ORDER BY attempt_id")
             found = [at for (at,) in rows]
         await house.restart(kill=True)
-    done = await house.daemon.mailbox.wait_done(message, 3600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 3600)
     assert done.state == "dead"
     assert [act for _, _, act in await acts(house)] == ["retry"] * 3 + ["bury"]
     pauses = [later - earlier for earlier, later in itertools.pairwise(found)]
@@ -157,8 +157,8 @@ async def test_a_dead_letter_that_is_put_back_has_all_its_attempts_again(househo
     house = await household(agent("ann", rule("go", trouble("server_error"))))
     message = await house.ask("ann", "go")
     assert message.state == "dead"
-    await house.daemon.mailbox.requeue(message.message_id, EVA)
-    await house.daemon.mailbox.wait_done(message.message_id, 3600)
+    await house.daemon.mailbox.failed.requeue(message.message_id, EVA)
+    await house.daemon.mailbox.queue.wait_done(message.message_id, 3600)
     found = [act for _, _, act in await acts(house)]
     assert found[:5] == [*["retry"] * 3, "bury", "requeued"]
     assert (found[5:].count("retry"), found[-1]) == (3, "bury")
@@ -313,7 +313,7 @@ async def test_a_sick_provider_is_left_alone_and_hurts_nobody_elses(household: O
     assert (await house.ask("cat", "x")).result_text == "well"
     waiting = await house.said("ann", "y")
     await house.until(lambda: _has(house, "wait"))
-    row = await house.daemon.mailbox.get(waiting)
+    row = await house.daemon.mailbox.messages.get(waiting)
     assert (row.state, row.error_code) == ("queued", "provider_out")
     assert "scripted at acme" in row.error_text
     began = house.clock.monotonic()
@@ -345,7 +345,7 @@ async def test_waiting_counts_as_no_attempt_and_ends_when_the_provider_is_back(
     await house.clock.sleep(25)
     assert len(engine.segments) == asked, "left alone"
     is_sick = False
-    done = await house.daemon.mailbox.wait_done(message, 3600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 3600)
     assert (done.result_text, done.attempts) == ("up again", 2)
 
 
@@ -354,7 +354,7 @@ async def test_a_message_does_not_wait_for_ever(household: Open) -> None:
     first = await house.said("ann", "one")
     others = [await house.said("ann", f"{n}", conversation=f"c{n}") for n in range(3)]
     for message in (first, *others):
-        done = await house.daemon.mailbox.wait_done(message, 4 * 3600)
+        done = await house.daemon.mailbox.queue.wait_done(message, 4 * 3600)
         assert done.state == "dead", done.error_text
 
 
@@ -364,7 +364,7 @@ async def test_a_stop_reaches_what_waits_for_a_provider(household: Open) -> None
     message = await house.said("ann", "two")
     await house.until(lambda: _has(house, "wait"))
     await house.command("ann", "/stop")
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert done.state == "cancelled"
     before = len(await acts(house))
     await house.clock.sleep(600)

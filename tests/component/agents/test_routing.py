@@ -73,7 +73,7 @@ async def test_one_that_hangs_holds_up_nobody_and_tells_its_result_later(househo
     # Its only slot is free while it waits.
     assert (await house.ask("ann", "hello", conversation="other")).result_text == "I am free"
     began_s = house.clock.monotonic()
-    done = await house.daemon.mailbox.wait_done(asked, 60)
+    done = await house.daemon.mailbox.queue.wait_done(asked, 60)
     assert house.clock.monotonic() - began_s < 10
     found = json.loads(done.result_text)
     assert found["ben"] == {**found["ben"], "ok": True, "text": "quick"}
@@ -163,7 +163,7 @@ async def test_a_crash_in_the_midst_of_a_fan_out_starts_nothing_twice(household:
     await house.until(_three_run(house))
     await house.clock.sleep(2)
     await house.restart(kill=True)
-    done = await house.daemon.mailbox.wait_done(message, 600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 600)
     found = json.loads(done.result_text)
     assert sorted(each["text"] for each in found) == ["ben is done", "cat is done", "dan is done"]
     assert len(await runs(house)) == 3
@@ -263,7 +263,7 @@ async def test_a_member_asks_back_over_a_kill_and_one_answer_comes(
     await house.until(lambda: any("red or blue?" in text for text in house.texts()))
     await house.restart(kill=True)
     await house.command("ann", "/answer red")
-    done = await house.daemon.mailbox.wait_done(message, 600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 600)
     assert "red!" in done.result_text
     assert tool == "delegate_task" or "ben is done" in done.result_text
     await house.clock.sleep(100)

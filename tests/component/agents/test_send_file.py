@@ -47,7 +47,7 @@ async def test_the_file_comes_during_the_turn_and_the_answer_after_it(household:
     await house.channel.wait_sent(1)
     assert sent(house) == [("out/a.csv", "the table")]
     assert await house.state_of(message) == "leased"
-    await house.daemon.mailbox.wait_done(message, 1000)
+    await house.daemon.mailbox.queue.wait_done(message, 1000)
     await house.channel.wait_sent(2)
     assert [part.kind for part in house.channel.sent] == ["file", "answer"]
 
@@ -71,7 +71,7 @@ async def test_a_kill_at_any_step_sends_nothing_twice(
     message = await house.said("ann", "go")
     await house.until(lambda: bool(killed))
     await house.restart(kill=True)
-    assert (await house.daemon.mailbox.wait_done(message, 600)).result_text == "done"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 600)).result_text == "done"
     await house.channel.wait_sent(2)
     await house.settled()
     assert sent(house) == [("a.csv", "")]

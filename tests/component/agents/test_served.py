@@ -152,7 +152,7 @@ async def test_a_call_waits_for_a_person_though_its_segment_could_end(household:
     await house.clock.sleep(3600)
     assert log_of(house) == []
     person.says.set()
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert log_of(house) == ["edited"]
     assert [each.text for each in program.results] == ["appended edited"]
 
@@ -188,6 +188,6 @@ async def test_a_call_that_waits_is_made_once_though_its_turn_was_let_go(househo
     assert await house.state_of(message) == "leased"
     await let_go(house, message)
     question = await open_question(house)
-    await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.questions.answer(question.question_id, "once", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert log_of(house) == ["one"]

@@ -224,7 +224,7 @@ async def test_a_run_may_begin_with_what_was_said(household: Open) -> None:
     )
     await said(house, "ann", "hello")
     run_id = (await document(house, "ann", "with"))["agent_id"]
-    await house.daemon.mailbox.wait_done(run_id, 60)
+    await house.daemon.mailbox.queue.wait_done(run_id, 60)
     found = await house.sql(
         "SELECT role, text FROM transcript WHERE session_id ="
         " (SELECT session_id FROM messages WHERE message_id = ?) ORDER BY entry_id",
@@ -320,7 +320,7 @@ async def test_a_crash_after_a_call_begins_no_second_task(household: Open) -> No
     message = await house.said("ann", "go")
     await house.clock.sleep(3)
     await house.restart(kill=True)
-    made = json.loads((await house.daemon.mailbox.wait_done(message, 600)).result_text)
+    made = json.loads((await house.daemon.mailbox.queue.wait_done(message, 600)).result_text)
     assert [row[0] for row in await tasks_of(house)] == [made["task_id"]]
 
 

@@ -176,7 +176,7 @@ async def test_the_result_that_comes_while_the_stop_is_being_written_is_not_lost
     house = await household(ann("agent_spawn"), BEN)
     message = await house.ask("ann", "go")
     scope = f"session:{message.session_id}"
-    house.daemon.mailbox.epochs.raise_now(scope)  # as a stop does before it is written
+    house.daemon.mailbox.context.epochs.raise_now(scope)  # as a stop does before it is written
 
     async def ended() -> bool:
         return bool(

@@ -64,7 +64,7 @@ async def test_files_from_before_a_question_are_sent_with_the_answer(household: 
     assert await house.state_of(message) == "parked"
     await house.restart(kill=True)
     await house.command("ann", "/answer yes")
-    done = await house.daemon.mailbox.wait_done(message, 60)
+    done = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert done.result_text == "you said yes"
     await house.until(lambda: any(part.kind == "file" for part in house.channel.sent))
 
@@ -88,7 +88,7 @@ async def test_calls_before_a_question_are_not_repeated_after_it(household: Open
     assert len(log.read_text().splitlines()) == 1
     await house.restart(kill=True)
     await house.command("ann", "/answer go on")
-    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "done"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "done"
     assert len(log.read_text().splitlines()) == 2
 
 
@@ -101,8 +101,8 @@ async def test_a_question_that_expires_resumes_with_an_empty_answer(household: O
     )
     message = await house.said("ann", "go")
     await house.clock.sleep(61)
-    await house.daemon.mailbox.expire()
-    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "got “”"
+    await house.daemon.mailbox.deadlines.expire()
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).result_text == "got “”"
 
 
 async def test_a_blind_call_of_unknown_outcome_is_asked_about(household: Open) -> None:
@@ -124,13 +124,13 @@ async def test_a_blind_call_of_unknown_outcome_is_asked_about(household: Open) -
         assert "can't tell whether it happened" in house.texts(text)[0]
         assert await house.state_of(ids[text]) == "parked"
     assert len(log.read_text().splitlines()) == 3
-    questions = {q.message_id: q for q in await house.daemon.mailbox.questions()}
+    questions = {q.message_id: q for q in await house.daemon.mailbox.questions.list()}
     answers = {"a": "it happened", "b": "do it again", "c": "skip it"}
     for text, answer in answers.items():
         question = questions[ids[text]]
         assert question.options == ("it happened", "do it again", "skip it")
-        await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
-    ended = {text: await house.daemon.mailbox.wait_done(i, 60) for text, i in ids.items()}
+        await house.daemon.mailbox.questions.answer(question.question_id, answer, OPERATOR)
+    ended = {text: await house.daemon.mailbox.queue.wait_done(i, 60) for text, i in ids.items()}
     assert [ended[text].outcome for text in "abc"] == ["ok", "ok", "failed"]
     assert "chose to leave it out" in ended["c"].error_text
     assert len(log.read_text().splitlines()) == 4, "only the one that was to be done again"
@@ -263,10 +263,10 @@ async def test_a_crash_of_the_stack_spares_the_others(household: Open) -> None:
     other = await house.said("ben", "slow")
     await house.clock.sleep(1)
     bad = await house.said("ann", "bad", conversation="two")
-    assert (await house.daemon.mailbox.wait_done(bad, 600)).state == "dead"
-    done = await house.daemon.mailbox.wait_done(slow, 600)
+    assert (await house.daemon.mailbox.queue.wait_done(bad, 600)).state == "dead"
+    done = await house.daemon.mailbox.queue.wait_done(slow, 600)
     assert (done.result_text, done.crashes) == ("ok", 0)
-    assert (await house.daemon.mailbox.get(other)).attempts == 1
+    assert (await house.daemon.mailbox.messages.get(other)).attempts == 1
     assert house.instances()["ben"] == ben
 
 
@@ -300,7 +300,7 @@ async def test_exit_42_lets_the_other_turns_finish(household: Open) -> None:
     slow = await house.said("ann", "slow")
     await house.clock.sleep(1)
     await house.said("ann", "again", conversation="two")
-    done = await house.daemon.mailbox.wait_done(slow, 100)
+    done = await house.daemon.mailbox.queue.wait_done(slow, 100)
     assert (done.result_text, done.attempts) == ("slept", 1)
     await house.until(lambda: house.unit("ann").child.status.life == 2)
 
@@ -312,7 +312,7 @@ async def test_a_stop_and_a_completion_race_to_one_end(household: Open, delay_s:
     message = await house.said("ann", "go")
     await house.clock.sleep(delay_s)
     await house.command("ann", "/stop")
-    ended = await house.daemon.mailbox.wait_done(message, 60)
+    ended = await house.daemon.mailbox.queue.wait_done(message, 60)
     await house.clock.sleep(5)
     answers = [part for part in house.channel.sent if part.kind == "answer"]
     assert len(answers) == (ended.state == "done")
@@ -363,7 +363,7 @@ async def test_old_leases_are_not_resumed_by_themselves(household: Open) -> None
     await house.die()
     house.clock.jump_ms(20 * 60 * 1000)
     await house.start()
-    dead = await house.daemon.mailbox.wait_done(message, 60)
+    dead = await house.daemon.mailbox.queue.wait_done(message, 60)
     assert dead.state == "dead"
     assert "too long" in dead.error_text
     await house.until(lambda: any("too long" in text for text in house.texts()))
@@ -415,10 +415,10 @@ async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household
     replace_engine(house, "ann", run).caps = EngineCaps(suspend=True)
     message = await house.said("ann", "go")
     await until_state(house, message, "parked")
-    (question,) = await house.daemon.mailbox.questions()
+    (question,) = await house.daemon.mailbox.questions.list()
     assert secret not in question.text + "".join(question.options)
-    await house.daemon.mailbox.answer(question.question_id, "yes", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 60)
+    await house.daemon.mailbox.questions.answer(question.question_id, "yes", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 60)
     assert seen[-1] == "it is [redacted], I am sure"
     assert not any(secret[:start] in text for text in seen for start in range(2, len(secret)))
 

@@ -197,7 +197,7 @@ async def storm(home: Path, seed: int) -> Counter[str]:
         assert await house.sql(HELD_UP) == [], (seed, "work of programs holds others up")
         for _ in range(round((2 * UNCERTAIN_WITHIN_S + MARGIN_S) / 30)):
             await house.clock.sleep(30.0)
-            await house.daemon.mailbox.expire()
+            await house.daemon.mailbox.deadlines.expire()
         for name in (*BUSY, "dan"):
             made = log_of(house, name)
             assert len(made) == len(set(made)), "a call was repeated unasked"

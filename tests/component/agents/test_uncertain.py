@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.messages import sessions
 from agentsup.model.message import DeliverTo, MessageState
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import UNCERTAIN_WITHIN_S
@@ -57,7 +58,7 @@ def the_chat(house: VirtualDaemon) -> DeliverTo:
 
 async def nobody_answers(house: VirtualDaemon) -> None:
     await house.clock.sleep(UNCERTAIN_WITHIN_S)
-    await house.daemon.mailbox.expire()
+    await house.daemon.mailbox.deadlines.expire()
     await house.clock.sleep(1.0)
 
 
@@ -83,7 +84,7 @@ async def test_a_programs_other_work_goes_on_and_its_own_ends_in_time(household:
     sessions = await house.sql("SELECT DISTINCT session_id FROM messages")
     assert len(sessions) == 1, "all of a caller's requests share one session"
     await house.clock.sleep(UNCERTAIN_WITHIN_S)
-    await house.daemon.mailbox.expire()
+    await house.daemon.mailbox.deadlines.expire()
     await house.clock.sleep(1.0)
     ((state, outcome, code, text),) = await house.sql(
         "SELECT state, outcome, error_code, error_text FROM messages WHERE message_id = ?", first
@@ -103,7 +104,7 @@ async def test_an_answer_in_time_is_obeyed(household: Open, answer: str, made: i
     await house.clock.sleep(1.0)
     assert await house.state_of(running) == MessageState.LEASED
     question = await open_question(house)
-    await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
+    await house.daemon.mailbox.questions.answer(question.question_id, answer, OPERATOR)
     await house.clock.sleep(1.0)
     assert await house.state_of(first) == MessageState.QUEUED, "a session runs one turn at a time"
     await house.clock.sleep(20.0)
@@ -119,10 +120,10 @@ async def test_in_a_chat_the_question_waits_and_its_order_is_kept(household: Ope
     question = await open_question(house)
     assert question.deadline_at is None
     await house.clock.sleep(2 * UNCERTAIN_WITHIN_S)
-    await house.daemon.mailbox.expire()
+    await house.daemon.mailbox.deadlines.expire()
     assert await house.state_of(first) == MessageState.PARKED
     assert await house.state_of(later) == MessageState.QUEUED
-    await house.daemon.mailbox.answer(question.question_id, "skip it", OPERATOR)
+    await house.daemon.mailbox.questions.answer(question.question_id, "skip it", OPERATOR)
     await house.clock.sleep(2.0)
     assert await house.state_of(first) == await house.state_of(later) == MessageState.DONE
 
@@ -157,7 +158,9 @@ async def test_what_comes_into_a_chat_by_itself_holds_nobody_up_there(household:
     await house.ask("ann", "plain")
     chat = the_chat(house)
     to = replace(DeliverTo("mailbox", agent_id=chat.agent_id), then=chat)
-    session = await house.daemon.mailbox.current_session(chat.agent_id, "chat:console:local")
+    session = await house.daemon.mailbox.database.read(
+        sessions.current, chat.agent_id, "chat:console:local"
+    )
     new = NewTask("go", agent="ben", deliver_to=replace(to, session_id=session or ""))
     await hub_of(house).create(new, caller=OPERATOR)
     await house.until(lambda: bool(log_of(house)))

@@ -71,8 +71,8 @@ async def asked(house: VirtualDaemon, text: str = "go") -> tuple[str, str]:
 
 
 async def answered(house: VirtualDaemon, message: str, question: str) -> str:
-    await house.daemon.mailbox.answer(question, "once", OPERATOR)
-    return (await house.daemon.mailbox.wait_done(message, 600)).result_text
+    await house.daemon.mailbox.questions.answer(question, "once", OPERATOR)
+    return (await house.daemon.mailbox.queue.wait_done(message, 600)).result_text
 
 
 async def test_a_kill_while_waiting_runs_nothing_again_until_there_is_an_answer(
@@ -123,7 +123,7 @@ async def test_a_stop_ends_what_waits_on(household: Open, program: Program) -> N
     await let_go(house, message)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
-    assert await house.daemon.mailbox.questions() == []
+    assert await house.daemon.mailbox.questions.list() == []
     assert program.effects == 0
 
 
@@ -134,8 +134,8 @@ async def test_an_answer_that_comes_too_late_is_told_to_the_turn(
     message, _ = await asked(house)
     await let_go(house, message)
     await house.clock.sleep(601)
-    await house.daemon.mailbox.expire()
-    await house.daemon.mailbox.wait_done(message, 600)
+    await house.daemon.mailbox.deadlines.expire()
+    await house.daemon.mailbox.queue.wait_done(message, 600)
     (answer,) = program.answers
     assert not answer.allowed
     assert "Nobody answered" in answer.reason
@@ -146,8 +146,8 @@ async def test_the_words_of_a_denial_are_told_apart_from_the_denial(
 ) -> None:
     house = await household(agent("ann"), config=LONG)
     message, question = await asked(house)
-    await house.daemon.mailbox.answer(question, "deny: use staging", OPERATOR)
-    await house.daemon.mailbox.wait_done(message, 600)
+    await house.daemon.mailbox.questions.answer(question, "deny: use staging", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message, 600)
     (answer,) = program.answers
     assert (answer.allowed, answer.words) == (False, "use staging")
     assert "use staging" in answer.reason

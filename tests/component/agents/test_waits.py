@@ -53,7 +53,7 @@ async def test_a_long_pause_that_a_provider_wants_is_told_with_what_may_be_done(
     )
     assert text.endswith(" UTC). /stop cancels it.")
     await house.command("ann", "/stop")
-    assert (await house.daemon.mailbox.wait_done(message, 60)).state == "cancelled"
+    assert (await house.daemon.mailbox.queue.wait_done(message, 60)).state == "cancelled"
 
 
 async def test_it_is_told_once_whatever_follows_and_over_kills(household: Open) -> None:
@@ -63,7 +63,7 @@ async def test_it_is_told_once_whatever_follows_and_over_kills(household: Open) 
         await house.until(lambda: bool(told(house)))
         await house.restart(kill=True)
         await house.clock.sleep(61)
-    done = await house.daemon.mailbox.wait_done(message, 3600)
+    done = await house.daemon.mailbox.queue.wait_done(message, 3600)
     assert done.state == "dead"
     assert len(told(house)) == 1
     assert await house.sql("SELECT count(*) FROM outbox WHERE body LIKE '%just now%'") == [(1,)]
@@ -82,7 +82,7 @@ async def test_who_waits_for_a_provider_that_is_left_alone_is_told_in_their_word
     assert text.startswith("ann kann gerade nicht antworten: der Anbieter seines Modells")
     assert "acme" not in text, "an endpoint is for operators"
     assert await is_queued(house, waiting)
-    done = await house.daemon.mailbox.wait_done(waiting, 4 * 3600)
+    done = await house.daemon.mailbox.queue.wait_done(waiting, 4 * 3600)
     assert done.state == "dead"
     assert len(told(house)) == 1, "though it was put off many times"
 

@@ -24,8 +24,8 @@ from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.mail import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.agent_mail import AgentMailbox
-from agentsup.mailbox.mail.bus import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mail.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion, MailboxLimits
@@ -341,7 +341,9 @@ class ApiFixture:
         try:
             while True:
                 woken.clear()
-                leases = (await self.mailbox.claim(entry.agent_id, f"ins_{name}", free)).leases
+                leases = (
+                    await self.mailbox.leases.claim(entry.agent_id, f"ins_{name}", free)
+                ).leases
                 if leases:
                     return leases[0]
                 await woken.wait()
@@ -353,7 +355,7 @@ class ApiFixture:
         completion = Completion(
             outcome, text=text, error_code="engine_failed" if error else "", error_text=error
         )
-        await self.mailbox.complete(lease, completion)
+        await self.mailbox.leases.complete(lease, completion)
 
     async def until_open(self, kind: str, count: int) -> None:
         """Until so many of a kind are open; that a client has left is noticed at a heartbeat."""
@@ -457,15 +459,13 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         folders=Folders(tasks, lambda task_id: tasks / task_id),
         abort=abort_turn,
     )
-    bus = InterAgentBus(
-        mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits
-    )
+    bus = InterAgentBus(mailbox=mailbox, directory=directory, hex_digits=hex_digits)
     deps = ApiDependencies(
         control=control,
         tokens=tokens,
         bus=bus,
-        dispatcher=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
-        mail=AgentMailbox(database, clock),
+        dispatcher=Dispatcher(mailbox=mailbox, directory=directory, bus=bus),
+        mail=AgentMailbox(database, mailbox.context),
         directory=directory,
         mailbox=mailbox,
         memory=AgentMemory(database, clock, entropy),

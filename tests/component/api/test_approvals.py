@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 
 from agentsup.approvals.gate import ApprovalGate
-from agentsup.mailbox.questions import asking
-from agentsup.mailbox.questions.asking import ask_tx
 from agentsup.model.engine import Suspended
 from agentsup.model.hook import Allow, CallFacts, CallOrigin, CallSuspended, Suspend
 from agentsup.model.ids import AgentId, CallId
@@ -42,9 +40,7 @@ async def asked(rig: ApiFixture) -> str:
         call_id=f"{lease.message.message_id}:k:1",
         tool="append",
     )
-    question = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, ask)
-    )
+    question = await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, lease, ask))
     return question.question_id
 
 
@@ -104,12 +100,13 @@ async def test_the_page_reads_of_leave_in_its_own_language(
         call_id=f"{lease.message.message_id}:k:1",
         tool="append",
     )
-    desk = rig.mailbox.context
     if in_place:
-        question = await rig.database.write(lambda tx: ask_tx(desk, tx, lease.message, ask))
+        question = await rig.database.write(
+            lambda tx: rig.mailbox.questions.ask_tx(tx, lease.message, ask)
+        )
     else:
         question = await rig.database.write(
-            lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, ask)
+            lambda tx: rig.mailbox.questions.park_tx(tx, lease, ask)
         )
     async with otto.socket(conversation="otto") as socket:
         (asked,) = (await frame(socket, "welcome"))["questions"]
@@ -147,9 +144,7 @@ async def test_a_cut_call_is_allowed_by_its_digest_alone(rig: ApiFixture) -> Non
     ask = await gate.decide(call)
     assert isinstance(ask, Suspend)
     ending = CallSuspended(call.call_id, call.permission, ask).ending(b"")
-    question = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, ending)
-    )
+    question = await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, lease, ending))
     path = f"/questions/{question.question_id}"
     _, document, _ = await rig.call("GET", path)
     assert (document["call"]["args"], document["is_cut"]) == (args, True)

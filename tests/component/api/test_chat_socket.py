@@ -93,7 +93,7 @@ async def test_a_text_is_accepted_shown_and_counted_once(rig: ApiFixture) -> Non
         await client.send("say", id="c1", text="hello")
         again = await client.next("accepted")
         assert (again["message_id"], again["duplicate"]) == (accepted["message_id"], True)
-    messages = await rig.mailbox.list()
+    messages = await rig.mailbox.messages.list()
     assert [message.text for message in messages] == ["hello"]
     assert messages[0].principal.label == "operator"
     assert messages[0].deliver_to.channel == "console"
@@ -104,7 +104,7 @@ async def test_a_text_that_is_corrected_while_it_waits_is_shown_so(rig: ApiFixtu
         await client.send("say", id="c1", text="the blue one")
         message_id = (await client.next("accepted"))["message_id"]
         assert await rig.database.write(
-            lambda tx: rig.mailbox.edit_tx(tx, message_id, "the red one")
+            lambda tx: rig.mailbox.queue.edit_tx(tx, message_id, "the red one")
         )
         events = [(await client.next("event"))["event"] for _ in range(2)]
     assert [(e["type"], e["data"]["text"]) for e in events] == [
@@ -178,7 +178,7 @@ class Gate:
     def __init__(self, rig: ApiFixture, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
         self.reached = asyncio.Event()
-        accept = rig.mailbox.accept
+        accept = rig.mailbox.queue.accept
 
         async def held(new: Any, **more: Any) -> Any:
             if not self.reached.is_set():
@@ -186,7 +186,7 @@ class Gate:
                 await self.open.wait()
             return await accept(new, **more)
 
-        monkeypatch.setattr(rig.mailbox, "accept", held)
+        monkeypatch.setattr(rig.mailbox.queue, "accept", held)
 
 
 @pytest.mark.parametrize("stop", ["/stop", "!Stop it", "/stop_all"])
@@ -209,7 +209,7 @@ async def test_what_was_typed_before_a_stop_is_not_accepted_after_it(
             ("c2", "stopped"),
         ]
         assert (await client.next("accepted"))["id"] == "c4"
-    assert [message.text for message in await rig.mailbox.list()] == ["something else"]
+    assert [message.text for message in await rig.mailbox.messages.list()] == ["something else"]
 
 
 async def test_a_stop_leaves_texts_of_another_conversation_or_agent(
@@ -256,7 +256,7 @@ async def test_what_is_typed_after_a_stop_waits_until_it_has_ended(rig: ApiFixtu
         await client.next("pong")
         await desk.send("say", id="d1", text="elsewhere")
         await desk.next("accepted")
-        assert [message.text for message in await rig.mailbox.list()] == ["elsewhere"]
+        assert [message.text for message in await rig.mailbox.messages.list()] == ["elsewhere"]
         rig.commands.let_go.set()
         first, second = await client.next("reply", "accepted"), await client.next("accepted")
         assert (first["id"], second["id"]) == ("c1", "c2")
@@ -315,7 +315,7 @@ async def test_texts_keep_their_order(rig: ApiFixture) -> None:
             await client.send("say", id=f"c{number}", text=str(number))
         for number in range(5):
             assert (await client.next("accepted"))["id"] == f"c{number}"
-    assert [m.text for m in await rig.mailbox.list()] == ["4", "3", "2", "1", "0"]
+    assert [m.text for m in await rig.mailbox.messages.list()] == ["4", "3", "2", "1", "0"]
 
 
 async def test_a_refused_text_is_told_by_its_id(rig: ApiFixture) -> None:

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.questions.asking import park_tx
+from agentsup.mailbox.messages import sessions
 from agentsup.model.engine import Suspended
 from agentsup.model.message import Lease, MessageState
 from agentsup.model.principal import OPERATOR
@@ -80,12 +80,12 @@ async def ask(
     rig.live.delta(lease.message.message_id, "Let me see.")
     rig.live.end(lease.message.message_id)
     asked = Suspended(checkpoint=b"", text=text, options=options, timeout_s=timeout_s)
-    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, lease, asked))
+    await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, lease, asked))
     return lease
 
 
 async def only_question(rig: ApiFixture, state: QuestionState) -> Any:
-    (question,) = await rig.mailbox.questions(None)
+    (question,) = await rig.mailbox.questions.list(None)
     assert question.state is state
     return question
 
@@ -113,7 +113,7 @@ async def test_a_question_is_an_answer_and_the_next_text_answers_it(
     more = chat.say("thanks")
     assert (await answer(rig, "Gladly.")).session_id == lease.message.session_id
     assert await more == "Gladly."
-    assert len(await rig.mailbox.list()) == 2
+    assert len(await rig.mailbox.messages.list()) == 2
 
 
 async def test_a_free_answer_is_taken_as_it_is(rig: ApiFixture, chat: Chat) -> None:
@@ -124,7 +124,7 @@ async def test_a_free_answer_is_taken_as_it_is(rig: ApiFixture, chat: Chat) -> N
     resumed = await rig.lease("main")
     assert (await only_question(rig, QuestionState.ANSWERED)).answer == "Dear Ann,\nhello"
     second = Suspended(checkpoint=b"", text="And the end?")
-    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, resumed, second))
+    await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, resumed, second))
     assert (await again).startswith("And the end?")
     last = chat.say("Yours")
     await finish(rig, await rig.lease("main"), "written")
@@ -149,7 +149,7 @@ async def test_a_repetition_finds_the_question_too(rig: ApiFixture, work: TaskOw
     for one in asks:
         status, document, _ = await one
         assert (status, document["choices"][0]["message"]["content"]) == (200, "red it is")
-    assert [m.message_id for m in await rig.mailbox.list()] == [lease.message.message_id]
+    assert [m.message_id for m in await rig.mailbox.messages.list()] == [lease.message.message_id]
 
 
 async def test_another_answer_put_into_its_mouth_answers_nothing(
@@ -170,7 +170,7 @@ async def test_a_late_answer_is_told_so_and_what_came_of_it(rig: ApiFixture, cha
     lease = await ask(rig, "Which?", "red", "blue")
     await asking
     question = await only_question(rig, QuestionState.OPEN)
-    await rig.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.mailbox.questions.answer(question.question_id, "red", OPERATOR)
     late = chat.say("blue")
     resumed = await rig.lease("main")
     await finish(rig, resumed, "Painted red.")
@@ -192,7 +192,7 @@ async def test_an_answer_past_its_time_waits_for_what_comes_of_it(
     past = "UPDATE questions SET deadline_at = 1000"
     await rig.database.write(lambda tx: tx.execute(past) and None)
     late = chat.say("blue")
-    while not (await rig.mailbox.expire()).question_ids:
+    while not (await rig.mailbox.deadlines.expire()).question_ids:
         pass
     await finish(rig, await rig.lease("main"), "Left it white.")
     assert await late == (
@@ -202,14 +202,14 @@ async def test_an_answer_past_its_time_waits_for_what_comes_of_it(
     lease = await rig.lease("main")
     await finish(rig, lease, "ok")
     await more
-    assert len({m.session_id for m in await rig.mailbox.list()}) == 1
+    assert len({m.session_id for m in await rig.mailbox.messages.list()}) == 1
 
 
 async def test_a_question_whose_work_was_stopped_is_withdrawn(rig: ApiFixture, chat: Chat) -> None:
     asking = chat.say("paint it")
     await ask(rig, "Which?", "red", "blue")
     await asking
-    await rig.mailbox.stop("all", OPERATOR)
+    await rig.mailbox.control.stop("all", OPERATOR)
     got = await chat.say("red")
     assert got.startswith("This question was withdrawn at ")
     more = chat.say("start over")
@@ -244,7 +244,7 @@ async def approve(rig: ApiFixture, call: AskedCall = CUT) -> Lease:
         b"", "rm -rf …", ("once", "run", "any", "deny"),
         kind=APPROVAL, tool="exec", call=call, call_id="m:k:1",
     )  # fmt: skip
-    await rig.database.write(lambda tx: park_tx(rig.mailbox.context, tx, lease, asked))
+    await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, lease, asked))
     return lease
 
 
@@ -308,7 +308,9 @@ async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
     asking = chat.say("hello")
     first = await answer(rig, "hello")
     await asking
-    await rig.mailbox.point(first.agent_id, "chat:console:local", first.session_id)
+    await rig.database.write(
+        sessions.point_tx, first.agent_id, "chat:console:local", first.session_id
+    )
     await rig.deps.inbox.say(
         agent_name="main",
         channel="console",
@@ -320,10 +322,10 @@ async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
     await ask(rig, "Which?", "red", "blue")
     chat.said = []
     waiting = chat.say("red")
-    while len(await rig.mailbox.list()) < 3:
+    while len(await rig.mailbox.messages.list()) < 3:
         pass
     question = await only_question(rig, QuestionState.OPEN)
-    await rig.mailbox.answer(question.question_id, "blue", OPERATOR)
+    await rig.mailbox.questions.answer(question.question_id, "blue", OPERATOR)
     await answer(rig, "painted blue")
     await answer(rig, "red what?")
     assert await waiting == "red what?"

@@ -69,11 +69,9 @@ async def finish(rig: ApiFixture, lease: Lease, text: str) -> None:
         reports.record_tx(
             tx,
             Usage(input_tokens=7, output_tokens=3),
-            message_id=message.message_id,
-            agent_id=message.agent_id,
-            session_id=message.session_id,
-            engine="scripted",
-            model="",
+            reports.UsageSource(
+                message.message_id, message.agent_id, message.session_id, "scripted", ""
+            ),
             at=1,
         )
 
@@ -96,7 +94,7 @@ async def test_an_answer_through_the_official_client(
     )
     assert got.usage is not None
     assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (7, 3)
-    (message,) = await rig.mailbox.list()
+    (message,) = await rig.mailbox.messages.list()
     assert (message.text, message.principal.label) == ("hello", "operator")
     assert got.id == f"chatcmpl-{message.message_id}"
 
@@ -256,11 +254,11 @@ async def test_an_idempotency_key_gives_the_same_answer(rig: ApiFixture, work: T
     later = await rig.call("POST", PATH, {**body, "stream": True}, headers=headers)
     assert ids == {f"chatcmpl-{lease.message.message_id}"}
     assert "paid" in later[1]
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
     other = {"model": "main", "messages": [user("pay twice")]}
     status, document, _ = await rig.call("POST", PATH, other, headers=headers)
     assert (status, document["error"]["code"]) == (409, "conflict")
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
 
 
 async def test_a_client_that_leaves_loses_and_doubles_nothing(
@@ -283,7 +281,7 @@ async def test_a_client_that_leaves_loses_and_doubles_nothing(
         await finish(rig, lease, "done")
         got = await asking
     assert got.choices[0].message.content == "done"
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
 
 
 async def test_a_stream_left_alone_is_answered_all_the_same(rig: ApiFixture) -> None:
@@ -293,12 +291,12 @@ async def test_a_stream_left_alone_is_answered_all_the_same(rig: ApiFixture) -> 
         assert response.status == 200
         lease = await rig.lease("main")
     await finish(rig, lease, "finished alone")
-    message = await rig.mailbox.get(lease.message.message_id)
+    message = await rig.mailbox.messages.get(lease.message.message_id)
     assert message.result_text == "finished alone"
     retry = {"X-Stainless-Retry-Count": "1"}
     _, text, _ = await rig.call("POST", PATH, body, headers=retry)
     assert "finished alone" in text
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
     # The same words once more are a new request.
     async with rig.client.post(rig.url + PATH, json=body, headers=headers):
         again = await rig.lease("main")
@@ -359,7 +357,7 @@ async def test_a_client_that_hangs_up_while_it_waits_ends_no_turn(
     asking.cancel()
     await asyncio.wait({asking})
     await finish(rig, lease, "worked")
-    assert (await rig.mailbox.get(lease.message.message_id)).result_text == "worked"
+    assert (await rig.mailbox.messages.get(lease.message.message_id)).result_text == "worked"
     retry = {"X-Stainless-Retry-Count": "1"}
     assert read_whole((await rig.call("POST", PATH, body, headers=retry))[1])[0] == "worked"
 
@@ -422,7 +420,7 @@ async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
             await patient.chat.completions.create(
                 model="main", messages=[{"role": "user", "content": "x"}]
             )
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -471,7 +469,7 @@ async def test_a_wrong_body_is_named(rig: ApiFixture, body: dict[str, Any]) -> N
     assert error["param"] in {"model", *named}
     if set(body) - {"model", "messages"}:
         assert error["param"] not in ("model", "messages")
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 async def test_settings_of_a_model_are_left_to_the_agent(rig: ApiFixture, work: TaskOwner) -> None:
@@ -503,7 +501,7 @@ async def test_a_body_that_is_too_large_is_told_in_their_words(rig: ApiFixture) 
     data, headers = io.BytesIO(json.dumps(body).encode()), {"Content-Type": "application/json"}
     status, document, _ = await rig.call("POST", PATH, data=data, headers=headers)
     assert (status, document["error"]["code"]) == (413, "too_large")
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -569,7 +567,7 @@ async def test_a_full_house_is_told_before_anything_is_stored(
         body = {"model": "main", "messages": [user("x")], "stream": stream}
         status, document, _ = await rig.call("POST", PATH, body)
         assert (status, document["error"]["type"]) == (429, "rate_limit_error")
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentsup.mailbox.questions import asking
 from agentsup.model.engine import Suspended
 from tests.component.api.conftest import ApiFixture
 
@@ -151,7 +150,7 @@ async def test_answers_have_the_shape_described(
     _, asks, _ = await rig.call("POST", "/interagent/send_async", {"to": "Scout", "message": "?"})
     lease = await rig.lease("Scout")
     question = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, Suspended(b"", "Really?"))
+        lambda tx: rig.mailbox.questions.park_tx(tx, lease, Suspended(b"", "Really?"))
     )
     ids = {"id": sent["task_id"], "question": question.question_id}
     if "/tasks/" in path:

@@ -76,4 +76,6 @@ async def test_a_wait_ends_with_its_token_and_its_work_goes_on(rig: ApiFixture, 
     assert (status, document["code"]) == (401, "unauthorised")
     assert rig.server.connections["waits"] == 0
     await rig.finish(lease, "here all the same")
-    assert (await rig.mailbox.get(lease.message.message_id)).result_text == "here all the same"
+    assert (
+        await rig.mailbox.messages.get(lease.message.message_id)
+    ).result_text == "here all the same"

@@ -169,7 +169,7 @@ async def test_a_post_must_be_json(rig: ApiFixture, media: str | None) -> None:
     body = '{"to":"worker","message":"do it"}'
     assert await raw(rig, head, body, token=False) == 401
     assert await raw(rig, head, body, token=True) == 415
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 async def raw(rig: ApiFixture, head: str, body: str, *, token: bool) -> int:
@@ -228,7 +228,7 @@ async def test_a_body_over_a_mebibyte_is_413(rig: ApiFixture, chunked: bool) -> 
         assert got == wanted
     assert document["code"] == "too_large"
     assert document["limit"] == 1024 * 1024
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ async def test_while_draining_no_work_is_taken_and_reads_are_served(
     assert (await rig.call("POST", "/stop_all"))[0] == 200
     assert (await rig.call("GET", "/readyz", token=None))[0] == 503
     assert (await rig.call("GET", "/healthz", token=None))[0] == 200
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 async def test_every_answer_carries_the_headers_that_browsers_obey(rig: ApiFixture) -> None:

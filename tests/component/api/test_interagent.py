@@ -9,6 +9,7 @@ import pytest
 
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.messages import sessions
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.message import DeliverTo, LaneName, MessageState, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
@@ -85,7 +86,7 @@ async def test_a_down_agent_refuses_send_and_queues_send_async(rig: ApiFixture, 
     assert "agents start worker" in document["error"]
     status, document, _ = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "hello"})
     assert (status, document["agent_state"], document["success"]) == (202, state, True)
-    assert (await rig.mailbox.get(document["task_id"])).text == "hello"
+    assert (await rig.mailbox.messages.get(document["task_id"])).text == "hello"
 
 
 async def test_a_key_said_again_names_the_same_message_and_another_body_conflicts(
@@ -102,7 +103,7 @@ async def test_a_key_said_again_names_the_same_message_and_another_body_conflict
     await rig.finish(await rig.lease("worker"), "done")
     after = await rig.call("POST", SEND_ASYNC, body)
     assert (after[0], after[1]["task_id"]) == (202, first[1]["task_id"])
-    assert len(await rig.mailbox.list()) == 1
+    assert len(await rig.mailbox.messages.list()) == 1
 
 
 async def test_a_key_said_again_to_send_gives_the_same_answer(rig: ApiFixture) -> None:
@@ -124,7 +125,7 @@ async def test_the_sender_comes_from_the_token(rig: ApiFixture) -> None:
         status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
         assert status == wanted
         if wanted == 202:
-            message = await rig.mailbox.get(document["task_id"])
+            message = await rig.mailbox.messages.get(document["task_id"])
             assert message.sender_agent_id == "agt_Scout"
         else:
             assert (document["field"], document["success"]) == ("from", False)
@@ -136,7 +137,7 @@ async def test_a_runs_token_sends_as_its_agent(rig: ApiFixture) -> None:
         "POST", SEND_ASYNC, {"to": "worker", "message": "x"}, token=run
     )
     assert status == 202
-    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == "agt_Scout"
+    assert (await rig.mailbox.messages.get(document["task_id"])).sender_agent_id == "agt_Scout"
     status, document, _ = await rig.call(
         "POST", SEND_ASYNC, {"to": "scout", "message": "x"}, token=run
     )
@@ -147,11 +148,11 @@ async def test_the_operator_may_send_as_any_agent_that_exists(rig: ApiFixture) -
     body = {"to": "worker", "message": "x", "from": "Scout"}
     status, document, _ = await rig.call("POST", SEND_ASYNC, body)
     assert status == 202
-    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == "agt_Scout"
+    assert (await rig.mailbox.messages.get(document["task_id"])).sender_agent_id == "agt_Scout"
     status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "from": "ghost"})
     assert status == 404
     status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "from": "operator"})
-    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == ""
+    assert (await rig.mailbox.messages.get(document["task_id"])).sender_agent_id == ""
 
 
 async def test_an_agent_can_not_have_results_put_before_another(rig: ApiFixture) -> None:
@@ -161,7 +162,7 @@ async def test_an_agent_can_not_have_results_put_before_another(rig: ApiFixture)
     assert (status, document["field"]) == (403, "reply_to")
     status, document, _ = await rig.call("POST", SEND_ASYNC, body)
     assert status == 202
-    message = await rig.mailbox.get(document["task_id"])
+    message = await rig.mailbox.messages.get(document["task_id"])
     assert (message.deliver_to.kind, message.deliver_to.agent_id) == ("mailbox", "agt_main")
 
 
@@ -208,12 +209,12 @@ async def test_a_wrong_field_is_named(rig: ApiFixture, body: dict[str, Any], fie
         assert document["field"] == field
         assert document["success"] is False
         assert field in document["error"]
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 async def _talked(rig: ApiFixture, agent: str, channel: str, conversation: str) -> None:
     """Somebody has written to the agent there."""
-    await rig.mailbox.accept(
+    await rig.mailbox.queue.accept(
         NewMessage(
             agent_id=f"agt_{agent}",  # type: ignore[arg-type]  # an id is a text in all but name
             session_key=f"chat:{channel}:{conversation}",
@@ -241,7 +242,7 @@ async def test_a_chat_that_is_named_is_that_of_its_platform(rig: ApiFixture) -> 
     ):
         status, document, _ = await rig.call("POST", SEND_ASYNC, body)
         assert status == 202, document
-        to = (await rig.mailbox.get(document["task_id"])).deliver_to
+        to = (await rig.mailbox.messages.get(document["task_id"])).deliver_to
         assert to.then is not None
         assert (to.agent_id, to.then.channel, to.then.conversation) == (
             "agt_worker",
@@ -289,8 +290,8 @@ async def test_an_engine_names_no_chat_but_its_turns_own(rig: ApiFixture) -> Non
 async def test_an_engines_thread_is_a_key_of_its_own(rig: ApiFixture) -> None:
     """Whatever it is called: a chat's key, a session's id, another agent's thread."""
     await _talked(rig, "worker", "telegram", "1001")
-    (private,) = await rig.mailbox.list(agent_id="agt_worker")
-    pointed = await rig.mailbox.current_session("agt_worker", "chat:telegram:1001")
+    (private,) = await rig.mailbox.messages.list(agent_id="agt_worker")
+    pointed = await rig.database.read(sessions.current, "agt_worker", "chat:telegram:1001")
     assert pointed == private.session_id
     own = rig.agent_tokens["Scout"]
 
@@ -307,7 +308,7 @@ async def test_an_engines_thread_is_a_key_of_its_own(rig: ApiFixture) -> None:
     await rig.finish(await rig.lease("worker"), "done")
     assert await session(private.session_id) != private.session_id
     await rig.finish(await rig.lease("worker"), "done")
-    assert await rig.mailbox.current_session("agt_worker", "chat:telegram:1001") == pointed
+    assert await rig.database.read(sessions.current, "agt_worker", "chat:telegram:1001") == pointed
     operators = {"to": "worker", "message": "x", "thread_id": "chat:telegram:1001"}
     assert (await rig.call("POST", SEND_ASYNC, operators))[1]["session"] == pointed
 
@@ -366,7 +367,7 @@ async def test_waits_are_bounded_and_end_with_the_listener(rig: ApiFixture) -> N
         await rig.call("GET", "/healthz")
     status, document, _ = await rig.call("POST", SEND, {"to": "main", "message": "one more"})
     assert (status, document["queue"]) == (429, "api.waits")
-    assert await rig.mailbox.list(agent_id="agt_main") == []
+    assert await rig.mailbox.messages.list(agent_id="agt_main") == []
     await rig.finish(lease, "one")
     await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
     await rig.server.close()
@@ -390,7 +391,7 @@ async def test_a_client_that_leaves_gives_its_place_back_and_its_message_goes_on
     await rig.until_open("waits", 1)
     asking.cancel()
     await rig.until_open("waits", 0)
-    assert (await rig.mailbox.get(lease.message.message_id)).state is MessageState.LEASED
+    assert (await rig.mailbox.messages.get(lease.message.message_id)).state is MessageState.LEASED
     await rig.finish(lease, "here all the same")
     _, result, _ = await rig.call("GET", f"/interagent/results/{lease.message.message_id}")
     assert (result["success"], result["text"]) == (True, "here all the same")
@@ -407,10 +408,10 @@ async def test_a_turn_whose_program_left_while_it_asked_is_told_the_answer_later
     body = {"to": "worker", "message": "slow", "timeout": 4 * LIMITS.heartbeat_s}
     asking = Asking(rig, TaskOwner("test"), body, token=run).task
     asked = (await rig.lease("worker")).message.message_id
-    assert (await rig.mailbox.get(asked)).deliver_to.waited
+    assert (await rig.mailbox.messages.get(asked)).deliver_to.waited
     asking.cancel()
     await rig.until_open("waits", 0)
-    assert not (await rig.mailbox.get(asked)).deliver_to.waited
+    assert not (await rig.mailbox.messages.get(asked)).deliver_to.waited
 
 
 async def test_health_and_names(rig: ApiFixture) -> None:

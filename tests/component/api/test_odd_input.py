@@ -149,7 +149,7 @@ def assert_refused(status: int, document: Any, wanted: int) -> None:
 async def test_a_body_that_makes_no_sense(rig: ApiFixture, path: str, body: bytes) -> None:
     status, document, _ = await rig.call("POST", path, data=body, headers=JSON)
     assert_refused(status, document, 400)
-    assert await rig.mailbox.counts() == {}
+    assert await rig.mailbox.messages.counts() == {}
 
 
 @pytest.mark.parametrize("path", QUERIES)
@@ -192,7 +192,7 @@ async def test_a_socket_refuses_half_characters_and_goes_on(rig: ApiFixture) -> 
             await socket.send_str(frame)
             told = await socket.receive_json()
             assert (told["type"], told["problem"]["status"]) == ("error", 400)
-        assert await rig.mailbox.counts() == {}
+        assert await rig.mailbox.messages.counts() == {}
         await socket.send_str(r'{"type":"say","id":"2","text":"a\u0000b"}')
         assert (await socket.receive_json())["type"] == "accepted"
 
@@ -208,4 +208,4 @@ async def test_a_channel_hears_what_is_wrong_with_a_text(rig: ApiFixture, text: 
             principal=OPERATOR,
             external_id="1",
         )
-    assert await rig.mailbox.counts() == {}
+    assert await rig.mailbox.messages.counts() == {}

@@ -8,7 +8,6 @@ import pytest
 
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.telegram import received
-from agentsup.mailbox.questions import asking
 from agentsup.model.engine import Suspended
 from agentsup.store.transaction import Tx
 from tests.component.api.conftest import ApiFixture
@@ -207,7 +206,7 @@ async def test_replay_makes_a_new_message(rig: ApiFixture) -> None:
     await rig.finish(await rig.lease("worker"), "done")
     status, document, _ = await rig.call("POST", f"/messages/{old}/replay")
     assert (status, document["replay_of"]) == (202, old)
-    fresh = await rig.mailbox.get(document["message_id"])
+    fresh = await rig.mailbox.messages.get(document["message_id"])
     assert (fresh.replay_of, fresh.text) == (old, "again")
 
 
@@ -216,7 +215,7 @@ async def dead_letter(rig: ApiFixture, text: str) -> str:
     message = await queue(rig, "worker", text)
     for _ in range(2):
         await rig.lease("worker")
-        await rig.mailbox.release_all("ins_worker", culprits=None, text="stack went down")
+        await rig.mailbox.leases.release_all("ins_worker", culprits=None, text="stack went down")
     return message
 
 
@@ -263,9 +262,7 @@ async def test_a_question_is_answered_once(rig: ApiFixture) -> None:
     await queue(rig, "worker", "may I?")
     lease = await rig.lease("worker")
     suspended = Suspended(b"", "Really?", ("yes", "no"))
-    asked = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, suspended)
-    )
+    asked = await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, lease, suspended))
     _, document, _ = await rig.call("GET", "/questions")
     assert [q["id"] for q in document["questions"]] == [asked.question_id]
     assert document["questions"][0]["options"] == ["yes", "no"]

@@ -197,7 +197,7 @@ async def test_the_same_key_gives_the_same_task(rig: ApiFixture) -> None:
 async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: ApiFixture) -> None:
     runs = {}
     for name in ("anna", "ben"):
-        accepted = await rig.mailbox.accept(
+        accepted = await rig.mailbox.queue.accept(
             NewMessage(
                 agent_id="agt_Scout",  # type: ignore[arg-type]  # as below
                 session_key=f"chat:web:{name}",
@@ -227,7 +227,7 @@ async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: ApiFixture
 
 
 async def test_the_operator_acts_for_an_agent_whoever_s_work_it_is(rig: ApiFixture) -> None:
-    accepted = await rig.mailbox.accept(
+    accepted = await rig.mailbox.queue.accept(
         NewMessage(
             agent_id="agt_Scout",  # type: ignore[arg-type]  # as below
             session_key="chat:web:anna",
@@ -437,7 +437,7 @@ async def test_a_wait_for_an_end_reads_no_more_than_the_card(
 async def test_a_turn_s_task_goes_back_to_that_turn(rig: ApiFixture) -> None:
     """What a run's token creates while its turn runs comes back into that turn's session."""
     chat = DeliverTo("chat", agent_id="agt_worker", channel="telegram", conversation="77/5")
-    accepted = await rig.mailbox.accept(
+    accepted = await rig.mailbox.queue.accept(
         NewMessage(
             agent_id="agt_worker",  # type: ignore[arg-type]  # an id is a text in all but name
             session_key="chat:telegram:77/5",

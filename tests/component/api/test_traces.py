@@ -28,8 +28,10 @@ async def traced(
         deliver_to=DeliverTo("chat", agent_id="agt_main", channel="web", conversation=person),
         traceparent=f"00-{trace}-{trace[:16]}-01",
     )
-    message_id = (await rig.mailbox.accept(new)).message_id
-    await rig.mailbox.complete(await rig.lease("main"), Completion(MessageOutcome.OK, text="done"))
+    message_id = (await rig.mailbox.queue.accept(new)).message_id
+    await rig.mailbox.leases.complete(
+        await rig.lease("main"), Completion(MessageOutcome.OK, text="done")
+    )
     now = rig.deps.clock.now_ms()
     await rig.database.write(
         lambda tx: tx.execute(

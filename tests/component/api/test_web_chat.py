@@ -14,7 +14,6 @@ import pytest
 from agentsup.agents.memory.transcript import append_tx
 from agentsup.api.http.dependencies import ApiLimits
 from agentsup.mailbox.messages import keys, sessions
-from agentsup.mailbox.questions import asking
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.engine import Suspended
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
@@ -39,7 +38,7 @@ async def test_a_person_chats_in_the_page_as_that_person(rig: ApiFixture) -> Non
         event = (await frame(socket, "event"))["event"]
         assert (event["type"], event["data"]["from"]) == ("chat.in", "uwe")
         assert event["message_id"] == accepted["message_id"]
-    message = await rig.mailbox.get(accepted["message_id"])
+    message = await rig.mailbox.messages.get(accepted["message_id"])
     assert message.principal == Principal(PrincipalKind.PERSON, "uwe", "uwe", PersonRole.USER)
     assert (message.deliver_to.channel, message.deliver_to.conversation) == ("web", own)
 
@@ -96,7 +95,7 @@ async def test_a_viewer_looks_and_does_not_write(rig: ApiFixture) -> None:
         for text in ("hello", "/stop"):
             await socket.send_json({"type": "say", "id": "s1", "text": text})
             assert (await frame(socket, "error"))["problem"]["code"] == "forbidden"
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
     assert rig.commands.ran == []
 
 
@@ -209,8 +208,8 @@ async def test_a_reload_shows_what_was_said_and_asked(rig: ApiFixture) -> None:
         accepted = await say(socket, "may I?")
     lease = await rig.lease("main")
     question = await rig.database.write(
-        lambda tx: asking.park_tx(
-            rig.mailbox.context, tx, lease, Suspended(b"", "Really?", ("yes", "no"))
+        lambda tx: rig.mailbox.questions.park_tx(
+            tx, lease, Suspended(b"", "Really?", ("yes", "no"))
         )
     )
     async with browser.socket(conversation="uwe") as socket:

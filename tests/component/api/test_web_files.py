@@ -50,7 +50,9 @@ async def deliver(rig: ApiFixture, *files: tuple[str, str], conversation: str = 
         await frame(socket, "accepted")
         lease = await rig.lease("main")
         parts = tuple(Part("file", path=path, name=name) for path, name in files)
-        await rig.mailbox.complete(lease, Completion(MessageOutcome.OK, text="here", parts=parts))
+        await rig.mailbox.leases.complete(
+            lease, Completion(MessageOutcome.OK, text="here", parts=parts)
+        )
         relay = Relay(
             rig.database,
             rig.deps.clock,
@@ -85,7 +87,7 @@ async def test_a_file_comes_in_and_is_said(rig: ApiFixture) -> None:
         accepted = await frame(socket, "accepted")
         event = (await frame(socket, "event"))["event"]
         assert event["data"]["files"] == ["../../my photo (1).png"]
-    message = await rig.mailbox.get(accepted["message_id"])
+    message = await rig.mailbox.messages.get(accepted["message_id"])
     assert [(part.type, part.path) for part in message.parts] == [("file", path)]
     status, data, headers = await browser.call("GET", f"/web/sent/{message.message_id}/0")
     assert (status, data, headers["Content-Type"]) == (200, PIXEL, "image/png")
@@ -109,7 +111,7 @@ async def test_a_text_after_a_file_stays_after_it(rig: ApiFixture) -> None:
         await socket.send_json({"type": "say", "id": "s2", "text": "what is it?"})
         for _ in range(2):
             await frame(socket, "accepted")
-    said = sorted(await rig.mailbox.list(), key=lambda message: message.seq)
+    said = sorted(await rig.mailbox.messages.list(), key=lambda message: message.seq)
     assert [message.text for message in said] == ["look", "what is it?"]
 
 
@@ -144,7 +146,7 @@ async def test_only_an_uploaded_file_can_be_said(rig: ApiFixture, path: str) -> 
         await socket.send_json({"type": "say", "id": "s1", "text": "x", "files": files})
         problem = (await frame(socket, "error"))["problem"]
         assert (problem["code"], problem["field"]) == ("bad_request", "files")
-    assert await rig.mailbox.list() == []
+    assert await rig.mailbox.messages.list() == []
 
 
 async def test_too_much_is_refused_and_leaves_nothing(rig: ApiFixture) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from agentsup.api.web import static, views
 from agentsup.mailbox.mail.bus import to_asker
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.usage import reports
 from agentsup.model.engine import Suspended, Usage
 from agentsup.model.event import EventType
@@ -70,7 +69,7 @@ async def test_questions_are_asked_of_who_asked_for_the_work(rig: ApiFixture) ->
     await ask(uwe, "uwe", "do it")
     lease = await rig.lease("main")
     question = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, lease, Suspended(b"", "Really?"))
+        lambda tx: rig.mailbox.questions.park_tx(tx, lease, Suspended(b"", "Really?"))
     )
     for browser, seen in ((uwe, 1), (ute, 0), (vera, 0), (otto, 1)):
         document = (await browser.call("GET", "/questions"))[1]
@@ -93,12 +92,10 @@ async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: ApiFixt
         kind=MessageKind.TASK,
         deliver_to=to_asker(lease.message, waited=True),
     )
-    await rig.mailbox.accept(run)
+    await rig.mailbox.queue.accept(run)
     worker = await rig.lease("worker")
     end = Suspended(b"", "Really?")
-    question = await rig.database.write(
-        lambda tx: asking.park_tx(rig.mailbox.context, tx, worker, end)
-    )
+    question = await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, worker, end))
     for browser, seen in ((uwe, 1), (ute, 0), (otto, 1)):
         document = (await browser.call("GET", "/questions"))[1]
         assert len(document["questions"]) == seen
@@ -113,9 +110,7 @@ async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Ap
         await ask(browser, person, "may I?")
         lease = await rig.lease("main")
         end = Suspended(b"", "*Really?*")
-        await rig.database.write(
-            partial(asking.park_tx, rig.mailbox.context, lease=lease, suspended=end)
-        )
+        await rig.database.write(partial(rig.mailbox.questions.park_tx, lease=lease, suspended=end))
     copies = (
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text, options,"
         " state, asked_at) SELECT ?, agent_id, session_id, message_id, kind, text, options, state,"
@@ -156,10 +151,10 @@ async def test_dead_letters_are_an_operators_to_revive(rig: ApiFixture) -> None:
     message_id = await ask(uwe, "uwe", "deadly")
     lease = await rig.lease("main")
     for _ in range(3):
-        await rig.mailbox.retry(lease, code="x", text="broken")
+        await rig.mailbox.leases.retry(lease, code="x", text="broken")
         await rig.database.write(lambda tx: tx.execute("UPDATE messages SET not_before = 0"))
         lease = await rig.lease("main")
-    await rig.mailbox.retry(lease, code="x", text="broken")
+    await rig.mailbox.leases.retry(lease, code="x", text="broken")
     (dead,) = (await uwe.call("GET", "/dead"))[1]["dead"]
     assert (dead["id"], dead["text"], dead["private"]) == (message_id, "deadly", False)
     for verb in ("requeue", "drop"):
@@ -177,7 +172,7 @@ async def test_figures_count_what_ended(rig: ApiFixture) -> None:
         await rig.call("POST", "/interagent/send_async", {"to": "main", "message": str(number)})
     for error in ("", "", "broken"):
         await rig.finish(await rig.lease("main"), "ok", error=error)
-    (last,) = [m for m in await rig.mailbox.list() if m.finished_at is None]
+    (last,) = [m for m in await rig.mailbox.messages.list() if m.finished_at is None]
     await rig.call("POST", f"/messages/{last.message_id}/cancel")
 
     def age(tx: Tx) -> None:
@@ -187,11 +182,7 @@ async def test_figures_count_what_ended(rig: ApiFixture) -> None:
         reports.record_tx(
             tx,
             Usage(input_tokens=10, output_tokens=5, usd=0.25),
-            message_id="m",
-            agent_id="agt_main",
-            session_id="s",
-            engine="llm",
-            model="m",
+            reports.UsageSource("m", "agt_main", "s", "llm", "m"),
             at=rig.deps.clock.now_ms(),
         )
 

@@ -19,7 +19,6 @@ from aiohttp import WSMsgType
 from agentsup.api.server.listener import ROUTES
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.questions import asking
 from agentsup.model.control import AgentView, DaemonView
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
@@ -317,7 +316,7 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
             deliver_to=to,
             summary=SECRET,
         )
-        accepted = await rig.mailbox.accept(message)
+        accepted = await rig.mailbox.queue.accept(message)
         return str(accepted.message_id)
 
     here = DeliverTo("chat", agent_id=main, channel="web", conversation="ute")
@@ -325,7 +324,9 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
     things["chat"] = await said(SECRET, "chat:web:ute", here)
     lease = await rig.lease("main")
     things["session"] = lease.message.session_id
-    await rig.mailbox.complete(lease, Completion(MessageOutcome.OK, text=f"answer to {SECRET}"))
+    await rig.mailbox.leases.complete(
+        lease, Completion(MessageOutcome.OK, text=f"answer to {SECRET}")
+    )
     things["failed"] = await said(SECRET, "chat:web:ute", here)
     await rig.finish(await rig.lease("main"), error=f"could not do {SECRET} in {HOME}")
     things["far"] = await said(SECRET, f"chat:telegram:{CHAT_ID}", there, far)
@@ -334,20 +335,18 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
     await rig.finish(lease, SECRET)
     things["dead"] = await said(SECRET, "dying", here)
     lease = await rig.lease("main")
-    await rig.mailbox.release_all("ins_main", culprits=None, text=f"crashed on {SECRET}")
+    await rig.mailbox.leases.release_all("ins_main", culprits=None, text=f"crashed on {SECRET}")
     lease = await rig.lease("main")
-    await rig.mailbox.release_all("ins_main", culprits=None, text=f"crashed on {SECRET}")
+    await rig.mailbox.leases.release_all("ins_main", culprits=None, text=f"crashed on {SECRET}")
     for name in ("answered", "question"):
         things["asking"] = await said(SECRET, f"asking {name}", here)
         lease = await rig.lease("main")
         asked = Suspended(checkpoint=b"", text=f"about {SECRET}?", options=("red", SECRET))
         question = await rig.database.write(
-            lambda tx, lease=lease, asked=asked: asking.park_tx(
-                rig.mailbox.context, tx, lease, asked
-            )  # type: ignore[misc]  # bound at once
+            lambda tx, lease=lease, asked=asked: rig.mailbox.questions.park_tx(tx, lease, asked)  # type: ignore[misc]  # bound at once
         )
         things[name] = question.question_id
-    await rig.mailbox.answer(things["answered"], SECRET, ute)
+    await rig.mailbox.questions.answer(things["answered"], SECRET, ute)
     things["behind"] = await said("and more", "asking question", here)
     await rig.database.write(lambda tx: _written(tx, things, main, worker))
     assert rig.deps.tasks is not None
@@ -356,7 +355,9 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
         task = await rig.deps.tasks.create(new, caller=ute)
         things[name] = task.task_id
         lease = await rig.lease("main")
-        await rig.mailbox.complete(lease, Completion(MessageOutcome.OK, text=f"result of {SECRET}"))
+        await rig.mailbox.leases.complete(
+            lease, Completion(MessageOutcome.OK, text=f"result of {SECRET}")
+        )
     letter = NewMessage(
         agent_id=main,  # type: ignore[arg-type]  # as above
         session_key="ia-worker",
@@ -364,7 +365,7 @@ async def furnished(rig: ApiFixture, monkeypatch: pytest.MonkeyPatch, folder: Pa
         principal=Principal(PrincipalKind.AGENT, worker, "worker"),
         sender_agent_id=worker,
     )
-    things["letter"] = str((await rig.mailbox.accept(letter)).message_id)
+    things["letter"] = str((await rig.mailbox.queue.accept(letter)).message_id)
     rig.directory.add("ben", "failed", f"EngineCrash: boom over {SECRET} in {HOME}")
     _troubled(rig, monkeypatch)
     (folder / "agentsup.log").write_text(json.dumps({"agent": "main", "event": SECRET}) + "\n")

@@ -48,7 +48,7 @@ async def test_a_placeholder_that_no_life_could_remove_is_forgotten(
     ended, still_open = await mail.put("ended"), await mail.put("open", conversation="c2")
     for accepted in (ended, still_open):
         await put(mail, channel, accepted.message_id)
-    await mail.mailbox.cancel(ended.message_id, SYSTEM)
+    await mail.mailbox.control.cancel(ended.message_id, SYSTEM)
     mail.later(29 * DAY_S)
     assert "placeholders" not in await pruned(mail)
     mail.later(2 * DAY_S)

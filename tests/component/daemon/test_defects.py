@@ -91,7 +91,7 @@ async def test_d3_crashes_count_within_a_window_and_are_shown(household: Open) -
         await house.until(lambda life=life: house.unit("ann").child.status.life > life)  # type: ignore[misc]  # bound now
         if number == 0:
             assert (await house.daemon.control.agent("ann")).restarts >= 1
-        await house.daemon.mailbox.wait_done(message, 600)
+        await house.daemon.mailbox.queue.wait_done(message, 600)
         await house.settled()
         await house.clock.sleep(3600)
     assert house.state("ann") == "running"
@@ -172,12 +172,12 @@ async def test_d8_a_result_outlives_every_way_to_lose_it(household: Open) -> Non
     await house.clock.sleep(10)
     await house.restart(kill=True)
     for each in sent:
-        done = await house.daemon.mailbox.wait_done(each.message_id, 600)
+        done = await house.daemon.mailbox.queue.wait_done(each.message_id, 600)
         assert done.result_text == "result of work", "fetched by its id, whatever else happens"
     ann = house.roster.entry("ann").agent_id
 
     async def replies() -> list[str]:
-        return [m.state.value for m in await house.daemon.mailbox.list(agent_id=ann)]
+        return [m.state.value for m in await house.daemon.mailbox.messages.list(agent_id=ann)]
 
     assert await replies() == ["queued"] * 3
     await house.command("main", "/agent_start ann")

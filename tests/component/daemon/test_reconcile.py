@@ -35,7 +35,7 @@ async def test_an_edit_leaves_the_others_alone(household: Open) -> None:
     assert after["main"] == before["main"]
     assert after["ben"] != before["ben"]
     assert "cat" in after
-    assert (await house.daemon.mailbox.wait_done(slow, 60)).result_text == "slept"
+    assert (await house.daemon.mailbox.queue.wait_done(slow, 60)).result_text == "slept"
 
 
 async def test_who_has_failed_is_tried_again_by_an_edit_of_its_own_entry_only(
@@ -72,7 +72,7 @@ async def test_an_edit_while_it_drains_is_part_of_the_next_life(household: Open)
     assert built.provider == "two"
     assert (await house.daemon.control.agent("ann")).pending == ""
     # Its turn ended within the drain: once, and undisturbed.
-    message = await house.daemon.mailbox.get(slow)
+    message = await house.daemon.mailbox.messages.get(slow)
     assert (message.result_text, message.attempts) == ("slept", 1)
 
 
@@ -83,7 +83,7 @@ async def test_a_turn_longer_than_the_drain_is_released_and_goes_on(household: O
     await house.clock.sleep(1)
     await house.save([agent("ann", rule, provider="x")])
     await house.settled()
-    message = await house.daemon.mailbox.wait_done(long, 120)
+    message = await house.daemon.mailbox.queue.wait_done(long, 120)
     assert message.result_text == "at last"
     assert message.attempts == 1
     assert message.fence == 2
@@ -103,7 +103,7 @@ async def test_a_removed_agent_keeps_its_mail_and_id(household: Open) -> None:
     assert await house.save([agent("ann"), agent("ben")])
     await house.settled()
     assert house.roster.entry("ann").agent_id == ann
-    assert (await house.daemon.mailbox.wait_done(waiting, 60)).outcome == "ok"
+    assert (await house.daemon.mailbox.queue.wait_done(waiting, 60)).outcome == "ok"
 
 
 async def test_an_agent_that_comes_back_while_it_drains_is_the_same_agent(household: Open) -> None:
@@ -116,7 +116,7 @@ async def test_an_agent_that_comes_back_while_it_drains_is_the_same_agent(househ
     assert await house.save([agent("ann", SLOW)])
     await house.settled()
     assert house.state("ann") == "running"
-    assert (await house.daemon.mailbox.wait_done(slow, 60)).result_text == "slept"
+    assert (await house.daemon.mailbox.queue.wait_done(slow, 60)).result_text == "slept"
     assert (await house.ask("ann", "still there")).outcome == "ok"
 
 
@@ -130,7 +130,7 @@ async def test_disabled_agents_are_down_and_their_mail_waits(household: Open) ->
     assert "enabled" in reply.text
     await house.save([agent("ann", enabled=True)])
     await house.settled()
-    assert (await house.daemon.mailbox.wait_done(waiting, 60)).outcome == "ok"
+    assert (await house.daemon.mailbox.queue.wait_done(waiting, 60)).outcome == "ok"
 
 
 async def test_auto_that_chooses_another_engine_rebuilds(household: Open) -> None:

@@ -199,7 +199,7 @@ async def test_turns_drain_before_the_end(stage: Fixture) -> None:
     await stage.house.clock.sleep(1)
     stage.supervisor.end(0, "asked")
     await running
-    message = await stage.house.daemon.mailbox.get(slow)
+    message = await stage.house.daemon.mailbox.messages.get(slow)
     assert (message.result_text, message.attempts) == ("slept", 1)
 
 
@@ -215,7 +215,7 @@ async def test_force_cuts_the_drain_and_loses_nothing(stage: Fixture) -> None:
     stage.supervisor.force()
     await running
     assert stage.house.clock.monotonic() - began < 5
-    message = await stage.house.daemon.mailbox.get(slow)
+    message = await stage.house.daemon.mailbox.messages.get(slow)
     assert (message.state, message.attempts) == ("queued", 0)
 
 
@@ -280,7 +280,7 @@ async def test_42_of_main_ends_the_daemon_with_42(stage: Fixture) -> None:
     message = await stage.house.said("main", "end")
     ending = await running
     assert ending.code == 42
-    assert (await stage.house.daemon.mailbox.get(message)).outcome == "ok"
+    assert (await stage.house.daemon.mailbox.messages.get(message)).outcome == "ok"
 
 
 async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Fixture) -> None:
@@ -295,7 +295,7 @@ async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Fixture) -> None:
     (told,) = await stage.told()
     assert told.startswith("main has failed: EngineCrash: boom. The whole daemon ends with it")
     # What could be drained was drained.
-    assert (await stage.house.daemon.mailbox.get(slow)).result_text == "slept"
+    assert (await stage.house.daemon.mailbox.messages.get(slow)).result_text == "slept"
 
 
 @pytest.mark.parametrize("code", [0, 7])

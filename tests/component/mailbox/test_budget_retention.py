@@ -32,10 +32,8 @@ SUMS = (
 
 async def spend(rig: MailboxFixture, agent_id: str, tokens: int, usd: float) -> None:
     at = rig.clock.now_ms()
-    facts = {"message_id": "m", "session_id": "s", "engine": "llm", "model": "big"}
-    await rig.db.write(
-        lambda tx: reports.record_tx(tx, Usage(tokens, 1, usd), agent_id=agent_id, at=at, **facts)
-    )
+    source = reports.UsageSource("m", agent_id, "s", "llm", "big")
+    await rig.db.write(lambda tx: reports.record_tx(tx, Usage(tokens, 1, usd), source, at=at))
 
 
 async def pruned(rig: MailboxFixture) -> dict[str, int]:

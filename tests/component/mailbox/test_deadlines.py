@@ -4,15 +4,12 @@ anything."""
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 
 from agentsup.mailbox.delivery.outbox import topic_of
 from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.lifecycle import deadlines, ending
 from agentsup.mailbox.messages.steady_clock import SETTLE_S
-from agentsup.mailbox.questions import asking
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import Conflict
@@ -39,12 +36,12 @@ async def asked(context: MailboxFixture, timeout_s: float, text: str = "m") -> s
 async def again(context: MailboxFixture, agent: str = "ann") -> None:
     """A message that waits for another attempt."""
     await context.put("again", agent=agent, conversation="again")
-    await context.mailbox.retry(await context.one(agent), code="net", text="x")
+    await context.mailbox.leases.retry(await context.one(agent), code="net", text="x")
 
 
 async def state(context: MailboxFixture, question_id: str) -> QuestionState:
-    await context.mailbox.expire()
-    return (await context.mailbox.question(question_id)).state
+    await context.mailbox.deadlines.expire()
+    return (await context.mailbox.questions.get(question_id)).state
 
 
 async def expiring(context: MailboxFixture, after_s: float) -> str:
@@ -60,10 +57,10 @@ async def test_a_step_ends_nothing_early_and_keeps_nothing(
     question, message = await asked(rig, 600), await expiring(rig, 600)
     rig.clock.jump_ms(step_ms)
     answered = await asked(rig, 5, "other")
-    await rig.mailbox.answer(answered, "yes", OPERATOR)
+    await rig.mailbox.questions.answer(answered, "yes", OPERATOR)
     assert await state(rig, question) is QuestionState.OPEN
     assert await rig.state_of(message) == "queued"
-    shown = (await rig.mailbox.question(question)).deadline_at
+    shown = (await rig.mailbox.questions.get(question)).deadline_at
     assert shown == rig.clock.now_ms() + 600_000, "what is shown follows the wall"
     rig.later(599)
     assert await state(rig, question) is QuestionState.OPEN
@@ -120,7 +117,7 @@ async def test_a_step_neither_shortens_nor_prolongs_a_pause(
     assert len(before) == 2
     assert min(before) > 0
     rig.clock.jump_ms(step_ms)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert await pauses() == before
     rig.later(60)
     await rig.one()
@@ -157,10 +154,10 @@ async def test_a_pause_of_before_does_not_go_with_a_clock_that_is_set(rig: Mailb
     before, before_part = await paused(rig), await part_paused(rig)
     rig.clock.jump_ms(-30 * YEAR_MS)
     await rig.reboot()
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     rig.later(1)
     rig.clock.jump_ms(30 * YEAR_MS)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert await paused(rig) == before - 1_000
     assert await part_paused(rig) == before_part - 1_000
 
@@ -171,10 +168,10 @@ async def test_a_pause_of_this_life_goes_with_the_clock_whoever_accepted_its_mes
     await rig.put("again", conversation="again")
     rig.clock.jump_ms(-HOUR_MS)
     await rig.reboot()
-    await rig.mailbox.retry(await rig.one(), code="net", text="x")
+    await rig.mailbox.leases.retry(await rig.one(), code="net", text="x")
     before = await paused(rig)
     rig.clock.jump_ms(HOUR_MS)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert await paused(rig) == before
 
 
@@ -184,8 +181,8 @@ async def test_a_pause_of_a_week_survives_a_restart(rig: MailboxFixture) -> None
     week_s = 7 * 24 * 3600.0
     lease = await rig.one()
     await rig.db.write(
-        lambda tx: ending.retry_tx(
-            rig.mailbox.context, tx, lease, code="limit", text="x", unit=0.0, least_s=week_s
+        lambda tx: rig.mailbox.leases.retry_tx(
+            tx, lease, code="limit", text="x", unit=0.0, least_s=week_s
         ),
         name="test",
     )
@@ -193,7 +190,7 @@ async def test_a_pause_of_a_week_survives_a_restart(rig: MailboxFixture) -> None
     assert before >= week_s * 1000
     await rig.reboot()
     rig.later(SETTLE_S + 1)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert await paused(rig) == before - round((SETTLE_S + 1) * 1000)
 
 
@@ -211,7 +208,7 @@ async def test_a_clock_that_is_set_late_moves_nothing_by_years(rig: MailboxFixtu
     assert await part_paused(rig) == 0
     rig.clock.jump_ms(30 * YEAR_MS)
     assert await state(rig, question) is QuestionState.OPEN
-    deadline_at = (await rig.mailbox.question(question)).deadline_at
+    deadline_at = (await rig.mailbox.questions.get(question)).deadline_at
     assert deadline_at == rig.clock.now_ms() + 600_000, "no longer than from the start on"
     assert await part_paused(rig) == 0
     pauses = await rig.sql("SELECT not_before FROM messages WHERE not_before > 0")
@@ -229,7 +226,7 @@ async def test_what_a_clock_ahead_has_stored_ends_in_the_next_life(rig: MailboxF
     rig.clock.jump_ms(-30 * YEAR_MS)
     await rig.reboot()
     rig.later(SETTLE_S)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     await rig.one("ben")
     rig.later(601)
     assert await state(rig, question) is QuestionState.EXPIRED
@@ -247,12 +244,12 @@ async def test_late_work_is_not_begun_before_the_clock_has_settled(rig: MailboxF
     assert lease.message.message_id == in_time.message_id, "others are not held up by it"
     await rig.finish(lease)
     rig.later(SETTLE_S - 1)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert not await rig.claim("ben")
     assert await rig.state_of(message) == "queued"
     woken.clear()
     rig.later(2)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert woken.is_set()
     assert await rig.state_of(message) == "done"
     assert not await rig.claim("ben")
@@ -266,7 +263,7 @@ async def test_work_that_was_late_by_a_wrong_clock_alone_is_begun(rig: MailboxFi
     rig.clock.jump_ms(-YEAR_MS)
     woken = asyncio.Event()
     rig.db.listen("agent:ben", woken.set)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     assert woken.is_set()
     assert (await rig.one("ben")).message.message_id == message
 
@@ -278,11 +275,11 @@ async def test_a_late_answer_after_a_start_is_refused_and_can_be_repeated(
     rig.clock.jump_ms(HOUR_MS)  # off for an hour, or a clock an hour ahead
     await rig.reboot()
     with pytest.raises(Conflict, match="answer again in a minute") as refused:
-        await rig.mailbox.answer(question, "yes", OPERATOR)
+        await rig.mailbox.questions.answer(question, "yes", OPERATOR)
     assert refused.value.facts["state"] == "open"
     rig.clock.jump_ms(-HOUR_MS)
-    await rig.mailbox.expire()
-    answered = await rig.mailbox.answer(question, "yes", OPERATOR)
+    await rig.mailbox.deadlines.expire()
+    answered = await rig.mailbox.questions.answer(question, "yes", OPERATOR)
     assert answered.state is QuestionState.ANSWERED
 
 
@@ -292,10 +289,10 @@ async def test_an_answer_that_is_late_after_a_start_counts_for_nothing(rig: Mail
     await rig.reboot()
     for _ in range(2):
         with pytest.raises(Conflict):
-            await rig.mailbox.answer(question, "yes", OPERATOR)
+            await rig.mailbox.questions.answer(question, "yes", OPERATOR)
         rig.later(SETTLE_S + 1)
-        await rig.mailbox.expire()
-    assert (await rig.mailbox.question(question)).state is QuestionState.EXPIRED
+        await rig.mailbox.deadlines.expire()
+    assert (await rig.mailbox.questions.get(question)).state is QuestionState.EXPIRED
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
@@ -306,11 +303,9 @@ async def test_what_is_stored_before_a_step_is_followed_moves_once(
     await rig.put("off", conversation="off")
     again, off = sorted(await rig.claim(), key=lambda each: each.message.seq)
     rig.clock.jump_ms(step_ms)
-    await rig.mailbox.retry(again, code="net", text="x")
+    await rig.mailbox.leases.retry(again, code="net", text="x")
     await rig.db.write(
-        lambda tx: ending.postpone_tx(
-            rig.mailbox.context, tx, off, code="x", text="x", wait_s=30, unit=0
-        )
+        lambda tx: rig.mailbox.leases.postpone_tx(tx, off, code="x", text="x", wait_s=30, unit=0)
     )
     at = rig.clock.now_ms() + 600_000
     alone = await rig.put("late", agent="ben", expires_at=at)
@@ -318,14 +313,14 @@ async def test_what_is_stored_before_a_step_is_followed_moves_once(
         *(rig.put(text, agent="ben", expires_at=at) for text in "ab")
     )
     later = await rig.put("later", agent="cid", not_before=at)
-    assert await rig.mailbox.next_deadline() == at - step_ms
-    await rig.mailbox.expire()
+    assert await rig.mailbox.deadlines.next() == at - step_ms
+    await rig.mailbox.deadlines.expire()
     for accepted in (alone, first, second):
-        assert (await rig.mailbox.get(accepted.message_id)).expires_at == at
+        assert (await rig.mailbox.messages.get(accepted.message_id)).expires_at == at
         assert await rig.state_of(accepted.message_id) == "queued"
-    assert (await rig.mailbox.get(later.message_id)).not_before == at
+    assert (await rig.mailbox.messages.get(later.message_id)).not_before == at
     pauses = [
-        (await rig.mailbox.get(each.message.message_id)).not_before - rig.clock.now_ms()
+        (await rig.mailbox.messages.get(each.message.message_id)).not_before - rig.clock.now_ms()
         for each in (again, off)
     ]
     assert 1_000 <= pauses[0] <= 3_000
@@ -348,15 +343,13 @@ async def test_a_pause_of_a_parked_message_goes_with_the_clock(rig: MailboxFixtu
     await rig.put("again", conversation="again")
     lease = await rig.one()
     question = await rig.db.write(
-        lambda tx: asking.ask_tx(
-            rig.mailbox.context, tx, lease.message, Suspended(b"", "q?", ("yes",))
-        )
+        lambda tx: rig.mailbox.questions.ask_tx(tx, lease.message, Suspended(b"", "q?", ("yes",)))
     )
-    await rig.mailbox.retry(lease, code="net", text="x")
+    await rig.mailbox.leases.retry(lease, code="net", text="x")
     assert await rig.state_of(lease.message.message_id) == "parked"
     rig.clock.jump_ms(-HOUR_MS)
-    await rig.mailbox.expire()
-    await rig.mailbox.answer(question.question_id, "yes", OPERATOR)
+    await rig.mailbox.deadlines.expire()
+    await rig.mailbox.questions.answer(question.question_id, "yes", OPERATOR)
     rig.later(3)
     await rig.one()
 
@@ -365,15 +358,14 @@ async def test_the_clock_is_right_for_all_that_the_same_commit_writes(rig: Mailb
     await rig.put("m", conversation="m")
     lease = await rig.one()
     rig.clock.jump_ms(HOUR_MS)
-    desk = rig.mailbox.context
 
     def ask(tx: Tx) -> Question:
         suspended = Suspended(b"", "q?", ("yes",), timeout_s=600, kind="approval")
-        return asking.ask_tx(desk, tx, lease.message, suspended)
+        return rig.mailbox.questions.ask_tx(tx, lease.message, suspended)
 
     commits = rig.db.stats.commits
     _, question = await asyncio.gather(
-        rig.db.write(partial(deadlines.expire_tx, desk)), rig.db.write(ask)
+        rig.db.write(rig.mailbox.deadlines.expire_tx), rig.db.write(ask)
     )
     assert rig.db.stats.commits == commits + 1
     assert question.deadline_at == rig.clock.now_ms() + 600_000
@@ -385,13 +377,13 @@ async def test_a_step_whose_commit_fails_is_followed_by_the_next(rig: MailboxFix
     rig.clock.jump_ms(HOUR_MS)
 
     def broken(tx: Tx) -> None:
-        deadlines.expire_tx(rig.mailbox.context, tx)
+        rig.mailbox.deadlines.expire_tx(tx)
         raise Conflict("no")
 
     with pytest.raises(Conflict):
         await rig.db.write(broken)
     assert await state(rig, question) is QuestionState.OPEN
-    shown = (await rig.mailbox.question(question)).deadline_at
+    shown = (await rig.mailbox.questions.get(question)).deadline_at
     assert shown == rig.clock.now_ms() + 600_000
 
 
@@ -404,7 +396,7 @@ async def test_a_step_after_a_start_that_is_not_stored_leaves_earlier_deadlines_
     rig.later(SETTLE_S + 1)
 
     def broken(tx: Tx) -> None:
-        assert deadlines.expire_tx(rig.mailbox.context, tx).question_ids
+        assert rig.mailbox.deadlines.expire_tx(tx).question_ids
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -428,7 +420,7 @@ async def test_a_part_is_sent_again_after_its_pause_over_a_step(
     running = asyncio.create_task(relay.run(lambda: None, draining))
     await rig.clock.sleep(0.5)
     assert len(channel.attempts) == 1
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     await channel.wait_sent(1, timeout_s=3 * 3600)
     assert 300 <= rig.clock.monotonic() - begun_s < 300.1
     assert relay.stats.lost_wakes == 0
@@ -442,14 +434,14 @@ async def test_work_that_waited_for_an_answer_is_not_told_as_never_started(
     put = await rig.put(expires_at=rig.clock.now_ms() + 60_000)
     question = await rig.park(await rig.one(), timeout_s=600)
     rig.later(61)
-    await rig.mailbox.answer(question.question_id, "yes", OPERATOR)
+    await rig.mailbox.questions.answer(question.question_id, "yes", OPERATOR)
     never = await expiring(rig, 1)
     rig.later(2)
-    await rig.mailbox.expire()
-    ended = await rig.mailbox.get(put.message_id)
+    await rig.mailbox.deadlines.expire()
+    ended = await rig.mailbox.messages.get(put.message_id)
     assert (ended.error_code, ended.error_text) == (
         "expired",
         "its time was over before it could go on",
     )
-    assert "was not started" in (await rig.mailbox.get(never)).error_text
+    assert "was not started" in (await rig.mailbox.messages.get(never)).error_text
     assert "before it could go on" in str((await rig.outbox("kind = 'notice'"))[0])

@@ -75,7 +75,7 @@ async def test_a_letter_has_its_sender_from_the_caller(post: Open) -> None:
     sent = await rig.dispatcher.send(
         "ben", new_mail("the body", "A subject"), caller=agent_of("ann")
     )
-    message = await rig.mail.mailbox.get(sent.message_id)
+    message = await rig.mail.mailbox.messages.get(sent.message_id)
     assert (message.text, message.sender_agent_id) == ("A subject\n\nthe body", "ann")
     assert (message.kind, message.lane) == (MessageKind.CHAT, LaneName.PEER)
     with pytest.raises(Forbidden, match="belongs to ann"):
@@ -126,9 +126,9 @@ async def test_a_reply_after_the_end_goes_into_the_same_thread(post: Open) -> No
     await rig.mail.finish(await rig.mail.one("ben"), "first")
     late = await rig.dispatcher.reply(sent.message_id, new_mail("more"), caller=agent_of("ben"))
     deeper = await rig.dispatcher.reply(late.message_id, new_mail("thanks"), caller=agent_of("ann"))
-    texts = [m.text for m in await rig.mail.mailbox.thread(turn.message.message_id)]
+    texts = [m.text for m in await rig.mail.mailbox.messages.thread(turn.message.message_id)]
     assert texts == ["go", "look", "first", "more", "thanks"]
-    assert (await rig.mail.mailbox.get(deeper.message_id)).agent_id == "ben"
+    assert (await rig.mail.mailbox.messages.get(deeper.message_id)).agent_id == "ben"
 
 
 async def test_who_may_reply(post: Open) -> None:
@@ -182,7 +182,7 @@ async def test_a_stopped_turn_sends_nothing(post: Open) -> None:
     turn = await _turn_of_ann(rig)
     asker, ann = asker_of(turn), agent_of("ann")
     sent = await rig.dispatcher.send("ann", new_mail("x"), caller=agent_of("ben"))
-    await rig.mail.mailbox.stop("agent:ann", OPERATOR)
+    await rig.mail.mailbox.control.stop("agent:ann", OPERATOR)
     with pytest.raises(LeaseLost):
         await rig.dispatcher.send("ben", new_mail("x"), caller=ann, asker=asker)
     with pytest.raises(LeaseLost):
@@ -245,7 +245,7 @@ async def test_a_broadcast_that_fails_at_the_third_of_five_tells_nobody(post: Op
         await rig.dispatcher.broadcast(letter, team="five", caller=agent_of("ann"))
     assert await rig.mail.sql("SELECT 1 FROM messages WHERE kind = 'broadcast'") == []
     assert await rig.mail.sql("SELECT 1 FROM events WHERE type = 'route.chosen'") == []
-    await rig.mail.mailbox.cancel(blocking.message_id, OPERATOR)
+    await rig.mail.mailbox.control.cancel(blocking.message_id, OPERATOR)
     first = await rig.dispatcher.broadcast(letter, team="five", caller=agent_of("ann"))
     rig.agents.add("t9", team="five")
     await rig.reboot()
@@ -283,7 +283,7 @@ async def test_in_anothers_place_only_those_are_written_to_whom_both_may(post: O
     )
     given: dict[str, Any] = {"caller": agent_of("ann"), "persona_id": "eve"}
     sent = await rig.dispatcher.send("w2", new_mail("x"), **given)
-    assert (await rig.mail.mailbox.get(sent.message_id)).sender_agent_id == "ann"
+    assert (await rig.mail.mailbox.messages.get(sent.message_id)).sender_agent_id == "ann"
     for name in ("w1", "w3"):
         with pytest.raises(Forbidden):
             await rig.dispatcher.send(name, new_mail("x"), **given)
@@ -363,7 +363,7 @@ async def test_alone_with_a_role_an_agent_works_for_itself(post: Open) -> None:
         new_mail("mine"), role="editor", caller=agent_of("ben"), asker=asker_of(turn)
     )
     assert sent.agent == "ben"
-    message = await rig.mail.mailbox.get(sent.message_id)
+    message = await rig.mail.mailbox.messages.get(sent.message_id)
     assert (message.root_id, message.path) == (turn_text.message_id, ())
     assert message.session_id != turn.message.session_id
     rig.agents.add("dan", role="editor")
@@ -449,7 +449,9 @@ class _Counting:
     async def handle(self, work: Work) -> None:
         self._seen[work.lease.message.message_id] += 1
         await asyncio.sleep(0.01)
-        await self._rig.mail.mailbox.complete(work.lease, Completion(MessageOutcome.OK, "done"))
+        await self._rig.mail.mailbox.leases.complete(
+            work.lease, Completion(MessageOutcome.OK, "done")
+        )
 
 
 @pytest.mark.virtual
@@ -460,8 +462,6 @@ async def test_two_at_one_mailbox_handle_each_message_once(post: Open) -> None:
     for n in range(2):
         pump = Pump(
             mailbox=rig.mail.mailbox,
-            database=rig.mail.db,
-            clock=rig.mail.clock,
             agent_id=AgentId("ben"),
             instance_id=InstanceId(f"i{n}"),
             slots={LaneName.INTERACTIVE: 3, LaneName.PEER: 3, LaneName.BACKGROUND: 3},
@@ -475,7 +475,7 @@ async def test_two_at_one_mailbox_handle_each_message_once(post: Open) -> None:
         )
     )
     for each in sent:
-        await rig.mail.mailbox.wait_done(each.message_id, 600)
+        await rig.mail.mailbox.queue.wait_done(each.message_id, 600)
     assert seen == {each.message_id: 1 for each in sent}
     draining.set()
     await asyncio.sleep(1)

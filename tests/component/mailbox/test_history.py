@@ -47,7 +47,7 @@ async def test_marked_or_begun_is_read(tmp_path: Path) -> None:
     assert await rig.history.mark_read("ben", [second]) == 0
     assert (await rig.history.history("ben"))[1].read_at == marked_at, "the first mark stays"
     leases = {str(lease.message.message_id): lease for lease in await rig.mail.claim("ben")}
-    await rig.mail.mailbox.release(leases[third])
+    await rig.mail.mailbox.leases.release(leases[third])
     assert await rig.history.unread_counts(["ben"]) == {}, "a turn had their text"
     assert all(each.read_at for each in await rig.history.history("ben"))
     for name in ("ann", "nobody"):

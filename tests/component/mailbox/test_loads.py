@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.lifecycle import claim
-from agentsup.mailbox.lifecycle.ending import complete_tx
 from agentsup.mailbox.mail.values import new_mail
 from agentsup.mailbox.messages.values import Claimed, Completion, MailboxLimits
 from agentsup.model.message import LaneName, Lease, MessageOutcome
@@ -30,14 +29,14 @@ async def test_what_is_rolled_back_is_no_load(rig: MailboxFixture) -> None:
     rig.later(1)
 
     def refused(tx: Tx) -> None:
-        rig.mailbox.accept_tx(tx, rig.new("first"))
+        rig.mailbox.queue.accept_tx(tx, rig.new("first"))
         with pytest.raises(LookupError):
             tx.attempt(attempted)
         assert rig.mailbox.context.loads.open["ann"] == 2
         raise ValueError("no")
 
     def attempted(tx: Tx) -> None:
-        rig.mailbox.accept_tx(tx, rig.new("second"))
+        rig.mailbox.queue.accept_tx(tx, rig.new("second"))
         assert rig.mailbox.context.loads.open["ann"] == 3
         raise LookupError
 
@@ -57,8 +56,8 @@ async def test_an_end_with_nothing_left_looks_for_no_next_message(
         return claim_tx(*args, **rest)
 
     def end(lease: Lease, tx: Tx) -> Claimed | None:
-        complete_tx(rig.mailbox.context, tx, lease, Completion(MessageOutcome.OK, "done"))
-        return rig.mailbox.claim_next_tx(tx, "ann", "i1", LaneName.INTERACTIVE, own={})
+        rig.mailbox.leases.complete_tx(tx, lease, Completion(MessageOutcome.OK, "done"))
+        return rig.mailbox.leases.claim_next_tx(tx, "ann", "i1", LaneName.INTERACTIVE, own={})
 
     monkeypatch.setattr(claim, "claim_tx", counting)
     await rig.put("one")
@@ -97,10 +96,12 @@ async def test_a_failed_message_counts_again_once_it_is_queued_again(tmp_path: P
     rig = await MailboxFixture.open(tmp_path, limits=MailboxLimits(max_attempts=1))
     message_id = (await rig.put()).message_id
     for count in (1, 0):
-        await rig.mailbox.retry(await rig.one(), code="net", text="gone")
+        await rig.mailbox.leases.retry(await rig.one(), code="net", text="gone")
         assert await rig.state_of(message_id) == "dead"
         await rig.check()
-        await (rig.mailbox.requeue if count else rig.mailbox.drop)(message_id, OPERATOR)
+        await (rig.mailbox.failed.requeue if count else rig.mailbox.failed.drop)(
+            message_id, OPERATOR
+        )
         assert rig.mailbox.context.loads.open["ann"] == count
         await rig.check()
     await rig.close()

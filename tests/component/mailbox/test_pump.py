@@ -48,8 +48,6 @@ class Fixture:
         self.draining = asyncio.Event()
         self.pump = Pump(
             mailbox=self.rig.mailbox,
-            database=self.rig.db,
-            clock=self.rig.clock,
             agent_id=AgentId("ann"),
             instance_id=InstanceId(f"i{self.instances}"),
             slots={LaneName.INTERACTIVE: interactive, LaneName.PEER: 1, LaneName.BACKGROUND: 1},
@@ -81,7 +79,7 @@ class Fixture:
 
     async def done(self, *message_ids: str) -> None:
         for message_id in message_ids:
-            await self.rig.mailbox.wait_done(message_id, 600)
+            await self.rig.mailbox.queue.wait_done(message_id, 600)
 
     def all_slots_are_free(self) -> bool:
         free = self.pump.slots.free()
@@ -155,14 +153,14 @@ async def test_a_claim_under_way_when_the_pump_ends_is_given_back(
     context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelling a write doesn't undo it: the lease exists though no turn ever had it."""
-    claim = context.rig.mailbox.claim
+    claim = context.rig.mailbox.leases.claim
 
     async def committed_not_returned(*args: Any, **more: Any) -> Any:
         leases = await claim(*args, **more)
         await asyncio.sleep(100 if leases else 0)
         return leases
 
-    monkeypatch.setattr(context.rig.mailbox, "claim", committed_not_returned)
+    monkeypatch.setattr(context.rig.mailbox.leases, "claim", committed_not_returned)
     message = await context.put("m")
     task = context.begin()
     await asyncio.sleep(1)
@@ -193,7 +191,7 @@ async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(context: F
     first = await context.put("first", "same")
     await asyncio.sleep(1)
     second = await context.put("second", "same")
-    await context.rig.mailbox.cancel(first, by=OPERATOR)
+    await context.rig.mailbox.control.cancel(first, by=OPERATOR)
     await context.pump.abort(lambda message: message.message_id == first, cancel_s=3)
     await context.done(second)
     assert order == ["ended", "next"]
@@ -342,7 +340,7 @@ async def test_a_lost_lease_cancels_its_turn_only(context: Fixture) -> None:
     assert cancelled.is_set()
     assert (await context.row(lost))[0] == "leased"
     await context.done(kept)
-    await context.rig.mailbox.stop("all", OPERATOR)
+    await context.rig.mailbox.control.stop("all", OPERATOR)
 
 
 async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context: Fixture) -> None:
@@ -350,7 +348,7 @@ async def test_a_turn_that_ignores_the_loss_of_its_lease_is_left_behind(context:
     context.begin(interactive=1)
     deaf = await context.put("deaf")
     await asyncio.sleep(1)
-    await context.rig.mailbox.cancel(deaf, OPERATOR)
+    await context.rig.mailbox.control.cancel(deaf, OPERATOR)
     after = await context.put("after")
     await asyncio.sleep(LEASE_RENEW_S + CANCEL_S + 1)
     assert context.pump.stats.abandoned == 1
@@ -362,7 +360,7 @@ async def test_abort_ends_turns_and_frees_slots(context: Fixture) -> None:
     context.begin()
     slow, deaf = await context.put("slow"), await context.put("deaf")
     await asyncio.sleep(1)
-    await context.rig.mailbox.stop("all", OPERATOR)
+    await context.rig.mailbox.control.stop("all", OPERATOR)
     count, left = await context.pump.abort(lambda message: True, cancel_s=0.2)
     assert (count, left) == (2, [f"turn:{deaf}"])
     assert context.all_slots_are_free()
@@ -377,7 +375,7 @@ async def test_leases_are_renewed_for_hours(context: Fixture) -> None:
     context.acts["long"] = hours
     context.begin()
     long = await context.put("long")
-    await context.rig.mailbox.wait_done(long, 4 * 3600)
+    await context.rig.mailbox.queue.wait_done(long, 4 * 3600)
     assert await context.row(long) == ("done", 1, 0)
 
 
@@ -385,7 +383,7 @@ async def test_a_delayed_message_starts_when_it_is_due(context: Fixture) -> None
     context.begin()
     due = context.rig.clock.now_ms() + 12_000
     accepted = await context.rig.put("later", conversation="later", not_before=due)
-    await context.rig.mailbox.wait_done(accepted.message_id, 60)
+    await context.rig.mailbox.queue.wait_done(accepted.message_id, 60)
     assert 0 <= context.rig.clock.now_ms() - due < 100
     assert context.pump.stats.lost_wakes == 0
 
@@ -398,7 +396,7 @@ async def test_a_lost_wake_is_found_and_counted(
     await asyncio.sleep(1)
     monkeypatch.undo()
     message = await context.put("unheard")
-    await context.rig.mailbox.wait_done(message, 2 * NET_S)
+    await context.rig.mailbox.queue.wait_done(message, 2 * NET_S)
     assert context.pump.stats.lost_wakes == 1
 
 
@@ -406,19 +404,19 @@ async def test_an_unwritable_store_is_waited_for(
     context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[float] = []
-    claim = context.rig.mailbox.claim
+    claim = context.rig.mailbox.leases.claim
 
     async def unavailable(*args: object, **more: object) -> object:
         calls.append(context.rig.clock.monotonic())
         raise StoreUnavailable("the disk is gone")
 
-    monkeypatch.setattr(context.rig.mailbox, "claim", unavailable)
+    monkeypatch.setattr(context.rig.mailbox.leases, "claim", unavailable)
     task = context.begin()
     message = await context.put("m")
     await asyncio.sleep(20)
     assert not task.done(), "trouble of the store is no crash of the agent"
     assert 5 < len(calls) < 60
-    monkeypatch.setattr(context.rig.mailbox, "claim", claim)
+    monkeypatch.setattr(context.rig.mailbox.leases, "claim", claim)
     await context.done(message)
 
 
@@ -466,7 +464,7 @@ async def test_a_look_that_fails_ends_no_turn(
     async def broken(agent_id: str) -> bool:
         raise StoreUnavailable("no disk")
 
-    monkeypatch.setattr(context.rig.mailbox, "has_work", broken)
+    monkeypatch.setattr(context.rig.mailbox.leases, "has_work", broken)
     running = context.begin()
     await context.done(await context.put("long"))
     assert not running.done()

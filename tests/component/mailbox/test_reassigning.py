@@ -60,17 +60,17 @@ async def test_everything_about_it_goes_along(rig: DispatcherFixture) -> None:
             then=turn.message.deliver_to,
         ),
     )
-    before = await rig.mail.mailbox.get(old.message_id)
+    before = await rig.mail.mailbox.messages.get(old.message_id)
     await remove(rig, "ben")
     given = await rig.dispatcher.reassign(old.message_id, "cat", OPERATOR)
-    after = await rig.mail.mailbox.get(given.message_id)
+    after = await rig.mail.mailbox.messages.get(given.message_id)
     for name in (
         *("parts", "principal", "kind", "lane", "priority", "deliver_to", "in_reply_to"),
         *("thread_id", "root_id", "path", "expires_at", "sender_agent_id", "summary", "epochs"),
     ):
         assert getattr(after, name) == getattr(before, name), name
     assert (after.agent_id, after.replay_of) == ("cat", old.message_id)
-    threads = [each.message_id for each in await rig.mail.mailbox.thread("t7")]
+    threads = [each.message_id for each in await rig.mail.mailbox.messages.thread("t7")]
     assert threads == [old.message_id, given.message_id]
     assert await rig.mail.outbox("body ->> '$.outcome' IS NOT NULL") == [], "nobody is told an end"
 
@@ -80,7 +80,7 @@ async def test_a_parked_one_takes_its_question_along_to_the_grave(rig: Dispatche
     question = await rig.mail.park(await rig.mail.one("ben"))
     await remove(rig, "ben")
     given = await rig.dispatcher.reassign(message_id, "cat", OPERATOR)
-    assert (await rig.mail.mailbox.question(question.question_id)).state.value == "cancelled"
+    assert (await rig.mail.mailbox.questions.get(question.question_id)).state.value == "cancelled"
     await rig.mail.finish(await rig.mail.one("cat"))
     assert await rig.mail.state_of(given.message_id) == "done"
 
@@ -89,12 +89,14 @@ async def test_a_dead_letter_lives_on_with_another(rig: DispatcherFixture) -> No
     message_id = await letter(rig)
     for _ in range(2):
         await rig.mail.one("ben")
-        await rig.mail.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mail.mailbox.leases.release_all("i1", culprits=None, text="boom")
     assert await rig.mail.state_of(message_id) == "dead"
     await remove(rig, "ben")
-    assert [m.message_id for m in await rig.mail.mailbox.list(removed=True)] == [message_id]
+    assert [m.message_id for m in await rig.mail.mailbox.messages.list(removed=True)] == [
+        message_id
+    ]
     await rig.dispatcher.reassign(message_id, "cat", OPERATOR)
-    assert await rig.mail.mailbox.failed_messages() == []
+    assert await rig.mail.mailbox.failed.list() == []
     assert (await rig.mail.one("cat")).message.attempts == 1
 
 
@@ -113,13 +115,13 @@ async def test_who_waited_is_told_and_gets_the_answer_as_a_message(rig: Dispatch
     await rig.mail.put("go", "ann")
     turn = await rig.mail.one("ann")
     to = DeliverTo("mailbox", agent_id="ann", session_id=turn.message.session_id, waited=True)
-    asked = await rig.mail.mailbox.accept(
+    asked = await rig.mail.mailbox.queue.accept(
         rig.mail.new("the work", "ben", sender_agent_id="ann", deliver_to=to), waiter=turn
     )
     await remove(rig, "ben")
     await rig.dispatcher.reassign(asked.message_id, "cat", OPERATOR)
     assert await rig.mail.sql("SELECT 1 FROM waits") == []
-    old = await rig.mail.mailbox.wait_done(asked.message_id, 1)
+    old = await rig.mail.mailbox.queue.wait_done(asked.message_id, 1)
     assert "given to cat" in old.error_text
     await rig.mail.finish(await rig.mail.one("cat"), "here it is")
     await rig.mail.finish(turn)
@@ -130,12 +132,12 @@ async def test_who_waited_is_told_and_gets_the_answer_as_a_message(rig: Dispatch
 async def test_a_chat_goes_on_with_the_bot_that_is_there(rig: DispatcherFixture) -> None:
     there = await rig.mail.put("for ben", "ben", conversation="there")
     moved = await rig.dispatcher.reassign(there.message_id, "cat", OPERATOR)
-    answer = (await rig.mail.mailbox.get(moved.message_id)).deliver_to
+    answer = (await rig.mail.mailbox.messages.get(moved.message_id)).deliver_to
     assert answer.agent_id == "ben", "its bot is still there"
     gone = await rig.mail.put("for ben", "ben", conversation="gone")
     await remove(rig, "ben")
     moved = await rig.dispatcher.reassign(gone.message_id, "cat", OPERATOR)
-    answer = (await rig.mail.mailbox.get(moved.message_id)).deliver_to
+    answer = (await rig.mail.mailbox.messages.get(moved.message_id)).deliver_to
     assert (answer.agent_id, answer.conversation) == ("cat", "gone")
 
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from agentsup.channels import LocalChannel
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import outbox, steps
 from agentsup.mailbox.delivery.attempt import RelayLimits
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.channel import Channel, Delivery, DeliveryOutcome
@@ -85,12 +85,30 @@ class Fixture:
                     kind="answer",
                     body={"text": text},
                     at=self.clock.now_ms(),
-                    **{"message_id": "m1", "session_id": "s1", **fields},
+                    **{"message_id": "m1", **fields},
                 )
                 for text in texts
             ]
 
         return await self.database.write(add)
+
+    async def add_message(self, message_id: str, *, session_id: str) -> None:
+        """A message that parts can be about."""
+
+        def add(tx: Tx) -> None:
+            tx.execute(
+                "INSERT INTO sessions (session_id, agent_id, key, title, created_at, updated_at)"
+                " VALUES (?, 'a', 'k', '', 1, 1)",
+                (session_id,),
+            )
+            tx.execute(
+                "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
+                " parts, principal, deliver_to, root_id, accepted_at)"
+                " VALUES (?1, 'a', ?2, 'chat', 'interactive', 1, 'queued', '[]', '{}', '{}', ?1, 1)",
+                (message_id, session_id),
+            )
+
+        await self.database.write(add)
 
     async def states(self) -> dict[int, str]:
         return await self.database.read(
@@ -136,6 +154,7 @@ async def until(is_so: Callable[[], bool], context: Fixture) -> None:
 
 
 async def test_parts_arrive_in_order_and_tell_it_in_the_same_commit(context: Fixture) -> None:
+    await context.add_message("m1", session_id="s1")
     channel, relay_ids = RecordingChannel(), await context.add("one", "two")
     async with running(context.relay(channel)):
         relay_ids += await context.add("three")
@@ -156,10 +175,10 @@ async def test_parts_arrive_in_order_and_tell_it_in_the_same_commit(context: Fix
 async def test_where_the_event_is_the_delivery_one_commit_delivers_what_is_due(
     context: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel, write, steps = LocalChannel("web"), context.database.write, list[str]()
+    channel, write, writes = LocalChannel("web"), context.database.write, list[str]()
 
     async def counting(fn: Any, *args: Any, name: str = "", **options: Any) -> Any:
-        steps.append(name)
+        writes.append(name)
         return await write(fn, *args, name=name, **options)
 
     relay = context.relay(channel, net_s=1e6)
@@ -167,10 +186,10 @@ async def test_where_the_event_is_the_delivery_one_commit_delivers_what_is_due(
     monkeypatch.setattr(context.database, "write", counting)
     async with running(relay):
         await until(lambda: relay.stats.delivered == 3, context)
-        assert steps == ["relay.step"]
+        assert writes == ["relay.step"]
         later = await context.add("four", channel="web")
         await until(lambda: relay.stats.delivered == 4, context)
-    assert steps.count("relay.step") == 2
+    assert writes.count("relay.step") == 2
     assert relay.stats.lost_wakes == 0
     assert await context.states() == dict.fromkeys([*first, *later], "delivered")
     told = (await EventLog(context.database).page(0, types=[EventType.CHAT_OUT])).events
@@ -633,7 +652,7 @@ async def test_heads_seek_in_the_index_of_pending_parts(context: Fixture) -> Non
             plans.append(row["detail"])
             return super().one(sql, params)
 
-    await context.database.read(lambda reader: outbox.heads(Explaining(reader._live), "x"))
+    await context.database.read(lambda reader: steps.heads(Explaining(reader._live), "x"))
     assert len(plans) == 1
     assert "outbox_pending" in plans[0]
     assert "(channel=? AND (agent_id,conversation)>" in plans[0]

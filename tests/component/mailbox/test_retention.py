@@ -15,12 +15,12 @@ async def test_ended_messages_go_and_everything_still_adds_up(rig: MailboxFixtur
         await rig.finish(await rig.one())
     await rig.put("asked")
     question = await rig.park(await rig.one())
-    await rig.mailbox.answer(question.question_id, "yes", BOB)
+    await rig.mailbox.questions.answer(question.question_id, "yes", BOB)
     await rig.finish(await rig.one())
     letter = await rig.put("letter")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     waiting = await rig.put("waiting")
     rig.later(90 * DAY_S + 60)
     young = await rig.put("young", conversation="c2")
@@ -30,7 +30,7 @@ async def test_ended_messages_go_and_everything_still_adds_up(rig: MailboxFixtur
     left = await rig.sql("SELECT message_id FROM messages ORDER BY seq")
     assert left == [(x.message_id,) for x in (letter, waiting, young)]
     await rig.check()
-    _, sums = await rig.mailbox.conservation()
+    _, sums = await rig.mailbox.messages.conservation()
     assert (sums["accepted"], sums["pruned"], sums["dead"], sums["queued"]) == (9, 6, 1, 2)
     assert (await rig.put(idempotency_key="k0")).duplicate
 

@@ -37,8 +37,6 @@ class Agent:
         self.done: list[str] = []
         self.pump = Pump(
             mailbox=town.rig.mailbox,
-            database=town.rig.db,
-            clock=town.rig.clock,
             agent_id=AgentId(name),
             instance_id=InstanceId(f"i-{name}"),
             slots={LaneName.INTERACTIVE: 1, LaneName.PEER: 1, B: 2},

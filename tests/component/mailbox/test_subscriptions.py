@@ -57,7 +57,7 @@ async def test_started_finished_and_failed_are_told(rig: MailboxFixture) -> None
         ("failed", bad.message_id),
     ]
     assert await events_of(rig, "dan") == [("failed", bad.message_id)]
-    message = (await rig.mailbox.list(agent_id="dan"))[0]
+    message = (await rig.mailbox.messages.list(agent_id="dan"))[0]
     assert (message.kind, message.lane, message.priority) == (
         MessageKind.EVENT,
         LaneName.BACKGROUND,
@@ -73,13 +73,13 @@ async def test_dead_and_expired_work_has_failed_and_a_stop_is_neither(rig: Mailb
     dead = await rig.put("crashes", "ben")
     for _ in range(2):
         await rig.one("ben")
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     late = await rig.put("late", "ben", expires_at=rig.clock.now_ms() + 1_000)
     rig.later(2)
-    await rig.mailbox.expire()
+    await rig.mailbox.deadlines.expire()
     await rig.put("stopped", "ben")
     await rig.one("ben")
-    await rig.mailbox.stop("agent:ben", OPERATOR)
+    await rig.mailbox.control.stop("agent:ben", OPERATOR)
     assert await events_of(rig, "ann") == [("failed", dead.message_id), ("failed", late.message_id)]
 
 

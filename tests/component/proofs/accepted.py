@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.queue import accept
 from agentsup.mailbox.queue.draft import draft
+from agentsup.mailbox.queue.message_queue import MessageQueue
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Lease, MessageState, NewMessage
@@ -70,29 +71,29 @@ async def a_death_within_a_turn_loses_no_message(home: Path) -> None:
 
 def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
     async def early(
-        self: Mailbox, new: NewMessage, *, waiter: Lease | None = None, **_: Any
+        self: MessageQueue, new: NewMessage, *, waiter: Lease | None = None, **_: Any
     ) -> Accepted:
         ready = draft(self.context, new)
         writing = asyncio.ensure_future(
-            self._db.write(lambda tx: accept.accept_tx(self.context, tx, ready, waiter=waiter))
+            self.database.write(lambda tx: accept.accept_tx(self.context, tx, ready, waiter=waiter))
         )
         writing.add_done_callback(lambda task: task.exception())
         return Accepted(MessageId(ready.message_id), SessionId(""), MessageState.QUEUED)
 
-    patch.setattr(Mailbox, "accept", early)
+    patch.setattr(MessageQueue, "accept", early)
 
 
 def _mark_before_delivery(patch: pytest.MonkeyPatch) -> None:
-    original = outbox.step_tx
+    original = steps.step_tx
 
-    def early(tx: Tx, settlement: Any, *, now: int, **rest: Any) -> outbox.DeliveryStep:
-        step = original(tx, settlement, now=now, **rest)
+    def early(tx: Tx, *args: Any, now: int, **rest: Any) -> steps.DeliveryStep:
+        step = original(tx, *args, now=now, **rest)
         if step.part is not None:
             delivered = Delivery(DeliveryOutcome.DELIVERED)
-            outbox._settle_tx(tx, outbox.Settlement(step.part, delivered, now), now)
+            steps._settle_tx(tx, steps.Settlement(step.part, delivered, now), now)
         return step
 
-    patch.setattr(outbox, "step_tx", early)
+    patch.setattr(steps, "step_tx", early)
 
 
 def _no_takeover_of_void_leases(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def _no_takeover_of_void_leases(patch: pytest.MonkeyPatch) -> None:
     original = Mailbox.load
 
     async def load(self: Mailbox) -> None:
-        await self._db.write(
+        await self.database.write(
             lambda tx: (
                 tx.execute(
                     "UPDATE messages SET state = 'done', outcome = 'ok' WHERE state = 'leased'"

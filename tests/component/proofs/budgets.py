@@ -47,9 +47,9 @@ async def sixteen_at_once_with_a_budget_for_three(home: Path) -> None:
     )
     async with ProofDaemon(home, [agent("main"), ann]) as house:
         first = await house.say("ann", "first")
-        await house.daemon.mailbox.wait_done(first, 60)
+        await house.daemon.mailbox.queue.wait_done(first, 60)
         asked = [await house.say("ann", f"t{n}", f"c{n}") for n in range(16)]
-        done = [await house.daemon.mailbox.wait_done(each, 600) for each in asked]
+        done = [await house.daemon.mailbox.queue.wait_done(each, 600) for each in asked]
         total = await used(house)
         claim.holds(total <= 8000, f"{total} of 8000 tokens were used")
         served = sum(one.outcome == "ok" for one in done)
@@ -95,7 +95,7 @@ async def what_was_paid_counts_once_whatever_is_killed(home: Path) -> None:
         await house.open()
         _think(house, paid)
         last = await house.say("ann", "another", "c2")
-        await house.daemon.mailbox.wait_done(last, 60)
+        await house.daemon.mailbox.queue.wait_done(last, 60)
         await asyncio.sleep(10)
         (row,) = await house.sql(
             "SELECT count(*) FROM usage u JOIN messages m USING (message_id)"
@@ -128,9 +128,9 @@ async def who_tells_nothing_passes_no_budget(home: Path) -> None:
     async with ProofDaemon(home, [agent("main"), ann]) as house:
         talks = _Silent(20)
         _think(house, talks)
-        await house.daemon.mailbox.wait_done(await house.say("ann", "go on"), 600)
+        await house.daemon.mailbox.queue.wait_done(await house.say("ann", "go on"), 600)
         claim.holds(talks.made < 16, f"{talks.made * 2_500} tokens were written, of 20,000")
-        again = await house.daemon.mailbox.wait_done(await house.say("ann", "more"), 600)
+        again = await house.daemon.mailbox.queue.wait_done(await house.say("ann", "more"), 600)
         claim.holds(again.error_code == "budget_exceeded", "there is a next turn")
 
 

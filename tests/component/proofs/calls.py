@@ -18,8 +18,7 @@ from agentsup.approvals.gate import ApprovalGate
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.lifecycle import answering
-from agentsup.mailbox.mail import bus
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry, bus
 from agentsup.mailbox.work.journal import Journal
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError
@@ -111,11 +110,11 @@ async def nothing_dangerous_is_done_unasked(home: Path) -> None:
         await asyncio.sleep(5)
         leave.holds(not done(house), "a dangerous call was made unasked")
         first = await question(house, leave)
-        await house.daemon.mailbox.answer(first, "once", EVA)
+        await house.daemon.mailbox.questions.answer(first, "once", EVA)
         await asyncio.sleep(5)
         leave.holds(done(house) == ["x"], f"leave for one call led to {done(house)}")
         second = await question(house, leave, 2)
-        await house.daemon.mailbox.answer(second, "deny", EVA)
+        await house.daemon.mailbox.questions.answer(second, "deny", EVA)
         await leave.comes(lambda: house.heard("it said:"), 20, "the turn did not end")
         leave.holds(done(house) == ["x"], f"a denied call was made: {done(house)}")
 
@@ -129,10 +128,10 @@ async def only_who_is_asked_gives_leave(home: Path) -> None:
         asked = await question(house, leave)
         for by in (MALLORY, robot):
             with contextlib.suppress(AgentsupError):
-                await house.daemon.mailbox.answer(asked, "once", by)
+                await house.daemon.mailbox.questions.answer(asked, "once", by)
         await asyncio.sleep(5)
         leave.holds(not done(house), "a stranger gave leave")
-        await house.daemon.mailbox.answer(asked, "once", EVA)
+        await house.daemon.mailbox.questions.answer(asked, "once", EVA)
         await leave.comes(lambda: done(house), 20, "who was asked gave leave in vain")
 
 
@@ -141,7 +140,7 @@ async def a_call_with_leave_is_made_once(home: Path) -> None:
     ann = agent("ann", rule(APPEND, {"sleep": 30}, SAY))
     async with house_of(home, ann) as house:
         await house.say("ann", "go")
-        await house.daemon.mailbox.answer(await question(house, once), "once", EVA)
+        await house.daemon.mailbox.questions.answer(await question(house, once), "once", EVA)
         await once.comes(lambda: done(house), 20, "the call was not made")
         await asyncio.sleep(1)
         await house.crash()

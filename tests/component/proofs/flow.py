@@ -355,7 +355,7 @@ class Flow:
             external_id=self.mark(who),
         )
         assert reply.message is not None
-        await self.house.daemon.mailbox.wait_done(reply.message.message_id, 60)
+        await self.house.daemon.mailbox.queue.wait_done(reply.message.message_id, 60)
 
     async def settle(self) -> None:
         """Until nothing is open any more."""

@@ -19,7 +19,7 @@ from agentsup.daemon.assembly import agents
 from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.engines.scripted.engine import ScriptedEngine, ScriptedSession
 from agentsup.kit.clock import Clock
-from agentsup.mailbox.mail.bus import BusRequest, DirectoryEntry, InterAgentBus
+from agentsup.mailbox.mail import BusRequest, DirectoryEntry, InterAgentBus
 from agentsup.model.control import TokenIdentity
 from agentsup.model.engine import EngineHost, EngineSpec
 from agentsup.model.principal import OPERATOR

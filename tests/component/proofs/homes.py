@@ -78,7 +78,7 @@ async def no_home_is_two_persons(home: Path) -> None:
                 external_id=f"{who}-{len(users)}-{sum(map(len, users.values()))}",
             )
             assert reply.message is not None
-            done = await house.daemon.mailbox.wait_done(reply.message.message_id, 60)
+            done = await house.daemon.mailbox.queue.wait_done(reply.message.message_id, 60)
             claim.holds(done.outcome == "ok", f"the turn failed: {done}")
     shared = {str(path): whose for path, whose in users.items() if len(whose) > 1}
     claim.holds(not shared, f"homes of several persons: {shared}")

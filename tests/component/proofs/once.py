@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.mailbox.messages.rows import need_message
@@ -81,7 +81,9 @@ async def the_late_owner_is_refused(home: Path) -> None:
         rig.later(40)
         other = await rig.one(instance="i2")
         with contextlib.suppress(LeaseLost):
-            await rig.mailbox.complete(sleeper, Completion(MessageOutcome.OK, "by the first"))
+            await rig.mailbox.leases.complete(
+                sleeper, Completion(MessageOutcome.OK, "by the first")
+            )
         with contextlib.suppress(LeaseLost, IllegalTransition):
             await rig.finish(other, "by the second")
         answers = [row[3] for row in await rig.outbox("kind = 'answer'")]
@@ -130,12 +132,12 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    step_tx = outbox.step_tx
+    step_tx = steps.step_tx
 
-    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.DeliveryStep:
-        return step_tx(tx, settlement, **{**how, "idempotent": True})
+    def blindly(tx: Tx, lane: steps.DeliveryLane, *args: Any, **how: Any) -> steps.DeliveryStep:
+        return step_tx(tx, replace(lane, idempotent=True), *args, **how)
 
-    patch.setattr(outbox, "step_tx", blindly)
+    patch.setattr(steps, "step_tx", blindly)
 
 
 PROOFS = (

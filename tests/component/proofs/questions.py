@@ -12,6 +12,7 @@ import pytest
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.rows import find_question
+from agentsup.mailbox.questions.asking import Questions
 from agentsup.model.errors import Conflict, Refused
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.transaction import Reader
@@ -56,7 +57,7 @@ async def asked(house: ProofDaemon) -> str:
 async def press(house: ProofDaemon, question_id: str, answer: str) -> str:
     """Press a button; empty if it was taken, else what the person is told."""
     try:
-        await house.daemon.mailbox.answer(question_id, answer, EVA)
+        await house.daemon.mailbox.questions.answer(question_id, answer, EVA)
     except Refused as refusal:
         return str(refusal)
     return ""
@@ -131,16 +132,16 @@ def _no_state_check(patch: pytest.MonkeyPatch) -> None:
 
 def _checked_outside(patch: pytest.MonkeyPatch) -> None:
     """The state is looked at first, and the answer written in another transaction."""
-    original = Mailbox.answer
+    original = Questions.answer
 
-    async def answer(self: Mailbox, question_id: str, *args: Any, **more: Any) -> Question:
-        question = await self.question(question_id)
+    async def answer(self: Questions, question_id: str, *args: Any, **more: Any) -> Question:
+        question = await self.get(question_id)
         if question.state is not QuestionState.OPEN:
             raise Conflict(f"answered by {question.answered_by}")
         await asyncio.sleep(0.1)
         return await original(self, question_id, *args, **more)
 
-    patch.setattr(Mailbox, "answer", answer)
+    patch.setattr(Questions, "answer", answer)
     patch.setattr(answering, "find_question", _always_open)
 
 
@@ -149,7 +150,7 @@ def _in_memory_only(patch: pytest.MonkeyPatch) -> None:
     original = Mailbox.load
 
     async def load(self: Mailbox) -> None:
-        await self._db.write(
+        await self.database.write(
             lambda tx: (
                 tx.execute("UPDATE questions SET state = 'cancelled' WHERE state = 'open'").rowcount
             )

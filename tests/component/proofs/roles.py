@@ -47,7 +47,7 @@ async def a_role_that_was_taken_holds_at_once(home: Path) -> None:
         every = NewSchedule(every_s=LATER_S)
         plan = await hub.create(NewTask("tick", schedule=every), caller=ANNA)
         todo = await hub.create(NewTask("look", start=False), caller=ANNA)
-        queued = await house.daemon.mailbox.accept(
+        queued = await house.daemon.mailbox.queue.accept(
             NewMessage(
                 agent_id=ops.agent_id,
                 session_key="chat:web:op",

@@ -14,7 +14,7 @@ import pytest
 from agentsup.kit import process_tracker, procgroup, proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.process_tracker import GroupRecord, ProcessTracker
-from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.lifecycle.control import WorkControl
 from agentsup.mailbox.messages.values import StopCounts
 from agentsup.model.principal import Principal
 from tests.component.proofs.house import EVA, ProofDaemon, agent
@@ -97,10 +97,10 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
 def _unwritten_stop(patch: pytest.MonkeyPatch) -> None:
     """Turns are ended, and neither rows nor epoch are written."""
 
-    async def stop(self: Mailbox, scope: str, by: Principal, **more: object) -> StopCounts:
+    async def stop(self: WorkControl, scope: str, by: Principal, **more: object) -> StopCounts:
         return StopCounts(scope, 0)
 
-    patch.setattr(Mailbox, "stop", stop)
+    patch.setattr(WorkControl, "stop", stop)
 
 
 PROOFS = (

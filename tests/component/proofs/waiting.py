@@ -107,7 +107,7 @@ async def who_waits_for_leave_keeps_no_slot(home: Path) -> None:
         await others.comes(
             lambda: house.heard("it said: hi", "c2"), 60, "nobody else is heard while one is asked"
         )
-        await house.daemon.mailbox.answer(question, "once", EVA)
+        await house.daemon.mailbox.questions.answer(question, "once", EVA)
         await end(house, others)
 
 

@@ -203,7 +203,7 @@ async def test_a_note_to_a_run_begins_no_turn_once_whoever_wants_it_is_stopped(
     if is_begun:
         await rig.mail.one()
     await rig.runs.steer(run.run_id, "hurry", ANN)
-    await rig.mail.mailbox.stop(f"agent:{turn.message.agent_id}", OPERATOR)
+    await rig.mail.mailbox.control.stop(f"agent:{turn.message.agent_id}", OPERATOR)
     assert await rig.mail.state_of(run.run_id) == "cancelled"
     assert await rig.mail.claim() == []
     await rig.mail.check()
@@ -274,7 +274,7 @@ async def test_two_agents_that_ask_each_other_use_up_the_messages_of_their_work(
     for number in range(198):  # beside the turn and the run
         lease = await _run_at_work(rig)
         await rig.runs.ask_parent(run.run_id, f"goats {number}?")
-        await rig.mail.mailbox.release(lease)
+        await rig.mail.mailbox.leases.release(lease)
         await rig.mail.finish(await rig.mail.one(), "yes")
     await _run_at_work(rig)
     with pytest.raises(DepthExceeded, match="has used its 200 messages"):
@@ -445,7 +445,7 @@ async def test_old_runs_go_also_where_very_many_before_them_stay_as_dead_letters
 
 async def test_a_turn_that_was_stopped_sets_nothing_going_by_a_schedule(rig: TaskFixture) -> None:
     turn = await rig.turn()
-    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", OPERATOR)
+    await rig.mail.mailbox.control.stop(f"session:{turn.message.session_id}", OPERATOR)
     with pytest.raises(LeaseLost):
         await rig.create(caller=ANN, asker=rig.asker(turn), schedule=NewSchedule(every_s=60.0))
     assert await rig.hub.list(caller=OPERATOR) == []

@@ -263,7 +263,7 @@ async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskFixture) -> 
     await rig.reboot()
     await rig.hub.cancel(task.task_id, caller=OPERATOR)
     await rig.hub.delete(task.task_id, caller=OPERATOR)
-    assert await rig.mail.mailbox.questions() == []
+    assert await rig.mail.mailbox.questions.list() == []
     with pytest.raises(NotFound):
         await rig.hub.get(task.task_id, caller=OPERATOR)
 

@@ -185,7 +185,9 @@ class TaskMachine(RuleBasedStateMachine):
                 is_new = lease.resumed or known not in self.collected
                 assert is_new, f"{message.in_reply_to} is told once more"
             if message.kind is MessageKind.DIRECTIVE and message.deliver_to.kind == "question":
-                asked = self.run(self.rig.mail.mailbox.question(message.deliver_to.question_id))
+                asked = self.run(
+                    self.rig.mail.mailbox.questions.get(message.deliver_to.question_id)
+                )
                 # A turn that is at it when the question closes is not taken back.
                 is_open = asked.state is QuestionState.OPEN
                 assert is_open or lease.resumed, "asked about what is closed"
@@ -200,9 +202,9 @@ class TaskMachine(RuleBasedStateMachine):
         )
         mail = self.rig.mail
         if asks or how == "release":  # as a turn does whose question is open
-            work = mail.mailbox.release(lease)
+            work = mail.mailbox.leases.release(lease)
         elif how == "retry":
-            work = mail.mailbox.retry(lease, code="net", text="x")  # type: ignore[assignment]
+            work = mail.mailbox.leases.retry(lease, code="net", text="x")  # type: ignore[assignment]
         else:
             work = mail.finish(lease) if how == "ok" else mail.fail(lease)
         held = self.is_held(lease)
@@ -230,12 +232,12 @@ class TaskMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 59, 61, 200, 20 * 60]))
     def time_passes(self, seconds: int) -> None:
         self.rig.mail.later(seconds)
-        self.run(self.rig.mail.mailbox.expire())
+        self.run(self.rig.mail.mailbox.deadlines.expire())
 
     @precondition(lambda self: len(self.tasks) > 2)
     @rule(scope=st.sampled_from(["all", "agent:ann", "agent:ben"]))
     def someone_stops(self, scope: str) -> None:
-        self.run(self.rig.mail.mailbox.stop(scope, BOB))
+        self.run(self.rig.mail.mailbox.control.stop(scope, BOB))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data())
@@ -243,7 +245,7 @@ class TaskMachine(RuleBasedStateMachine):
         dead = [row[0] for row in self.sql("SELECT message_id FROM messages WHERE state = 'dead'")]
         if dead:
             message_id = data.draw(st.sampled_from(dead))
-            self.run(self.rig.mail.mailbox.requeue(message_id, OPERATOR))
+            self.run(self.rig.mail.mailbox.failed.requeue(message_id, OPERATOR))
             self.requeued.append(message_id)
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -405,7 +407,9 @@ class TaskMachine(RuleBasedStateMachine):
         asked = [row[0] for row in self.sql("SELECT question_id FROM questions")]
         if asked:
             question_id = data.draw(st.sampled_from(asked))
-            self.attempt(self.rig.mail.mailbox.answer(question_id, "once", OPERATOR), Conflict)
+            self.attempt(
+                self.rig.mail.mailbox.questions.answer(question_id, "once", OPERATOR), Conflict
+            )
 
     # -- runs --------------------------------------------------------------------------------------
 
@@ -455,7 +459,7 @@ class TaskMachine(RuleBasedStateMachine):
         if way == "stop":
             self.attempt(self.rig.runs.stop(run_id, OPERATOR), Conflict)
         elif way == "cancel":
-            self.attempt(self.rig.mail.mailbox.cancel(run_id, OPERATOR), IllegalTransition)
+            self.attempt(self.rig.mail.mailbox.control.cancel(run_id, OPERATOR), IllegalTransition)
         else:
             self.attempt(_told(self.rig.runs.steer(run_id, "hurry", OPERATOR)), Conflict)
 

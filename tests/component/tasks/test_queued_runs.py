@@ -42,7 +42,7 @@ async def test_a_cancel_ends_all_of_its_runs(rig: TaskFixture) -> None:
 
 async def test_while_any_run_works_it_is_neither_deleted_nor_resumed(rig: TaskFixture) -> None:
     task = await _three_runs(rig)
-    await rig.mail.mailbox.cancel(task.current_run, OPERATOR)
+    await rig.mail.mailbox.control.cancel(task.current_run, OPERATOR)
     assert (await rig.again(task)).state is TaskState.CANCELLED
     with pytest.raises(Conflict):
         await rig.hub.delete(task.task_id, caller=OPERATOR)

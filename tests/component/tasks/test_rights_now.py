@@ -47,7 +47,7 @@ def demote(rig: TaskFixture, role: PersonRole | None = PersonRole.USER) -> None:
 
 
 async def stored(rig: TaskFixture, message_id: str) -> Message:
-    return await rig.mail.mailbox.get(message_id)
+    return await rig.mail.mailbox.messages.get(message_id)
 
 
 async def ended_with(rig: TaskFixture, message_id: str) -> tuple[str, str]:
@@ -227,7 +227,7 @@ Way = Callable[[TaskFixture, Lease], Awaitable[str]]
 
 
 async def _retried(rig: TaskFixture, lease: Lease) -> str:
-    await rig.mail.mailbox.retry(lease, code="net", text="no network")
+    await rig.mail.mailbox.leases.retry(lease, code="net", text="no network")
     rig.mail.later(10)
     return lease.message.message_id
 
@@ -238,29 +238,31 @@ async def _cut_off(rig: TaskFixture, lease: Lease) -> str:
 
 
 async def _given_back(rig: TaskFixture, lease: Lease) -> str:
-    await rig.mail.mailbox.release(lease)
+    await rig.mail.mailbox.leases.release(lease)
     return lease.message.message_id
 
 
 async def _answered(rig: TaskFixture, lease: Lease) -> str:
     question = await rig.mail.park(lease)
-    await rig.mail.mailbox.answer(question.question_id, "yes", OPERATOR)
+    await rig.mail.mailbox.questions.answer(question.question_id, "yes", OPERATOR)
     return lease.message.message_id
 
 
 async def _requeued(rig: TaskFixture, lease: Lease) -> str:
     for _ in range(9):
-        if (await rig.mail.mailbox.retry(lease, code="net", text="no network")).value == "dead":
+        if (
+            await rig.mail.mailbox.leases.retry(lease, code="net", text="no network")
+        ).value == "dead":
             break
         rig.mail.later(600)
         lease = await rig.mail.one()
-    await rig.mail.mailbox.requeue(lease.message.message_id, OPERATOR)
+    await rig.mail.mailbox.failed.requeue(lease.message.message_id, OPERATOR)
     return lease.message.message_id
 
 
 async def _replayed(rig: TaskFixture, lease: Lease) -> str:
     await rig.mail.fail(lease)
-    return (await rig.mail.mailbox.replay(lease.message.message_id, OPERATOR)).message_id
+    return (await rig.mail.mailbox.failed.replay(lease.message.message_id, OPERATOR)).message_id
 
 
 WAYS: list[Way] = [_retried, _cut_off, _given_back, _answered, _requeued, _replayed]
@@ -319,7 +321,6 @@ async def test_a_notice_is_in_the_persons_language(rig: TaskFixture) -> None:
 def bus_of(rig: TaskFixture) -> InterAgentBus:
     return InterAgentBus(
         mailbox=rig.mail.mailbox,
-        database=rig.mail.db,
         directory=rig.directory,
         hex_digits=lambda count: "a" * count,
     )
@@ -454,7 +455,7 @@ async def test_who_asked_is_carried_over_past_the_first_message(rig: TaskFixture
 async def test_a_replay_does_not_start_where_nobody_knows_who_asked(rig: TaskFixture) -> None:
     lease = await handed_on(rig)
     await rig.mail.fail(lease)
-    again = await rig.mail.mailbox.replay(lease.message.message_id, OPERATOR)
+    again = await rig.mail.mailbox.failed.replay(lease.message.message_id, OPERATOR)
     assert await rig.mail.claim("ben") == []
     assert await ended_with(rig, again.message_id) == ("done", "rights_lost")
 
@@ -560,7 +561,7 @@ async def test_a_command_is_for_the_session_that_a_message_would_go_to(rig: Task
     key, own, other = await pointed(rig)
 
     async def where(context: CommandContext, rest: str) -> CommandReply:
-        return CommandReply(str(await rig.mail.mailbox.current_session("ann", key)))
+        return CommandReply(str(await rig.mail.db.read(sessions.current, "ann", key)))
 
     table = (Command("where", "", "", where),)
     keep_own = partial(sessions.keep_own, rig.mail.db, rig.mail.mailbox.context)

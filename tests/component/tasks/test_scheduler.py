@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
@@ -666,7 +666,7 @@ async def test_whatever_happens_each_slot_is_run_or_recorded(world: World, seed:
         assert is_told or slot in decided, (slot, spans)
         slot = slot_times.next_after(plan, slot)
     assert max(decided) == end
-    holds, sums = await world.mail.mailbox.conservation()
+    holds, sums = await world.mail.mailbox.messages.conservation()
     assert holds, sums
 
 

@@ -50,14 +50,14 @@ async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
     grandchild = await handed_on(rig, below, "eve", waits=waits)
     mailbox, message = rig.mail.mailbox, turn.message
     if how == "cancel":
-        ended = set((await mailbox.cancel(message.message_id, BOB)).with_it)
+        ended = set((await mailbox.control.cancel(message.message_id, BOB)).with_it)
     elif how == "interrupt":
-        interrupted = await mailbox.interrupt(message.session_id, BOB)
+        interrupted = await mailbox.control.interrupt(message.session_id, BOB)
         assert interrupted is not None
         ended = set(interrupted.with_it)
     else:
         scope = f"session:{message.session_id}" if how == "session" else "agent:ann"
-        counts = await mailbox.stop(scope, BOB)
+        counts = await mailbox.control.stop(scope, BOB)
         assert (counts.running, counts.queued, counts.parked) == (2, 1, 0)
         ended = set(counts.message_ids) - {message.message_id}
     assert ended == {child.run_id}  # the grandchild had not begun
@@ -101,7 +101,7 @@ async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskFixtu
     turn = await rig.turn()
     run = await handed_on(rig, turn, waits=False)
     await rig.mail.finish(turn, "begun")
-    await rig.mail.mailbox.stop("agent:ann", BOB)
+    await rig.mail.mailbox.control.stop("agent:ann", BOB)
     assert await rig.mail.state_of(run.run_id) == "cancelled"
     assert await rig.mail.claim("ben") == []
     await rig.mail.check()
@@ -123,9 +123,9 @@ async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskFixture, h
     turn = await rig.turn()
     child = await handed_on(rig, turn, waits=False)
     if how == "interrupt":
-        await rig.mail.mailbox.interrupt(turn.message.session_id, BOB)
+        await rig.mail.mailbox.control.interrupt(turn.message.session_id, BOB)
     else:
-        await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", BOB)
+        await rig.mail.mailbox.control.stop(f"session:{turn.message.session_id}", BOB)
         await rig.reboot()
     run = await rig.mail.one("ben")
     assert run.message.message_id == child.run_id
@@ -141,7 +141,7 @@ async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(
         NewTask("count the sheep", name="sheep"), caller=ANN, asker=rig.asker(turn)
     )
     run = await rig.mail.one()
-    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", BOB)
+    await rig.mail.mailbox.control.stop(f"session:{turn.message.session_id}", BOB)
     await rig.mail.finish(run, "twelve")
     assert (await rig.again(task)).state is TaskState.DONE
     assert await rig.mail.claim() == []  # no turn is made of it
@@ -154,6 +154,6 @@ async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(
 async def test_a_stop_of_everything_stops_tasks_too(rig: TaskFixture) -> None:
     turn = await rig.turn()
     task = await rig.hub.create(NewTask("count"), caller=ANN, asker=rig.asker(turn))
-    counts = await rig.mail.mailbox.stop("all", OPERATOR)
+    counts = await rig.mail.mailbox.control.stop("all", OPERATOR)
     assert (counts.running, counts.queued) == (1, 1)
     assert (await rig.again(task)).state is TaskState.CANCELLED

@@ -18,23 +18,23 @@ Closing = Callable[[TaskFixture, Task, Question], Awaitable[object]]
 
 async def _expires(rig: TaskFixture, task: Task, asked: Question) -> None:
     rig.mail.later(61)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
 
 
 WAYS: dict[str, Closing] = {
     "the task is answered": lambda rig, task, asked: rig.hub.answer(
         task.task_id, "no", caller=OPERATOR
     ),
-    "a person answers it": lambda rig, task, asked: rig.mail.mailbox.answer(
+    "a person answers it": lambda rig, task, asked: rig.mail.mailbox.questions.answer(
         asked.question_id, "no", OPERATOR
     ),
     "its time is over": _expires,
     "the task is cancelled": lambda rig, task, asked: rig.hub.cancel(task.task_id, caller=OPERATOR),
-    "the message is cancelled": lambda rig, task, asked: rig.mail.mailbox.cancel(
+    "the message is cancelled": lambda rig, task, asked: rig.mail.mailbox.control.cancel(
         task.current_run, OPERATOR
     ),
     "the run is stopped": lambda rig, task, asked: rig.runs.stop(task.current_run, OPERATOR),
-    "its session is stopped": lambda rig, task, asked: rig.mail.mailbox.stop(
+    "its session is stopped": lambda rig, task, asked: rig.mail.mailbox.control.stop(
         f"session:{asked.session_id}", OPERATOR
     ),
 }
@@ -67,7 +67,7 @@ async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskFix
     asked = await rig.mail.park(
         await rig.mail.one(), kind="ask_parent", text="goats too?", options=()
     )
-    await rig.mail.mailbox.cancel(asked.put_as, OPERATOR)
+    await rig.mail.mailbox.control.cancel(asked.put_as, OPERATOR)
     run = await rig.mail.one()
     assert (run.message.message_id, run.message.state) == (task.current_run, MessageState.LEASED)
     (told,) = (await rig.hub.card(task.task_id, caller=OPERATOR)).questions
@@ -82,24 +82,24 @@ async def test_work_that_asks_twice_waits_for_both(rig: TaskFixture, way: str) -
     task = await rig.create()
     asked = await rig.mail.park(await rig.mail.one())
     aside = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
-    await rig.mail.mailbox.answer(asked.question_id, "yes", OPERATOR)
+    await rig.mail.mailbox.questions.answer(asked.question_id, "yes", OPERATOR)
     assert await rig.mail.claim() == []
     assert (await rig.again(task)).state is TaskState.WAITING
     if way == "cancel":
         await rig.hub.cancel(task.task_id, caller=OPERATOR)
     else:
-        await rig.mail.mailbox.stop("all", OPERATOR)
-    assert await rig.mail.mailbox.questions() == []
-    assert (await rig.mail.mailbox.question(aside.question_id)).state == "cancelled"
+        await rig.mail.mailbox.control.stop("all", OPERATOR)
+    assert await rig.mail.mailbox.questions.list() == []
+    assert (await rig.mail.mailbox.questions.get(aside.question_id)).state == "cancelled"
 
 
 async def test_work_that_asked_twice_goes_on_after_both(rig: TaskFixture) -> None:
     task = await rig.create()
     asked = await rig.mail.park(await rig.mail.one())
     aside = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
-    await rig.mail.mailbox.answer(aside.question_id, "no", OPERATOR)
+    await rig.mail.mailbox.questions.answer(aside.question_id, "no", OPERATOR)
     assert await rig.mail.claim() == []
-    await rig.mail.mailbox.answer(asked.question_id, "yes", OPERATOR)
+    await rig.mail.mailbox.questions.answer(asked.question_id, "yes", OPERATOR)
     assert (await rig.mail.one()).message.message_id == task.current_run
 
 
@@ -120,9 +120,11 @@ async def _is_killed(rig: TaskFixture, at_it: Lease) -> None:
 
 
 CUTS: dict[str, Callable[[TaskFixture, Lease], Awaitable[object]]] = {
-    "it fails for now": lambda rig, at_it: rig.mail.mailbox.retry(at_it, code="x", text="busy"),
-    "it is given back": lambda rig, at_it: rig.mail.mailbox.release(at_it),
-    "its agent crashes": lambda rig, at_it: rig.mail.mailbox.release_all(
+    "it fails for now": lambda rig, at_it: rig.mail.mailbox.leases.retry(
+        at_it, code="x", text="busy"
+    ),
+    "it is given back": lambda rig, at_it: rig.mail.mailbox.leases.release(at_it),
+    "its agent crashes": lambda rig, at_it: rig.mail.mailbox.leases.release_all(
         "i1", culprits=None, text="crashed"
     ),
     "the daemon is killed": _is_killed,
@@ -139,8 +141,8 @@ async def test_a_turn_that_is_cut_off_does_not_begin_anew_once_its_question_is_c
     await WAYS[way](rig, task, asked)
     assert await rig.mail.state_of(asked.put_as) == "leased", "who is at it is let finish"
     await CUTS[cut](rig, at_it)
-    assert (await rig.mail.mailbox.get(asked.put_as)).error_code == "taken_back"
-    assert await rig.mail.mailbox.questions() == [], "and nobody else is asked for it"
+    assert (await rig.mail.mailbox.messages.get(asked.put_as)).error_code == "taken_back"
+    assert await rig.mail.mailbox.questions.list() == [], "and nobody else is asked for it"
     assert not await rig.mail.outbox("state = 'pending' AND kind = 'question'")
     rig.mail.later(300)
     claimed = [lease.message.kind for lease in await rig.mail.claim()]
@@ -160,9 +162,9 @@ async def test_a_person_who_was_asked_for_it_need_not_answer_any_more(
     if way in WAYS:
         await WAYS[way](rig, task, asked)
     else:
-        await rig.mail.mailbox.stop("all", OPERATOR)
+        await rig.mail.mailbox.control.stop("all", OPERATOR)
     assert await rig.mail.state_of(asked.put_as) == "cancelled"
-    assert (await rig.mail.mailbox.question(onward.question_id)).state == "cancelled"
+    assert (await rig.mail.mailbox.questions.get(onward.question_id)).state == "cancelled"
     events = "SELECT message_id FROM events WHERE type = 'message.cancelled' GROUP BY 1"
     assert not await rig.mail.sql(f"{events} HAVING count(*) > 1")
     await rig.mail.check()
@@ -172,21 +174,21 @@ async def test_a_turn_that_ends_after_its_question_is_closed_ends_as_it_does(
     rig: TaskFixture,
 ) -> None:
     _, asked, at_it = await _at_work(rig)
-    await rig.mail.mailbox.answer(asked.question_id, "no", OPERATOR)
+    await rig.mail.mailbox.questions.answer(asked.question_id, "no", OPERATOR)
     await rig.mail.finish(at_it, "yes")
     assert await rig.mail.state_of(asked.put_as) == "done"
-    assert (await rig.mail.mailbox.question(asked.question_id)).answer == "no"
+    assert (await rig.mail.mailbox.questions.get(asked.question_id)).answer == "no"
 
 
 async def test_a_turn_whose_question_is_open_is_tried_again(rig: TaskFixture) -> None:
     _, asked, at_it = await _at_work(rig)
-    await rig.mail.mailbox.retry(at_it, code="x", text="busy")
+    await rig.mail.mailbox.leases.retry(at_it, code="x", text="busy")
     rig.mail.later(10)
     await rig.mail.park(await rig.mail.one(), timeout_s=30.0)
     rig.mail.later(31)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
     await rig.reboot()
     again = await rig.mail.one()
     assert again.message.message_id == asked.put_as
     await rig.mail.finish(again, "yes")
-    assert (await rig.mail.mailbox.question(asked.question_id)).answer == "yes"
+    assert (await rig.mail.mailbox.questions.get(asked.question_id)).answer == "yes"

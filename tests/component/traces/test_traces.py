@@ -100,7 +100,7 @@ async def test_what_was_under_way_at_a_kill_is_interrupted_and_the_turn_goes_on(
     await house.clock.sleep(5)
     await spans_of(house, message_id)
     await house.restart(kill=True)
-    await house.daemon.mailbox.wait_done(message_id, 900.0)
+    await house.daemon.mailbox.queue.wait_done(message_id, 900.0)
     spans = await spans_of(house, message_id)
     assert drawn([span for span in spans if span.kind in ("turn", "segment", "engine")]) == [
         "turn ann ok",
@@ -136,9 +136,9 @@ async def test_a_wait_for_a_person_stands_in_its_turn(household: Open, is_killed
     assert one(await spans_of(house, message_id), SpanKind.TURN).state == "parked"
     if is_killed:
         await house.restart(kill=True)
-    (question,) = await house.daemon.mailbox.questions()
-    await house.daemon.mailbox.answer(question.question_id, "red", OPERATOR)
-    await house.daemon.mailbox.wait_done(message_id, 60.0)
+    (question,) = await house.daemon.mailbox.questions.list()
+    await house.daemon.mailbox.questions.answer(question.question_id, "red", OPERATOR)
+    await house.daemon.mailbox.queue.wait_done(message_id, 60.0)
     spans = await spans_of(house, message_id)
     wait = one(spans, SpanKind.PERSON)
     assert (wait.state, wait.detail, wait.depth) == ("ok", "Which?", 1)
@@ -200,8 +200,8 @@ async def test_a_message_that_came_without_a_trace_gets_one(household: Open) -> 
         parts=text_parts("go"),
         principal=OPERATOR,
     )
-    accepted = await house.daemon.mailbox.accept(new)
-    await house.daemon.mailbox.wait_done(accepted.message_id, 60)
+    accepted = await house.daemon.mailbox.queue.accept(new)
+    await house.daemon.mailbox.queue.wait_done(accepted.message_id, 60)
     spans = await spans_of(house, accepted.message_id)
     assert [span.name for span in spans if span.kind == "turn"] == ["ann", "ben"]
 
@@ -267,7 +267,7 @@ async def test_agents_that_play_ping_pong_are_found(household: Open) -> None:
                 sender_agent_id=by,
                 root_id=message.message_id,
             )
-            house.daemon.mailbox.accept_tx(tx, new)
+            house.daemon.mailbox.queue.accept_tx(tx, new)
 
     await house.db.write(send)
     (loop,) = await found(house)

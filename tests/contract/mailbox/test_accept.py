@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.sessions import list_of
+from agentsup.mailbox.messages import sessions
 from agentsup.mailbox.messages.values import MailboxLimits
 from agentsup.model.errors import (
     AgentsupError,
@@ -81,7 +81,7 @@ async def test_a_pruned_message_is_still_recognised(rig: MailboxFixture) -> None
     await rig.db.write(lambda tx: tx.execute("DELETE FROM messages").rowcount)
     again = await rig.put(idempotency_key="k1")
     assert (again.message_id, again.duplicate) == (first.message_id, True)
-    holds, sums = await rig.mailbox.conservation()
+    holds, sums = await rig.mailbox.messages.conservation()
     assert holds
     assert (sums["accepted"], sums["pruned"]) == (1, 1)
 
@@ -194,10 +194,10 @@ async def test_a_conversation_is_that_of_the_one_person_below_operator(
             by = Principal(PrincipalKind.PERSON, name, role=PersonRole[role.upper()])
         said.append(rig.new(who, principal=by))
     if together:
-        await asyncio.gather(*(rig.mailbox.accept(new) for new in said))
+        await asyncio.gather(*(rig.mailbox.queue.accept(new) for new in said))
     else:
         for new in said:
-            await rig.mailbox.accept(new)
+            await rig.mailbox.queue.accept(new)
             rig.later(5)
     assert await rig.sql("SELECT person FROM conversations") == [(whose,)]
 
@@ -224,12 +224,12 @@ async def test_sessions_belong_to_keys_and_can_be_left_and_continued(rig: Mailbo
     fresh = await rig.put(new_session=True)
     assert fresh.session_id != first.session_id
     assert (await rig.put()).session_id == fresh.session_id
-    await rig.mailbox.point("ann", "chat:console:c1", first.session_id)
+    await rig.db.write(sessions.point_tx, "ann", "chat:console:c1", first.session_id)
     assert (await rig.put()).session_id == first.session_id
     assert (await rig.put(session_key=fresh.session_id)).session_id == fresh.session_id
     with pytest.raises(AgentsupError):
-        await rig.mailbox.point("ben", "x", first.session_id)
-    assert len(await rig.db.read(lambda reader: list_of(reader, "ann"))) == 3
+        await rig.db.write(sessions.point_tx, "ben", "x", first.session_id)
+    assert len(await rig.db.read(lambda reader: sessions.list_of(reader, "ann"))) == 3
 
 
 async def test_position_and_eta_follow_the_queue(rig: MailboxFixture) -> None:
@@ -241,14 +241,14 @@ async def test_position_and_eta_follow_the_queue(rig: MailboxFixture) -> None:
     await rig.finish(lease)
     ids = [(await rig.put(f"m{i}")).message_id for i in range(4)]
     for place, message_id in enumerate(ids):
-        position = await rig.mailbox.position(message_id)
+        position = await rig.mailbox.messages.position(message_id)
         assert position.position == place
         assert position.eta_s == pytest.approx((place + 1) * 10 / 2)
     accepted = await rig.put()
     assert accepted.position == 4
     assert accepted.eta_s == pytest.approx(25.0)
     await rig.reboot()
-    assert (await rig.mailbox.position(ids[0])).eta_s == pytest.approx(5.0)
+    assert (await rig.mailbox.messages.position(ids[0])).eta_s == pytest.approx(5.0)
 
 
 async def test_threads_reach_any_depth(rig: MailboxFixture) -> None:
@@ -259,23 +259,25 @@ async def test_threads_reach_any_depth(rig: MailboxFixture) -> None:
             await rig.put(f"d{depth}", root_id=root.message_id, in_reply_to=parent)
         ).message_id
     await rig.put("other")
-    texts = [message.text for message in await rig.mailbox.thread(parent)]
+    texts = [message.text for message in await rig.mailbox.messages.thread(parent)]
     assert texts == ["root", "d0", "d1", "d2", "d3", "d4"]
     await rig.put("named", thread_id="budget")
-    assert [message.text for message in await rig.mailbox.thread("budget")] == ["named"]
+    assert [message.text for message in await rig.mailbox.messages.thread("budget")] == ["named"]
 
 
 async def test_lists_filter_and_page(rig: MailboxFixture) -> None:
     for i in range(5):
         await rig.put(f"m{i}")
     await rig.put("for ben", agent="ben")
-    page = await rig.mailbox.list(agent_id="ann", limit=3)
+    page = await rig.mailbox.messages.list(agent_id="ann", limit=3)
     assert [message.text for message in page] == ["m4", "m3", "m2"]
-    rest = await rig.mailbox.list(agent_id="ann", before_seq=page[-1].seq)
+    rest = await rig.mailbox.messages.list(agent_id="ann", before_seq=page[-1].seq)
     assert [message.text for message in rest] == ["m1", "m0"]
     session_id = page[0].session_id
-    assert len(await rig.mailbox.list(session_id=session_id, state=MessageState.QUEUED)) == 5
-    assert await rig.mailbox.list(state=MessageState.DONE) == []
+    assert (
+        len(await rig.mailbox.messages.list(session_id=session_id, state=MessageState.QUEUED)) == 5
+    )
+    assert await rig.mailbox.messages.list(state=MessageState.DONE) == []
 
 
 async def test_a_message_reads_back_whole(rig: MailboxFixture) -> None:
@@ -283,7 +285,7 @@ async def test_a_message_reads_back_whole(rig: MailboxFixture) -> None:
     to = DeliverTo("mailbox", agent_id="ben", session_id="ses_b", then=then)
     new = rig.new("text", deliver_to=to, path=("ben",), traceparent="00-x", summary="s")
     new = replace(new, expires_at=rig.clock.now_ms() + 5, thread_id="t", capability="sum")
-    message = await rig.mailbox.get((await rig.mailbox.accept(new)).message_id)
+    message = await rig.mailbox.messages.get((await rig.mailbox.queue.accept(new)).message_id)
     for name in ("parts", "principal", "deliver_to", "path", "traceparent", "summary"):
         assert getattr(message, name) == getattr(new, name)
     assert message.root_id == message.message_id
@@ -298,7 +300,7 @@ async def test_parts_and_the_event_are_plain_json(rig: MailboxFixture) -> None:
         rig.new("", parts=several, priority=Priority.LOW),
     ]
     for new in messages:
-        await rig.mailbox.accept(new)
+        await rig.mailbox.queue.accept(new)
     rows = await rig.sql("SELECT data FROM events WHERE type = 'chat.in' ORDER BY seq")
     begun = {"kind": "chat", "lane": "interactive", "from": "Bob"}
     assert [json.loads(row[0]) for row in rows] == [
@@ -330,9 +332,9 @@ async def test_what_is_written_along_is_in_the_same_transaction(rig: MailboxFixt
         raise Conflict("dropped by a stop")
 
     results = await asyncio.gather(
-        rig.mailbox.accept(rig.new("first"), also=also),
-        rig.mailbox.accept(rig.new("refused"), also=refuse),
-        rig.mailbox.accept(rig.new("last"), also=also),
+        rig.mailbox.queue.accept(rig.new("first"), also=also),
+        rig.mailbox.queue.accept(rig.new("refused"), also=refuse),
+        rig.mailbox.queue.accept(rig.new("last"), also=also),
         return_exceptions=True,
     )
     assert isinstance(results[1], Conflict)

@@ -47,7 +47,9 @@ async def asked(rig: MailboxFixture, **to: Any) -> tuple[Lease, Lease]:
 async def test_answers_files_and_failures_reach_the_chat(rig: MailboxFixture) -> None:
     await rig.put()
     files = (Part("file", path="out/plan.pdf", name="plan.pdf"),)
-    await rig.mailbox.complete(await rig.one(), Completion(MessageOutcome.OK, "here", parts=files))
+    await rig.mailbox.leases.complete(
+        await rig.one(), Completion(MessageOutcome.OK, "here", parts=files)
+    )
     await rig.put()
     await rig.fail(await rig.one(), "the model is gone")
     rows = await rig.sql("SELECT kind, body, part_no FROM outbox ORDER BY outbox_id")
@@ -71,15 +73,15 @@ async def test_each_part_carries_the_language_of_whose_message_it_concerns(
     uli = Principal(PrincipalKind.PERSON, "uli", "Uli", language="de-AT")
     await rig.put(principal=uli)
     question = await rig.park(await rig.one())
-    await rig.mailbox.answer(question.question_id, "yes", uli)
+    await rig.mailbox.questions.answer(question.question_id, "yes", uli)
     await rig.finish(await rig.one())
     accepted = await rig.put(principal=uli)
-    await rig.mailbox.cancel(accepted.message_id, uli)
+    await rig.mailbox.control.cancel(accepted.message_id, uli)
     rows = await rig.sql("SELECT kind, body FROM outbox ORDER BY outbox_id")
     assert [kind for kind, _ in rows] == ["question", "answer", "notice"]
     assert {json.loads(body)["language"] for _, body in rows} == {"de-AT"}
     assert json.loads(rows[2][1])["text"] == "Abgebrochen von Uli."
-    assert (await rig.mailbox.get(accepted.message_id)).principal == uli
+    assert (await rig.mailbox.messages.get(accepted.message_id)).principal == uli
 
 
 async def test_the_engine_state_of_the_session_moves_with_the_completion(
@@ -87,7 +89,7 @@ async def test_the_engine_state_of_the_session_moves_with_the_completion(
 ) -> None:
     await rig.put()
     completion = Completion(MessageOutcome.OK, "hi", engine="llm", engine_state=b"state")
-    await rig.mailbox.complete(await rig.one(), completion)
+    await rig.mailbox.leases.complete(await rig.one(), completion)
     await rig.put()
     await rig.finish(await rig.one())
     assert await rig.sql("SELECT engine, engine_state FROM sessions") == [("llm", b"state")]
@@ -118,7 +120,7 @@ async def test_a_stop_of_the_askers_session_leaves_the_answer_to_come(
     rig: MailboxFixture, restart: bool
 ) -> None:
     ann, ben = await asked(rig)
-    await rig.mailbox.stop(f"session:{ann.message.session_id}", BOB)
+    await rig.mailbox.control.stop(f"session:{ann.message.session_id}", BOB)
     if restart:
         await rig.reboot()
         ben = await rig.one("ben")
@@ -133,9 +135,9 @@ async def test_a_reply_to_an_asker_that_was_stopped_is_refused_and_said_to_be(
 ) -> None:
     _, ben = await asked(rig)
     if scope == "all":
-        rig.mailbox.epochs.merge("all", 1)  # told by another node: ben's turn here goes on
+        rig.mailbox.context.epochs.merge("all", 1)  # told by another node: ben's turn here goes on
     else:
-        await rig.mailbox.stop(scope, BOB)
+        await rig.mailbox.control.stop(scope, BOB)
         if restart:
             await rig.reboot()
             ben = await rig.one("ben")
@@ -148,7 +150,7 @@ async def test_a_reply_to_an_asker_that_was_stopped_is_refused_and_said_to_be(
 
 
 async def test_a_request_after_the_stop_gets_its_reply(rig: MailboxFixture) -> None:
-    await rig.mailbox.stop("agent:ann", BOB)
+    await rig.mailbox.control.stop("agent:ann", BOB)
     _, ben = await asked(rig)
     await rig.finish(ben, "in time")
     assert await rig.sql("SELECT state FROM messages WHERE kind = 'reply'") == [("queued",)]
@@ -158,7 +160,7 @@ async def test_a_waited_answer_stays_in_the_row(rig: MailboxFixture) -> None:
     _, ben = await asked(rig, waited=True)
     await rig.finish(ben, "42")
     assert await rig.sql("SELECT 1 FROM messages WHERE kind = 'reply'") == []
-    assert (await rig.mailbox.wait_done(ben.message.message_id, 5)).result_text == "42"
+    assert (await rig.mailbox.queue.wait_done(ben.message.message_id, 5)).result_text == "42"
 
 
 async def test_a_reply_to_an_agent_that_asked_outside_a_turn_reaches_its_people(
@@ -189,7 +191,9 @@ async def test_results_for_programs_and_silent_chats_stay_in_the_row(rig: Mailbo
     await rig.put(deliver_to=DeliverTo("chat", channel="console", conversation="c1", silent=True))
     await rig.finish(await rig.one(), "43")
     assert await rig.outbox() == []
-    results = [message.result_text for message in await rig.mailbox.list(state=MessageState.DONE)]
+    results = [
+        message.result_text for message in await rig.mailbox.messages.list(state=MessageState.DONE)
+    ]
     assert results == ["43", "42"]
 
 
@@ -197,11 +201,11 @@ async def test_a_dropped_letter_tells_nobody_twice(rig: MailboxFixture) -> None:
     accepted = await rig.put()
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     assert len(await rig.outbox()) == 1
-    await rig.mailbox.drop(accepted.message_id, OPERATOR)
+    await rig.mailbox.failed.drop(accepted.message_id, OPERATOR)
     assert len(await rig.outbox()) == 1
-    message = await rig.mailbox.get(accepted.message_id)
+    message = await rig.mailbox.messages.get(accepted.message_id)
     assert (message.state, message.error_code) == (MessageState.CANCELLED, "dropped")
 
 
@@ -209,7 +213,7 @@ async def test_an_answer_without_words_is_told_as_one(rig: MailboxFixture) -> No
     await rig.put(principal=replace(BOB, language="de"))
     await rig.finish(await rig.one(), " \n")
     await rig.put()
-    await rig.mailbox.complete(
+    await rig.mailbox.leases.complete(
         await rig.one(),
         Completion(MessageOutcome.OK, "", parts=(Part("file", path="a", name="a"),)),
     )

@@ -13,7 +13,7 @@ from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 async def edit(rig: MailboxFixture, message_id: str, text: str) -> bool:
     mailbox: Mailbox = rig.mailbox
-    return await rig.db.write(lambda tx: mailbox.edit_tx(tx, message_id, text))
+    return await rig.db.write(lambda tx: mailbox.queue.edit_tx(tx, message_id, text))
 
 
 async def test_a_queued_text_is_replaced_and_its_files_stay(rig: MailboxFixture) -> None:
@@ -33,7 +33,7 @@ async def test_what_a_turn_has_begun_stays_as_it_was_read(rig: MailboxFixture) -
     accepted = await rig.put("first")
     lease = await rig.one()
     assert not await edit(rig, accepted.message_id, "other")
-    await rig.mailbox.release(lease)
+    await rig.mailbox.leases.release(lease)
     assert await rig.state_of(accepted.message_id) == MessageState.QUEUED
     assert not await edit(rig, accepted.message_id, "other")
     lease = await rig.one()
@@ -45,14 +45,14 @@ async def test_what_a_turn_has_begun_stays_as_it_was_read(rig: MailboxFixture) -
 async def test_nothing_else_can_be_edited(rig: MailboxFixture) -> None:
     assert not await edit(rig, "msg_unknown", "x")
     accepted = await rig.put("to be cancelled")
-    await rig.mailbox.cancel(accepted.message_id, BOB)
+    await rig.mailbox.control.cancel(accepted.message_id, BOB)
     assert not await edit(rig, accepted.message_id, "x")
 
 
 async def test_a_text_that_can_not_be_stored_changes_nothing(rig: MailboxFixture) -> None:
     accepted = await rig.put("short")
     with pytest.raises(TooLarge):
-        await edit(rig, accepted.message_id, "x" * (rig.mailbox.limits.max_body_bytes + 1))
+        await edit(rig, accepted.message_id, "x" * (rig.mailbox.context.limits.max_body_bytes + 1))
     with pytest.raises(BadRequest):
         await edit(rig, accepted.message_id, "\ud800")
     assert (await rig.one()).message.text == "short"
@@ -62,12 +62,12 @@ async def test_more_can_be_written_with_an_acceptance_and_goes_with_it(rig: Mail
     def also(tx: Tx, accepted: Accepted) -> None:
         tx.execute("INSERT INTO facts VALUES ('also', ?)", (accepted.message_id,))
 
-    accepted = await rig.mailbox.accept(rig.new("hello"), also=also)
+    accepted = await rig.mailbox.queue.accept(rig.new("hello"), also=also)
     assert await rig.sql("SELECT value FROM facts WHERE key = 'also'") == [(accepted.message_id,)]
 
     def fails(tx: Tx, accepted: Accepted) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await rig.mailbox.accept(rig.new("lost with it"), also=fails)
+        await rig.mailbox.queue.accept(rig.new("lost with it"), also=fails)
     assert await rig.sql("SELECT COUNT(*) FROM messages") == [(1,)]

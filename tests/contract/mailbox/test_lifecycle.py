@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox.messages.values import Completion
 from agentsup.model.errors import AgentsupError, Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, MessageOutcome, MessageState
 from agentsup.model.principal import OPERATOR
@@ -27,44 +26,43 @@ class Subject:
 
 
 async def bring(rig: MailboxFixture, state: MessageState) -> Subject:
-    rig.mailbox.limits = MailboxLimits()
     message_id = (await rig.put(expires_at=rig.clock.now_ms() + 3_600_000)).message_id
     lease = await rig.one()
     question_id = (await rig.park(lease)).question_id
     if state is not MessageState.PARKED:
-        await rig.mailbox.answer(question_id, "yes", BOB)
+        await rig.mailbox.questions.answer(question_id, "yes", BOB)
     if state in (MessageState.LEASED, MessageState.DONE):
         lease = await rig.one()
     if state is MessageState.DONE:
         await rig.finish(lease)
     if state is MessageState.CANCELLED:
-        await rig.mailbox.cancel(message_id, BOB)
+        await rig.mailbox.control.cancel(message_id, BOB)
     if state is MessageState.DEAD:
         for _ in range(2):
             lease = await rig.one()
-            await rig.mailbox.release_all("i1", culprits=None, text="boom")
+            await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     assert await rig.state_of(message_id) == state
     return Subject(rig, message_id, lease, question_id)
 
 
 async def expire(subject: Subject) -> None:
     subject.rig.later(3601)
-    await subject.rig.mailbox.expire()
+    await subject.rig.mailbox.deadlines.expire()
 
 
 MOVES: dict[str, Callable[[Subject], Awaitable[object]]] = {
     "claim": lambda s: s.rig.claim(),
     "complete": lambda s: s.rig.finish(s.lease),
-    "retry": lambda s: s.rig.mailbox.retry(s.lease, code="net", text="timeout"),
-    "release": lambda s: s.rig.mailbox.release(s.lease),
+    "retry": lambda s: s.rig.mailbox.leases.retry(s.lease, code="net", text="timeout"),
+    "release": lambda s: s.rig.mailbox.leases.release(s.lease),
     "park": lambda s: s.rig.park(s.lease),
-    "crash": lambda s: s.rig.mailbox.release_all("i1", culprits=None, text="boom"),
-    "answer": lambda s: s.rig.mailbox.answer(s.question_id, "yes", BOB),
-    "cancel": lambda s: s.rig.mailbox.cancel(s.message_id, BOB),
-    "interrupt": lambda s: s.rig.mailbox.interrupt(s.lease.message.session_id, BOB),
-    "stop": lambda s: s.rig.mailbox.stop("all", BOB),
-    "requeue": lambda s: s.rig.mailbox.requeue(s.message_id, OPERATOR),
-    "drop": lambda s: s.rig.mailbox.drop(s.message_id, OPERATOR),
+    "crash": lambda s: s.rig.mailbox.leases.release_all("i1", culprits=None, text="boom"),
+    "answer": lambda s: s.rig.mailbox.questions.answer(s.question_id, "yes", BOB),
+    "cancel": lambda s: s.rig.mailbox.control.cancel(s.message_id, BOB),
+    "interrupt": lambda s: s.rig.mailbox.control.interrupt(s.lease.message.session_id, BOB),
+    "stop": lambda s: s.rig.mailbox.control.stop("all", BOB),
+    "requeue": lambda s: s.rig.mailbox.failed.requeue(s.message_id, OPERATOR),
+    "drop": lambda s: s.rig.mailbox.failed.drop(s.message_id, OPERATOR),
     "expire": expire,
 }
 
@@ -112,7 +110,7 @@ async def test_a_completion_is_one_transaction_and_counts_once(rig: MailboxFixtu
     lease = await rig.one()
 
     def fail_afterwards(tx: object) -> None:
-        ending.complete_tx(rig.mailbox.context, tx, lease, Completion(MessageOutcome.OK, "42"))  # type: ignore[arg-type]  # the fixture's Tx
+        rig.mailbox.leases.complete_tx(tx, lease, Completion(MessageOutcome.OK, "42"))  # type: ignore[arg-type]  # the fixture's Tx
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -145,11 +143,11 @@ async def test_an_expired_lease_is_renewed_by_its_owner_and_lost_to_another(
     lease = await rig.one(instance="i1")
     rig.later(3600)
     assert await rig.claim(instance="i1") == []
-    assert await rig.mailbox.renew([lease]) == set()
+    assert await rig.mailbox.leases.renew([lease]) == set()
     assert await rig.claim(instance="i2") == []
     rig.later(31)
     taken = await rig.one(instance="i2")
-    assert await rig.mailbox.renew([lease]) == {lease.message.message_id}
+    assert await rig.mailbox.leases.renew([lease]) == {lease.message.message_id}
     assert taken.fence > lease.fence
 
 
@@ -159,20 +157,23 @@ async def test_an_instance_takes_up_its_own_expired_lease_that_nobody_works_on(
     await rig.put()
     lease = await rig.one()
     rig.later(31)
-    busy = await rig.mailbox.claim(
+    busy = await rig.mailbox.leases.claim(
         "ann", "i1", WIDE, own={lease.message.message_id: lease.message.session_id}
     )
     assert busy.leases == ()
-    (again,) = (await rig.mailbox.claim("ann", "i1", WIDE, own={})).leases
+    (again,) = (await rig.mailbox.leases.claim("ann", "i1", WIDE, own={})).leases
     assert again.fence == lease.fence + 1
 
 
 async def test_transient_failures_back_off_and_end_as_a_dead_letter(rig: MailboxFixture) -> None:
+    rig.clock.stand_still()
     await rig.put()
     delays = []
     for _ in range(3):
         lease = await rig.one()
-        assert await rig.mailbox.retry(lease, code="net", text="timeout") is MessageState.QUEUED
+        assert (
+            await rig.mailbox.leases.retry(lease, code="net", text="timeout") is MessageState.QUEUED
+        )
         assert await rig.claim() == []
         assert rig.due_at is not None
         delays.append((rig.due_at - rig.clock.now_ms()) / 1000)
@@ -180,11 +181,14 @@ async def test_transient_failures_back_off_and_end_as_a_dead_letter(rig: Mailbox
     assert 1 <= delays[0] <= 3
     assert 2 <= delays[1] <= 6
     assert 4 <= delays[2] <= 12
-    assert await rig.mailbox.retry(await rig.one(), code="net", text="timeout") is MessageState.DEAD
+    assert (
+        await rig.mailbox.leases.retry(await rig.one(), code="net", text="timeout")
+        is MessageState.DEAD
+    )
     ((kind, _, _, text),) = await rig.outbox()
     assert kind == "notice"
     assert "4 attempts failed, the last one: timeout" in text
-    assert [letter.error_code for letter in await rig.mailbox.failed_messages()] == ["net"]
+    assert [letter.error_code for letter in await rig.mailbox.failed.list()] == ["net"]
 
 
 async def test_a_daemon_that_dies_of_a_message_stops_taking_it_up(rig: MailboxFixture) -> None:
@@ -193,7 +197,7 @@ async def test_a_daemon_that_dies_of_a_message_stops_taking_it_up(rig: MailboxFi
         await rig.one()
         await rig.reboot()
     assert await rig.claim() == []
-    (letter,) = await rig.mailbox.failed_messages()
+    (letter,) = await rig.mailbox.failed.list()
     assert letter.error_code == "interrupted"
 
 
@@ -212,9 +216,9 @@ async def test_only_a_young_interrupted_turn_goes_on_by_itself(
 async def test_release_and_park_do_not_count_as_attempts(rig: MailboxFixture) -> None:
     await rig.put()
     for _ in range(6):
-        await rig.mailbox.release(await rig.one())
+        await rig.mailbox.leases.release(await rig.one())
         question = await rig.park(await rig.one())
-        await rig.mailbox.answer(question.question_id, "yes", BOB)
+        await rig.mailbox.questions.answer(question.question_id, "yes", BOB)
     assert (await rig.one()).message.attempts == 1
 
 
@@ -224,9 +228,9 @@ async def test_a_dead_letter_is_requeued_at_its_old_place_with_fresh_attempts(
     first = await rig.put("first")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     await rig.put("second")
-    await rig.mailbox.requeue(first.message_id, OPERATOR)
+    await rig.mailbox.failed.requeue(first.message_id, OPERATOR)
     lease = await rig.one()
     assert (lease.message.text, lease.message.attempts, lease.message.crashes) == ("first", 1, 0)
 
@@ -237,10 +241,10 @@ async def test_a_requeued_letter_waits_for_the_turn_that_holds_its_session(
     first = await rig.put("first")
     for _ in range(2):
         await rig.one()
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
     await rig.put("second")
     running = await rig.one()
-    await rig.mailbox.requeue(first.message_id, OPERATOR)
+    await rig.mailbox.failed.requeue(first.message_id, OPERATOR)
     assert await rig.claim() == []
     await rig.finish(running)
     assert (await rig.one()).message.text == "first"
@@ -249,9 +253,9 @@ async def test_a_requeued_letter_waits_for_the_turn_that_holds_its_session(
 async def test_replay_is_a_new_message_that_names_the_old_one(rig: MailboxFixture) -> None:
     old = await rig.put("again, please", source="telegram", external_id="7", idempotency_key="k")
     with pytest.raises(Conflict):
-        await rig.mailbox.replay(old.message_id, OPERATOR)
+        await rig.mailbox.failed.replay(old.message_id, OPERATOR)
     await rig.finish(await rig.one())
-    new = await rig.mailbox.replay(old.message_id, OPERATOR)
+    new = await rig.mailbox.failed.replay(old.message_id, OPERATOR)
     lease = await rig.one()
     assert lease.message.message_id == new.message_id != old.message_id
     assert lease.message.replay_of == old.message_id

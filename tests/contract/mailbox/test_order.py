@@ -31,8 +31,8 @@ async def test_a_parked_or_delayed_message_holds_its_session(rig: MailboxFixture
     await rig.put("2")
     question = await rig.park(await rig.one())
     assert await rig.claim() == []
-    await rig.mailbox.answer(question.question_id, "yes", BOB)
-    await rig.mailbox.retry(await rig.one(), code="net", text="timeout")
+    await rig.mailbox.questions.answer(question.question_id, "yes", BOB)
+    await rig.mailbox.leases.retry(await rig.one(), code="net", text="timeout")
     assert await rig.claim() == []
     rig.later(60)
     assert await texts(rig) == ["1"]
@@ -75,7 +75,7 @@ async def test_agents_do_not_see_each_other(rig: MailboxFixture) -> None:
 async def test_reprioritising_moves_the_session(rig: MailboxFixture) -> None:
     await rig.put("first", conversation="a")
     late = await rig.put("late", conversation="b")
-    changed = await rig.mailbox.reprioritise(late.message_id, Priority.HIGH, BOB)
+    changed = await rig.mailbox.queue.reprioritise(late.message_id, Priority.HIGH)
     assert changed.priority is Priority.HIGH
     assert await texts(rig, interactive=1) == ["late"]
 
@@ -92,12 +92,12 @@ async def test_delayed_messages_start_when_they_are_due(rig: MailboxFixture) -> 
 async def test_what_runs_does_not_expire(rig: MailboxFixture) -> None:
     expires_at = rig.clock.now_ms() + 1000
     await rig.put(expires_at=expires_at)
-    assert await rig.mailbox.next_deadline() == expires_at
+    assert await rig.mailbox.deadlines.next() == expires_at
     lease = await rig.one()
     rig.later(2)
-    assert (await rig.mailbox.expire()).message_ids == ()
+    assert (await rig.mailbox.deadlines.expire()).message_ids == ()
     await rig.finish(lease)
-    assert (await rig.mailbox.get(lease.message.message_id)).outcome is MessageOutcome.OK
+    assert (await rig.mailbox.messages.get(lease.message.message_id)).outcome is MessageOutcome.OK
 
 
 async def test_the_next_in_the_session_runs_after_an_expired_head(rig: MailboxFixture) -> None:
@@ -105,7 +105,7 @@ async def test_the_next_in_the_session_runs_after_an_expired_head(rig: MailboxFi
     await rig.put("2")
     rig.later(2)
     assert await rig.claim() == []
-    message = await rig.mailbox.get(first.message_id)
+    message = await rig.mailbox.messages.get(first.message_id)
     assert (message.state, message.outcome, message.error_code) == (
         MessageState.DONE,
         MessageOutcome.FAILED,
@@ -117,10 +117,10 @@ async def test_the_next_in_the_session_runs_after_an_expired_head(rig: MailboxFi
 
 async def test_expire_closes_queued_messages_without_a_claim(rig: MailboxFixture) -> None:
     accepted = await rig.put(expires_at=rig.clock.now_ms() + 1000)
-    assert (await rig.mailbox.expire()).message_ids == ()
+    assert (await rig.mailbox.deadlines.expire()).message_ids == ()
     rig.later(1)
-    assert (await rig.mailbox.expire()).message_ids == (accepted.message_id,)
-    assert await rig.mailbox.next_deadline() is None
+    assert (await rig.mailbox.deadlines.expire()).message_ids == (accepted.message_id,)
+    assert await rig.mailbox.deadlines.next() is None
 
 
 async def finish(rig: MailboxFixture) -> None:
@@ -128,17 +128,17 @@ async def finish(rig: MailboxFixture) -> None:
 
 
 async def release(rig: MailboxFixture) -> None:
-    await rig.mailbox.release(await rig.one())
+    await rig.mailbox.leases.release(await rig.one())
 
 
 async def answer(rig: MailboxFixture) -> None:
     question = await rig.park(await rig.one())
-    await rig.mailbox.answer(question.question_id, "yes", BOB)
+    await rig.mailbox.questions.answer(question.question_id, "yes", BOB)
 
 
 async def crash(rig: MailboxFixture) -> None:
     await rig.one()
-    await rig.mailbox.release_all("i1", culprits=None, text="boom")
+    await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
 
 
 @pytest.mark.parametrize("move", [finish, release, answer, crash])

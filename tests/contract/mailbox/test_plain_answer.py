@@ -42,20 +42,20 @@ async def skip(rig: MailboxFixture, question_id: str, by: Principal) -> Question
 
 
 async def state_of(rig: MailboxFixture, question: Question) -> tuple[QuestionState, str]:
-    found = await rig.mailbox.question(question.question_id)
+    found = await rig.mailbox.questions.get(question.question_id)
     return found.state, found.answer
 
 
 async def test_the_next_text_is_the_answer_and_counts_once(rig: MailboxFixture) -> None:
     question = await asked(rig)
-    taken = await rig.mailbox.answer_plain(said("Anna"))
+    taken = await rig.mailbox.questions.answer_plain(said("Anna"))
     assert taken is not None
     assert await state_of(rig, question) == (QuestionState.ANSWERED, "Anna")
     # The platform sends it again, after a crash too, while the agent asks the next thing.
     await rig.finish(await rig.one())
     other = await asked(rig, "And your age?")
     await rig.reboot()
-    assert await rig.mailbox.answer_plain(said("Anna")) is None
+    assert await rig.mailbox.questions.answer_plain(said("Anna")) is None
     assert (await state_of(rig, other))[0] is QuestionState.OPEN
     again = await rig.put("Anna", source="console:ann:c1", external_id="1")
     assert (again.duplicate, again.message_id) == (True, question.message_id)
@@ -64,7 +64,7 @@ async def test_the_next_text_is_the_answer_and_counts_once(rig: MailboxFixture) 
 async def test_a_text_that_was_a_message_before_is_no_answer(rig: MailboxFixture) -> None:
     first = await rig.put("hello", source="console:ann:c1", external_id="1", session_key="other")
     question = await asked_behind(rig)
-    assert await rig.mailbox.answer_plain(said("hello")) is None
+    assert await rig.mailbox.questions.answer_plain(said("hello")) is None
     assert (await state_of(rig, question))[0] is QuestionState.OPEN
     again = await rig.put("hello", source="console:ann:c1", external_id="1", session_key="other")
     assert (again.duplicate, again.message_id) == (True, first.message_id)
@@ -77,9 +77,9 @@ async def asked_behind(rig: MailboxFixture) -> Question:
 
 async def test_of_several_none_is_guessed(rig: MailboxFixture) -> None:
     one, two = await asked(rig), await asked(rig, "And your age?")
-    assert await rig.mailbox.answer_plain(said("Anna")) is None
-    await rig.mailbox.answer(two.question_id, "7", BOB)
-    assert await rig.mailbox.answer_plain(said("Anna", "2")) is not None
+    assert await rig.mailbox.questions.answer_plain(said("Anna")) is None
+    await rig.mailbox.questions.answer(two.question_id, "7", BOB)
+    assert await rig.mailbox.questions.answer_plain(said("Anna", "2")) is not None
     assert await state_of(rig, one) == (QuestionState.ANSWERED, "Anna")
 
 
@@ -90,7 +90,7 @@ async def test_leave_is_never_given_by_chance(rig: MailboxFixture, text: str, ta
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
     )
     name = await asked(rig)
-    assert (await rig.mailbox.answer_plain(said(text)) is not None) == taken
+    assert (await rig.mailbox.questions.answer_plain(said(text)) is not None) == taken
     assert (await state_of(rig, leave))[0] is QuestionState.OPEN
     assert (await state_of(rig, name))[0] is (
         QuestionState.ANSWERED if taken else QuestionState.OPEN
@@ -101,13 +101,13 @@ async def test_leave_alone_takes_its_own_words_only(rig: MailboxFixture) -> None
     leave = await asked(
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
     )
-    assert await rig.mailbox.answer_plain(said("make me a sandwich")) is None
+    assert await rig.mailbox.questions.answer_plain(said("make me a sandwich")) is None
     assert (await state_of(rig, leave))[0] is QuestionState.OPEN
 
 
 async def test_only_who_may_answer_answers(rig: MailboxFixture) -> None:
     question = await asked(rig, who=AnswerableBy.ASKER)
-    assert await rig.mailbox.answer_plain(said("Eve", by=EVE)) is None
+    assert await rig.mailbox.questions.answer_plain(said("Eve", by=EVE)) is None
     assert (await state_of(rig, question))[0] is QuestionState.OPEN
     assert (await rig.put("Eve", source="console:ann:c1", external_id="1")).duplicate is False
 
@@ -126,7 +126,7 @@ async def test_a_question_may_be_left_unanswered_and_a_late_answer_is_told_so(
     await rig.reboot()
     for late in (
         skip(rig, question.question_id, BOB),
-        rig.mailbox.answer(question.question_id, "yes", BOB),
+        rig.mailbox.questions.answer(question.question_id, "yes", BOB),
     ):
         with pytest.raises(Conflict, match="left this question unanswered"):
             await late
@@ -148,7 +148,7 @@ async def test_a_place_counts_its_own_session_and_names_whom_it_waits_for(
     assert (ahead.position, ahead.eta_s) == (0, None)
     assert ahead.waits_for is not None
     assert ahead.waits_for.question_id == question.question_id
-    place = await rig.mailbox.position(ahead.message_id)
+    place = await rig.mailbox.messages.position(ahead.message_id)
     assert (place.position, place.eta_s, place.waits_for) == (0, None, ahead.waits_for)
     behind = await rig.put("second", session_key="session of What is your name?")
     assert behind.position == 1

@@ -28,19 +28,19 @@ async def test_exact_counts_and_nothing_left(
 ) -> None:
     await busy(rig, "ann")
     await busy(rig, "ben")
-    counts = await rig.mailbox.stop(scope, BOB)
+    counts = await rig.mailbox.control.stop(scope, BOB)
     n = len(stopped)
     assert (counts.running, counts.parked, counts.queued, counts.epoch) == (n, n, 2 * n, 1)
     assert len(counts.message_ids) == 2 * n
     for agent in ("ann", "ben"):
-        states = (await rig.mailbox.counts())[agent]
+        states = (await rig.mailbox.messages.counts())[agent]
         assert states["cancelled"] == (4 if agent in stopped else 0)
     await rig.reboot()
     for agent in stopped:
         assert await rig.claim(agent) == []
         await rig.put("after", agent)
         assert (await rig.one(agent)).message.text == "after"
-    assert (await rig.mailbox.stop(scope, BOB)).epoch == 2
+    assert (await rig.mailbox.control.stop(scope, BOB)).epoch == 2
 
 
 async def test_one_session_alone(rig: MailboxFixture) -> None:
@@ -48,19 +48,19 @@ async def test_one_session_alone(rig: MailboxFixture) -> None:
     await rig.put("2")
     other = await rig.put("other", conversation="c2")
     lease = next(x for x in await rig.claim() if x.message.text == "1")
-    counts = await rig.mailbox.stop(f"session:{lease.message.session_id}", BOB)
+    counts = await rig.mailbox.control.stop(f"session:{lease.message.session_id}", BOB)
     assert (counts.running, counts.queued) == (1, 1)
     assert await rig.state_of(other.message_id) == "leased"
     with pytest.raises(BadRequest):
-        await rig.mailbox.stop("everything", BOB)
+        await rig.mailbox.control.stop("everything", BOB)
 
 
 async def test_what_waits_for_another_attempt_is_stopped_too(rig: MailboxFixture) -> None:
     await rig.put("1")
     await rig.put("2")
     lease = await rig.one()
-    await rig.mailbox.retry(lease, code="net", text="timeout")
-    counts = await rig.mailbox.stop(f"session:{lease.message.session_id}", BOB)
+    await rig.mailbox.leases.retry(lease, code="net", text="timeout")
+    counts = await rig.mailbox.control.stop(f"session:{lease.message.session_id}", BOB)
     assert (counts.running, counts.queued) == (0, 2)
     assert await rig.state_of(lease.message.message_id) == "cancelled"
 
@@ -69,11 +69,11 @@ async def test_interrupt_ends_the_turn_and_leaves_the_queue(rig: MailboxFixture)
     first = await rig.put("1")
     await rig.put("2")
     lease = await rig.one()
-    cancelled = await rig.mailbox.interrupt(lease.message.session_id, BOB)
+    cancelled = await rig.mailbox.control.interrupt(lease.message.session_id, BOB)
     assert cancelled is not None
     assert (cancelled.message_id, cancelled.was) == (first.message_id, MessageState.LEASED)
     assert (await rig.one()).message.text == "2"
-    assert await rig.mailbox.interrupt("ses_none", BOB) is None
+    assert await rig.mailbox.control.interrupt("ses_none", BOB) is None
 
 
 async def test_one_note_per_asker_and_none_for_those_who_are_stopped(rig: MailboxFixture) -> None:
@@ -88,7 +88,7 @@ async def test_one_note_per_asker_and_none_for_those_who_are_stopped(rig: Mailbo
         silent=True,
         deliver_to=DeliverTo("mailbox", agent_id="cid", session_id=""),
     )
-    await rig.mailbox.stop("agent:ann", BOB)
+    await rig.mailbox.control.stop("agent:ann", BOB)
     notes = [row for row in await rig.outbox() if row[0] == "notice"]
     assert [(row[2], row[3]) for row in notes] == [
         ("c1", "3 messages were stopped by Bob."),
@@ -97,7 +97,7 @@ async def test_one_note_per_asker_and_none_for_those_who_are_stopped(rig: Mailbo
     reply = await rig.one("cid")
     assert reply.message.kind is MessageKind.REPLY
     assert "could not answer" in reply.message.text
-    await rig.mailbox.stop("all", BOB)
+    await rig.mailbox.control.stop("all", BOB)
     assert await rig.claim("cid") == []
 
 
@@ -107,11 +107,11 @@ async def test_a_stop_in_memory_already_holds_back_claims_and_completions(
     await rig.put("running", conversation="a")
     lease = await rig.one()
     await rig.put("waiting", conversation="b")
-    rig.mailbox.epochs.raise_now("agent:ann")
+    rig.mailbox.context.epochs.raise_now("agent:ann")
     assert await rig.claim() == []
     with pytest.raises(LeaseLost):
         await rig.finish(lease)
-    counts = await rig.mailbox.stop("agent:ann", BOB)
+    counts = await rig.mailbox.control.stop("agent:ann", BOB)
     assert (counts.running, counts.queued, counts.epoch) == (1, 1, 1)
     await rig.put("after")
     assert len(await rig.claim()) == 1
@@ -120,7 +120,7 @@ async def test_a_stop_in_memory_already_holds_back_claims_and_completions(
 async def test_a_claim_on_its_way_is_overtaken_by_the_stop(rig: MailboxFixture) -> None:
     await rig.put()
     claiming = asyncio.ensure_future(rig.claim())
-    stopping = asyncio.ensure_future(rig.mailbox.stop("all", BOB))
+    stopping = asyncio.ensure_future(rig.mailbox.control.stop("all", BOB))
     leases, counts = await asyncio.gather(claiming, stopping)
     assert leases == []
     assert counts.running + counts.queued + counts.parked == 1
@@ -137,7 +137,7 @@ async def test_a_stop_that_could_not_be_written_is_carried_out_by_the_next_claim
 
     monkeypatch.setattr(rig.db, "write", full)
     with pytest.raises(StoreUnavailable):
-        await rig.mailbox.stop("all", BOB)
+        await rig.mailbox.control.stop("all", BOB)
     monkeypatch.setattr(rig.db, "write", write)
     rig.later(1)
     await rig.put("after", conversation="c2")
@@ -149,15 +149,15 @@ async def test_a_stop_that_could_not_be_written_is_carried_out_by_the_next_claim
 async def test_cancelling_one_message_tells_its_asker(rig: MailboxFixture) -> None:
     first = await rig.put("1")
     second = await rig.put("2")
-    cancelled = await rig.mailbox.cancel(second.message_id, BOB)
+    cancelled = await rig.mailbox.control.cancel(second.message_id, BOB)
     assert (cancelled.was, cancelled.session_id) == (MessageState.QUEUED, first.session_id)
     assert [row[3] for row in await rig.outbox()] == ["Cancelled by Bob."]
 
 
 async def test_epochs_survive_and_merge(rig: MailboxFixture) -> None:
-    await rig.mailbox.stop("agent:ann", BOB)
-    await rig.mailbox.stop("agent:ann", BOB)
+    await rig.mailbox.control.stop("agent:ann", BOB)
+    await rig.mailbox.control.stop("agent:ann", BOB)
     await rig.reboot()
-    assert rig.mailbox.epochs.current("agent:ann") == 2
-    rig.mailbox.epochs.merge("agent:ann", 9)
-    assert (await rig.mailbox.stop("agent:ann", BOB)).epoch == 10
+    assert rig.mailbox.context.epochs.current("agent:ann") == 2
+    rig.mailbox.context.epochs.merge("agent:ann", 9)
+    assert (await rig.mailbox.control.stop("agent:ann", BOB)).epoch == 10

@@ -42,20 +42,22 @@ async def chat_with(rig: MailboxFixture, *agents: str) -> list[Lease]:
 
 async def test_a_waiter_is_woken_by_the_end(rig: MailboxFixture) -> None:
     accepted = await rig.put()
-    waiting = asyncio.gather(*(rig.mailbox.wait_done(accepted.message_id, 10) for _ in range(3)))
+    waiting = asyncio.gather(
+        *(rig.mailbox.queue.wait_done(accepted.message_id, 10) for _ in range(3))
+    )
     await rig.finish(await rig.one(), "42")
     assert [message.result_text for message in await waiting] == ["42"] * 3
-    assert (await rig.mailbox.wait_done(accepted.message_id, 10)).state is MessageState.DONE
+    assert (await rig.mailbox.queue.wait_done(accepted.message_id, 10)).state is MessageState.DONE
 
 
 async def test_patience_ends_and_the_message_goes_on(rig: MailboxFixture) -> None:
     accepted = await rig.put()
     with pytest.raises(TimedOut) as ended:
-        await rig.mailbox.wait_done(accepted.message_id, 0.01)
+        await rig.mailbox.queue.wait_done(accepted.message_id, 0.01)
     assert ended.value.facts["message_id"] == accepted.message_id
     assert await rig.state_of(accepted.message_id) == "queued"
     with pytest.raises(NotFound):
-        await rig.mailbox.wait_done("msg_none", 1)
+        await rig.mailbox.queue.wait_done("msg_none", 1)
 
 
 async def test_two_turns_that_wait_for_each_other(rig: MailboxFixture) -> None:
@@ -68,10 +70,12 @@ async def test_two_turns_that_wait_for_each_other(rig: MailboxFixture) -> None:
     )
     ann, ben = await chat_with(rig, "ann", "ben")
     # Each joins the other's own conversation, so each request queues behind the turn that waits.
-    await rig.mailbox.accept(ask(rig, ann, "ben", session_key="chat:console:c1"), waiter=ann)
+    await rig.mailbox.queue.accept(ask(rig, ann, "ben", session_key="chat:console:c1"), waiter=ann)
     before = await rig.sql("SELECT COUNT(*) FROM messages")
     with pytest.raises(WouldDeadlock) as refused:
-        await rig.mailbox.accept(ask(rig, ben, "ann", session_key="chat:console:c1"), waiter=ben)
+        await rig.mailbox.queue.accept(
+            ask(rig, ben, "ann", session_key="chat:console:c1"), waiter=ben
+        )
     assert refused.value.facts["cycle"] == ["ben", "Ann", "ben"]
     assert await rig.sql("SELECT COUNT(*) FROM messages") == before
     await rig.finish(ben)
@@ -82,10 +86,10 @@ async def test_two_turns_that_wait_for_each_other(rig: MailboxFixture) -> None:
 async def test_the_triangle_is_refused_at_its_last_edge(rig: MailboxFixture) -> None:
     ann, ben, cid = await chat_with(rig, "ann", "ben", "cid")
     own = "chat:console:c1"
-    await rig.mailbox.accept(ask(rig, ann, "ben", session_key=own), waiter=ann)
-    await rig.mailbox.accept(ask(rig, ben, "cid", session_key=own), waiter=ben)
+    await rig.mailbox.queue.accept(ask(rig, ann, "ben", session_key=own), waiter=ann)
+    await rig.mailbox.queue.accept(ask(rig, ben, "cid", session_key=own), waiter=ben)
     with pytest.raises(WouldDeadlock) as refused:
-        await rig.mailbox.accept(ask(rig, cid, "ann", session_key=own), waiter=cid)
+        await rig.mailbox.queue.accept(ask(rig, cid, "ann", session_key=own), waiter=cid)
     assert refused.value.facts["cycle"] == ["cid", "ann", "ben", "cid"]
     await rig.finish(cid)
     await rig.finish(await rig.one("cid"))
@@ -94,7 +98,7 @@ async def test_the_triangle_is_refused_at_its_last_edge(rig: MailboxFixture) -> 
 async def test_a_triangle_over_peer_sessions_has_no_cycle(rig: MailboxFixture) -> None:
     turns = await chat_with(rig, "ann", "ben", "cid")
     for turn, to in zip(turns, ("ben", "cid", "ann"), strict=True):
-        await rig.mailbox.accept(ask(rig, turn, to), waiter=turn)
+        await rig.mailbox.queue.accept(ask(rig, turn, to), waiter=turn)
     for agent in ("ann", "ben", "cid"):
         await rig.finish(await rig.one(agent))
     for turn in turns:
@@ -105,7 +109,7 @@ async def test_a_triangle_over_peer_sessions_has_no_cycle(rig: MailboxFixture) -
 async def test_a_cycle_through_a_message_that_started_later(rig: MailboxFixture) -> None:
     ann, ben = await chat_with(rig, "ann", "ben")
     await rig.put("ahead", "ben", session_key="ia-ann")
-    asked = await rig.mailbox.accept(ask(rig, ann, "ben"), waiter=ann)
+    asked = await rig.mailbox.queue.accept(ask(rig, ann, "ben"), waiter=ann)
     ahead = await rig.one("ben")
     with pytest.raises(WouldDeadlock):
         await rig.wait_for(ahead, ann.message.message_id)
@@ -138,16 +142,16 @@ async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailboxFixture, ho
     if how == "finish":
         await rig.finish(ann)
     elif how == "retry":
-        await rig.mailbox.retry(ann, code="net", text="x")
+        await rig.mailbox.leases.retry(ann, code="net", text="x")
     elif how == "release":
-        await rig.mailbox.release(ann)
+        await rig.mailbox.leases.release(ann)
     elif how == "park":
         await rig.park(ann)
     elif how == "crash":
-        await rig.mailbox.release_all("i1", culprits=None, text="boom")
+        await rig.mailbox.leases.release_all("i1", culprits=None, text="boom")
         ben = await rig.one("ben")
     elif how == "stop":
-        await rig.mailbox.stop("agent:ann", OPERATOR)
+        await rig.mailbox.control.stop("agent:ann", OPERATOR)
     else:
         await rig.reboot()
         ben = await rig.one("ben")
@@ -158,21 +162,21 @@ async def test_an_edge_ends_with_the_lease_of_its_waiter(rig: MailboxFixture, ho
 
 async def test_a_lost_turn_can_neither_wait_nor_ask(rig: MailboxFixture) -> None:
     ann, ben = await chat_with(rig, "ann", "ben")
-    await rig.mailbox.stop("agent:ann", BOB)
+    await rig.mailbox.control.stop("agent:ann", BOB)
     with pytest.raises(LeaseLost):
         await rig.wait_for(ann, ben.message.message_id)
     with pytest.raises(LeaseLost):
-        await rig.mailbox.accept(ask(rig, ann, "cid"), waiter=ann)
+        await rig.mailbox.queue.accept(ask(rig, ann, "cid"), waiter=ann)
     with pytest.raises(LeaseLost):
-        await rig.mailbox.accept(ask(rig, ann, "cid"))
+        await rig.mailbox.queue.accept(ask(rig, ann, "cid"))
     assert await rig.claim("cid") == []
 
 
 async def test_a_repeated_request_waits_for_the_message_there_is(rig: MailboxFixture) -> None:
     (ann,) = await chat_with(rig, "ann")
     new = ask(rig, ann, "ben", idempotency_key="k")
-    first = await rig.mailbox.accept(new)
-    again = await rig.mailbox.accept(new, waiter=ann)
+    first = await rig.mailbox.queue.accept(new)
+    again = await rig.mailbox.queue.accept(new, waiter=ann)
     assert again.duplicate
     assert await rig.sql("SELECT waiter_id, target_id FROM waits") == [
         (ann.message.message_id, first.message_id)

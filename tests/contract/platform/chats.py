@@ -206,7 +206,6 @@ class PlatformChat(StreamedTurn, ABC):
                 body={"text": text, **body},
                 at=self.clock.now_ms(),
                 message_id="m1",
-                session_id="s",
             )
 
         return await self.database.write(add)

@@ -72,7 +72,7 @@ async def test_a_question_is_answered_by_a_press_and_says_so(chat: PlatformChat)
     question = await chat.ask("Which?", "red", "blue")
     assert await chat.offered() == ["red", "blue"]
     await chat.press("blue")
-    assert (await chat.mail.mailbox.question(question.question_id)).answer == "blue"
+    assert (await chat.mail.mailbox.questions.get(question.question_id)).answer == "blue"
     (text,) = await chat.until(lambda texts: len(texts) == 1 and "Ann" in texts[0])
     assert text.startswith("Which?")
     assert "blue" in text
@@ -81,7 +81,7 @@ async def test_a_question_is_answered_by_a_press_and_says_so(chat: PlatformChat)
 
 async def test_a_question_answered_elsewhere_offers_nothing_any_more(chat: PlatformChat) -> None:
     question = await chat.ask("Which?", "red", "blue")
-    await chat.mail.mailbox.answer(question.question_id, "red", ANN)
+    await chat.mail.mailbox.questions.answer(question.question_id, "red", ANN)
     await chat.until_offered()
     await chat.until(lambda texts: any("red" in text and "Ann" in text for text in texts))
 
@@ -89,7 +89,7 @@ async def test_a_question_answered_elsewhere_offers_nothing_any_more(chat: Platf
 async def test_a_question_answered_while_no_bot_ran_is_shown_as_ended(chat: PlatformChat) -> None:
     question = await chat.ask("Which?", "red", "blue")
     await chat.end()
-    await chat.mail.mailbox.answer(question.question_id, "red", ANN)
+    await chat.mail.mailbox.questions.answer(question.question_id, "red", ANN)
     await chat.begin()
     await chat.until_offered()
 
@@ -107,7 +107,7 @@ async def test_a_typed_answer_counts_once_and_other_texts_are_no_answers(
     assert await typed("blue", VERA, "text:2") is None
     for _ in range(2):
         assert await typed("blue", ANN, "text:3") is not None
-    assert (await chat.mail.mailbox.question(question.question_id)).answer == "blue"
+    assert (await chat.mail.mailbox.questions.get(question.question_id)).answer == "blue"
     await chat.until_offered()
 
 

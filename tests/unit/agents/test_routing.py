@@ -124,19 +124,6 @@ candidate = st.builds(
 )
 
 
-@given(st.lists(candidate, max_size=8, unique_by=lambda each: each.agent_id), st.randoms())
-def test_the_order_of_the_candidates_does_not_matter_and_none_is_lost(
-    candidates: list[Agent], chance: object
-) -> None:
-    shuffled = list(candidates)
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]  # a random.Random
-    found = rank(["code", "sing"], candidates, Match.ANY)
-    again = rank(["code", "sing"], shuffled, Match.ANY)
-    assert found.ranked == again.ranked
-    assert len(found.ranked) + len(found.out) == len(candidates)
-    assert all(place.reason for place in (*found.ranked, *found.out))
-
-
 def order_of(query: RouteQuery, agents: list[Agent]) -> list[str]:
     """The rule by itself: each agent is looked at, and a sort decides."""
     found = []

@@ -14,7 +14,7 @@ from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.catalogue import Note, words
 from agentsup.commands import texts
 from agentsup.kit.pool import IDLE
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.engine import Resume

@@ -23,7 +23,6 @@ LONG_MODULES: dict[str, str] = {
     "agentsup/api/http/web_sessions.py": "values, codes and sessions share their transactions",
     "agentsup/agents/turn/engine_host.py": "becomes shorter with one context for tools",
     "agentsup/agents/turn/recovery.py": "becomes shorter with services that are never missing",
-    "agentsup/mailbox/mailbox.py": "a facade, until callers use the owners of its parts",
 }
 LONG_FUNCTIONS: dict[str, str] = {
     "agentsup/agents/turn/handler.py:_run_segment": "one loop over what an engine tells",

@@ -69,11 +69,7 @@ def used(tx: Tx, claim: HoldOwner, tokens: int, report_id: str | None = None) ->
     return reports.record_tx(
         tx,
         Usage(tokens, 0),
-        message_id=claim.message_id,
-        agent_id=claim.agent_id,
-        session_id="s",
-        engine="x",
-        model="",
+        reports.UsageSource(claim.message_id, claim.agent_id, "s", "x", ""),
         at=AT,
         report_id=report_id,
     )
@@ -108,14 +104,7 @@ async def test_no_report_breaks_the_sums(database: Database, usd: float) -> None
     def record(tx: Tx) -> None:
         for _ in range(3):
             reports.record_tx(
-                tx,
-                Usage(-5, 10**30, usd),
-                message_id="m",
-                agent_id="a",
-                session_id="s",
-                engine="x",
-                model="",
-                at=AT,
+                tx, Usage(-5, 10**30, usd), reports.UsageSource("m", "a", "s", "x", ""), at=AT
             )
 
     await database.write(record)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.mail.assignment import LoadCandidate, eligible, least_loaded
-from agentsup.mailbox.mail.bus import DirectoryEntry
 from agentsup.model.ids import AgentId
 
 IDS = st.integers(0, 9).map(lambda n: f"agt_{n}")

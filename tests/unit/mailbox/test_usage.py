@@ -39,11 +39,7 @@ def used(
     return reports.record_tx(
         tx,
         Usage(tokens, 2 * tokens, usd),
-        message_id=message_id,
-        agent_id=agent_id,
-        session_id="s",
-        engine="llm",
-        model="x",
+        reports.UsageSource(message_id, agent_id, "s", "llm", "x"),
         at=at,
     )
 

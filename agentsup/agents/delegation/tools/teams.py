@@ -62,8 +62,6 @@ _Seconds = Annotated[float, Check(lambda value: max(1.0, _wait(value)), {"type":
 _WAITS = "Seconds to wait at most; default 3600."
 MAX_FAN_OUT = 200
 """These tools set no limit of their own; the one in the settings counts."""
-WHY_CHARS = 1_000
-"""Characters of a reason that are shown for each agent that has not answered."""
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -165,14 +163,8 @@ class _Teams:
         """Give work to the agent that fits it best, in that agent's own session."""
         caller = await self.service.caller(context)
         session_key = peer_key(caller.owner.name, context.person)
-        order = _order(
-            caller,
-            args,
-            caller.call_id,
-            RunKind.ROUTE,
-            session_key=session_key,
-            new_session=args.fresh,
-        )
+        facts = {"session_key": session_key, "new_session": args.fresh}
+        order = _order(caller, args, caller.call_id, RunKind.ROUTE, **facts)
         try:
             ranking = await self.router.choose(caller, order.call, order.needs, Match(args.match))
             if args.background:
@@ -186,7 +178,8 @@ class _Teams:
         if last.report is not None and not last.report.is_ended:
             return f"{last.name} is {last.text}."
         raise EngineFailed(
-            f"nobody could do it after {len(found)} attempts: " + "; ".join(map(_why, found))
+            f"nobody could do it after {len(found)} attempts: "
+            + "; ".join(each.why for each in found)
         )
 
     async def _attempts(
@@ -250,7 +243,7 @@ class _Teams:
         members = self._members(caller, team)
         found = await self._ask_all(caller, members, args.prompt, RunKind.DISPATCH, args.timeout_s)
         most = texts.FAN_OUT_CHARS // max(1, len(found)) - 200
-        return texts.as_json({each.name: _record(each, most) for each in found})
+        return texts.as_json({each.name: each.record(most) for each in found})
 
     async def _tasks(self, caller: DelegatingTurn, tasks: list[TeamTask]) -> str:
         """Give each task to an agent that fits.
@@ -298,7 +291,7 @@ class _Teams:
             "attempts": len(found),
             "agent": last.name,
             "agentId": agent_id,
-            **_record(last, most),
+            **last.record(most),
         }
 
     @tool("broadcast_to_agents", Effect.KEYED, Safety.MODERATE, is_optional=True, is_wait=True)
@@ -321,7 +314,7 @@ class _Teams:
             return texts.as_json({"broadcast_id": sent.broadcast_id, "delivered": delivered})
         found = await self._ask_all(caller, members, prompt, RunKind.BROADCAST, timeout_s)
         good = [(each.name, each.text, each.run_id) for each in found if each.ok]
-        missing = "; ".join(_why(each) for each in found if not each.ok)
+        missing = "; ".join(each.why for each in found if not each.ok)
         missing = texts.cut(missing, texts.FAN_OUT_CHARS // 2)
         if not good:
             raise EngineFailed(f"nobody answered: {missing}")
@@ -394,16 +387,6 @@ class _Teams:
                 }
             )
         return texts.cut(texts.as_json(rows), texts.TEAM_CHARS)
-
-
-def _why(found: RunOutcome) -> str:
-    return f"{found.name}: {texts.cut(found.text, WHY_CHARS)}"
-
-
-def _record(found: RunOutcome, most: int) -> dict[str, Any]:
-    if found.report is None:
-        return {"ok": False, "error": found.text, "code": found.code}
-    return texts.record(found.report, most)
 
 
 def _order(

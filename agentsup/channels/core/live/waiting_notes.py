@@ -123,7 +123,6 @@ class WaitingNotes:
             conversation,
             text,
             message_id=message_id,
-            session_id=message.session_id,
             **facts,
         )
         return True

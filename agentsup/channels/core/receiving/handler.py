@@ -266,7 +266,7 @@ class MessageHandler(Generic[EventT]):
             if message is None or message.principal.subject != principal.subject:
                 return False
             events = platform.corrected(tx, row, event, message_id)
-            if not deps.mailbox.edit_tx(tx, message_id, platform.said(events)):
+            if not deps.mailbox.queue.edit_tx(tx, message_id, platform.said(events)):
                 return False
             stored.done_tx(tx, [row], message_id=message_id)
             return True

@@ -127,10 +127,10 @@ class Inbox:
             said = PlainAnswer(
                 entry.agent_id, channel, conversation, text, principal, source, external_id
             )
-            answered = await self._mailbox.answer_plain(said)
+            answered = await self._mailbox.questions.answer_plain(said)
             if answered is not None:
                 return InboxReply(answer_taken_note(answered, language))
-        accepted = await self._mailbox.accept(
+        accepted = await self._mailbox.queue.accept(
             NewMessage(
                 agent_id=entry.agent_id,
                 session_key=chat_key(channel, conversation),
@@ -159,7 +159,7 @@ class Inbox:
         Raises what ``say`` raises for the person or a full queue.
         """
         entry = self._permitted(agent_name, principal)
-        await self._mailbox.check_room(entry.agent_id)
+        await self._mailbox.queue.check_room(entry.agent_id)
 
     def _permitted(self, agent_name: str, principal: Principal) -> DirectoryEntry:
         entry = self._directory.lookup(agent_name)

@@ -198,12 +198,11 @@ class ChatNotices:
         text: str,
         *,
         message_id: str = "",
-        session_id: str = "",
         **facts: Any,
     ) -> None:
         """Put plain text for people into the outbox; ``facts`` are further fields of the part.
 
-        ``message_id`` and ``session_id`` are those of the message that it is about, if any.
+        ``message_id`` is that of the message that it is about, if any.
         """
         outbox.add_tx(
             tx,
@@ -214,7 +213,6 @@ class ChatNotices:
             body={"text": text, "plain": True, **facts},
             at=self.clock.now_ms(),
             message_id=message_id,
-            session_id=session_id,
         )
 
     def mint_tx(

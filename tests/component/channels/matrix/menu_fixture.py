@@ -24,7 +24,6 @@ from agentsup.commands.main_agent import main_commands
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import CommandContext
 from agentsup.model.engine import Suspended
@@ -226,7 +225,7 @@ class MatrixMenuFixture:
         ask = replace(Suspended(b"", text, ("red", "blue")), **changes)
         lease = leases[accepted.message_id]
         question = await self.mail.db.write(
-            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+            lambda tx: self.mail.mailbox.questions.park_tx(tx, lease, ask)
         )
         await self.quiet()
         return question, self.last(parse(conversation).room_id)

@@ -27,7 +27,7 @@ from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx
 from agentsup.channels.matrix.rooms import RoomMembers
 from agentsup.channels.matrix.status import ReadReceipts
 from agentsup.commands.dispatch import ChatCommands, Command
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.ids import AgentId

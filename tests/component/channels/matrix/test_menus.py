@@ -210,7 +210,7 @@ async def test_an_expired_question_says_so_and_a_press_is_late(rig: MatrixMenuFi
     question, event = await rig.ask(timeout_s=60.0)
     assert "⏳" in rig.shown(event)
     rig.mail.later(120.0)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
     await rig.quiet()
     assert (await rig.answer_of(question))[0] == "expired"
     assert rig.shown(event) == "Which?\n\n⌛ Nobody answered in time."

@@ -441,7 +441,7 @@ async def test_taking_back_is_all_or_nothing(
     rig: MatrixReceiveFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await rig.say("forget this")
-    cancel_tx = rig.mail.mailbox.cancel_tx
+    cancel_tx = rig.mail.mailbox.control.cancel_tx
     failed = 0
 
     def failing(tx: Tx, *args: Any) -> Any:
@@ -451,7 +451,7 @@ async def test_taking_back_is_all_or_nothing(
             failed += 1
             raise StoreUnavailable("the disk is full")
 
-    monkeypatch.setattr(rig.mail.mailbox, "cancel_tx", failing)
+    monkeypatch.setattr(rig.mail.mailbox.control, "cancel_tx", failing)
     row = await rig.come({"redacts": first.external_id}, "m.room.redaction", wait_s=0.5)
     assert (await rig.state(row))[0] == "received"
     assert await states(rig) == ["queued"]

@@ -25,7 +25,6 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.delivery.relay import Relay
 from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec, Streaming
 from agentsup.model.engine import Suspended
 from agentsup.model.message import DeliverTo, Lease, MessageOutcome, Part
@@ -210,7 +209,9 @@ class Traffic:
             await asyncio.to_thread((self.folder / name).write_bytes, data)
             parts = (Part("file", path=name, name=name),)
             self.shown[room].append(name)
-        await self.mail.mailbox.complete(lease, Completion(MessageOutcome.OK, answer, parts=parts))
+        await self.mail.mailbox.leases.complete(
+            lease, Completion(MessageOutcome.OK, answer, parts=parts)
+        )
         self.shown[room] += [piece.body for piece in render(answer)]
 
     async def _leased(self, message_id: str) -> Lease:
@@ -238,7 +239,7 @@ class Traffic:
         text = f"Which {number} of {room}?"
         ask = Suspended(b"", text, ("red", "blue"))
         question = await self.mail.db.write(
-            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+            lambda tx: self.mail.mailbox.questions.park_tx(tx, lease, ask)
         )
         rows = await self.mail.sql(
             "SELECT outbox_id FROM outbox WHERE body ->> '$.question_id' = ?", question.question_id

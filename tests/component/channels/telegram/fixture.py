@@ -28,7 +28,7 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.values import Completion, MailboxLimits
 from agentsup.mailbox.work.handler import Work
@@ -91,7 +91,7 @@ class Agent:
         self.begun.append(message.text)
         await self.gate.wait()
         self.seen.append((message.deliver_to.conversation, message.text, message.parts))
-        await self.mailbox.complete(
+        await self.mailbox.leases.complete(
             work.lease, Completion(MessageOutcome.OK, text=self.answer(message.text))
         )
 
@@ -157,7 +157,7 @@ class TelegramFixture:
         return CommandReply("stopped")
 
     async def _cancel(self, context: CommandContext, rest: str) -> CommandReply:
-        await self.mailbox.cancel(rest, context.principal)
+        await self.mailbox.control.cancel(rest, context.principal)
         return CommandReply("taken back")
 
     def who(self, spec: AgentSpec, user_id: int) -> Principal | None:
@@ -338,8 +338,6 @@ async def _working(rig: TelegramFixture) -> AsyncIterator[None]:
     relay = Relay(rig.database, rig.clock, rig.entropy, {"telegram": rig.channel}, boot_id="boot")
     pump = Pump(
         mailbox=rig.mailbox,
-        database=rig.database,
-        clock=rig.clock,
         agent_id=AGENT_ID,
         instance_id=InstanceId("ins_bob"),
         slots={LaneName.INTERACTIVE: 8, LaneName.PEER: 1, LaneName.BACKGROUND: 1},

@@ -29,9 +29,8 @@ from agentsup.commands.main_agent import main_commands
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.mailbox.mail.values import SentMail
-from agentsup.mailbox.questions import asking
 from agentsup.model.agent import AgentSpec
 from agentsup.model.chat_model import ChatModel
 from agentsup.model.control import (
@@ -313,7 +312,7 @@ class TelegramMenuFixture:
         lease = leases[accepted.message_id]
         ask = replace(Suspended(b"", text, ("red", "blue")), **changes)
         return await self.mail.db.write(
-            lambda tx: asking.park_tx(self.mail.mailbox.context, tx, lease, ask)
+            lambda tx: self.mail.mailbox.questions.park_tx(tx, lease, ask)
         )
 
     async def put_part(
@@ -412,7 +411,7 @@ class TelegramMenuFixture:
         return told
 
     async def question(self, question_id: str) -> Question:
-        return await self.mail.mailbox.question(question_id)
+        return await self.mail.mailbox.questions.get(question_id)
 
     def labels(self, message: dict[str, Any]) -> list[list[str]]:
         rows = message.get("reply_markup", {}).get("inline_keyboard", [])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.message import MessageOutcome
@@ -27,19 +26,19 @@ async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
             message = work.lease.message
             answered = [
                 question
-                for question in await rig.mailbox.questions(None)
+                for question in await rig.mailbox.questions.list(None)
                 if question.message_id == message.message_id
             ]
             if answered:
                 text = f"so it is {answered[0].answer or 'nothing'}"
-                await rig.mailbox.complete(work.lease, Completion(MessageOutcome.OK, text=text))
+                await rig.mailbox.leases.complete(
+                    work.lease, Completion(MessageOutcome.OK, text=text)
+                )
                 return
             options = OPTIONS if "option" in message.text else ()
             who = next((w for w in AnswerableBy if w.value in message.text), AnswerableBy.PEOPLE)
             ask = Suspended(b"", f"About {message.text}?", options, timeout_s=3600.0, who=who)
-            await rig.database.write(
-                lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, ask)
-            )
+            await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, work.lease, ask))
 
         monkeypatch.setattr(rig.agent, "handle", asks)
         await rig.start()
@@ -91,7 +90,7 @@ async def test_two_people_pressing_at_once_are_told_the_same(rig: TelegramFixtur
         for text, user in (("red", rig.ann), ("blue", ben))
     ]
     told = [(await rig.people.pressed(query))["text"] for query in queries]
-    (question,) = await rig.mailbox.questions(None)
+    (question,) = await rig.mailbox.questions.list(None)
     assert question.answer == "red"
     assert told[0] == "Answered: red"
     assert told[1].startswith(f"P{rig.ann} answered this at ")
@@ -195,9 +194,9 @@ async def test_who_may_press_is_said_with_the_question(rig: TelegramFixture) -> 
     assert told["text"] == "Only the person whose message this is about may answer it."
     await rig.people.say(group, "red", user=ben, reply_to=record["message_id"])
     await rig.people.wait_text(group, "Only the person")
-    (question,) = await rig.mailbox.questions()
+    (question,) = await rig.mailbox.questions.list()
     own = await rig.people.press(group, record["message_id"], text="blue", user=rig.ann)
     assert (await rig.people.pressed(own))["text"] == "Answered: blue"
     await rig.people.wait_text(group, "so it is blue")
-    assert [each.answer for each in await rig.mailbox.questions(None)] == ["blue"]
+    assert [each.answer for each in await rig.mailbox.questions.list(None)] == ["blue"]
     assert question.who is AnswerableBy.ASKER

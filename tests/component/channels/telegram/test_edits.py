@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import StoreUnavailable
@@ -53,17 +52,17 @@ async def test_a_command_that_was_corrected_runs(rig: TelegramFixture) -> None:
 async def test_an_edit_without_another_text_is_no_second_answer(rig: TelegramFixture) -> None:
     async def ask(work: Work) -> None:
         message = work.lease.message
-        asked = [q for q in await rig.mailbox.questions(None) if q.message_id == message.message_id]
+        asked = [
+            q for q in await rig.mailbox.questions.list(None) if q.message_id == message.message_id
+        ]
         if asked or "ask" not in message.text:
             rig.agent.seen.append(("", message.text, ()))
-            await rig.mailbox.complete(
+            await rig.mailbox.leases.complete(
                 work.lease, Completion(MessageOutcome.OK, text="the turn went on")
             )
             return
         question = Suspended(b"", "Shall I?", ("yes", "no"), timeout_s=3600.0)
-        await rig.database.write(
-            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, question)
-        )
+        await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, work.lease, question))
 
     rig.agent.handle = ask  # type: ignore[method-assign]
     await rig.start()
@@ -88,12 +87,12 @@ async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(
 ) -> None:
     async def ask(work: Work) -> None:
         if "ask" not in work.lease.message.text:
-            await rig.mailbox.complete(work.lease, Completion(MessageOutcome.OK, text="well"))
+            await rig.mailbox.leases.complete(
+                work.lease, Completion(MessageOutcome.OK, text="well")
+            )
             return
         question = Suspended(b"", "Shall I?", ("yes", "no"), timeout_s=3600.0)
-        await rig.database.write(
-            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, question)
-        )
+        await rig.database.write(lambda tx: rig.mailbox.questions.park_tx(tx, work.lease, question))
 
     rig.agent.handle = ask  # type: ignore[method-assign]
     await rig.start()

@@ -45,7 +45,7 @@ async def test_who_may_only_look_leaves_no_file(rig: TelegramFixture) -> None:
 
 
 async def test_a_full_queue_leaves_no_file(rig: TelegramFixture) -> None:
-    object.__setattr__(rig.mailbox.limits, "queue_limit", 1)
+    object.__setattr__(rig.mailbox.context.limits, "queue_limit", 1)
     rig.agent.gate.clear()
     await rig.start()
     await rig.people.say(rig.chat, "a")
@@ -57,7 +57,7 @@ async def test_a_full_queue_leaves_no_file(rig: TelegramFixture) -> None:
 
 
 async def test_a_queue_that_fills_during_the_download_leaves_no_file(rig: TelegramFixture) -> None:
-    object.__setattr__(rig.mailbox.limits, "queue_limit", 1)
+    object.__setattr__(rig.mailbox.context.limits, "queue_limit", 1)
     rig.agent.gate.clear()
     zoe = await rig.people.user("Zoe")
     other = await rig.people.private(zoe, rig.bot.bot_id)

@@ -70,7 +70,7 @@ async def test_a_press_after_the_deadline_is_told_so(
     assert told["text"].startswith("Too late: this question expired at ")
     assert told["show_alert"]
     assert "reply_markup" not in await rig.last(chat)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
     await rig.until_text(chat, "Nobody answered in time")
     assert (await rig.question(question.question_id)).answer == ""
 
@@ -87,7 +87,7 @@ async def test_a_press_that_is_late_by_a_clock_that_may_be_set_can_be_repeated(
     assert told["show_alert"]
     assert (await rig.question(question.question_id)).state is QuestionState.OPEN
     rig.mail.clock.jump_ms(-3_600_000)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
     assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
 
 
@@ -123,7 +123,7 @@ async def test_a_question_whose_work_was_stopped_is_withdrawn(
     rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann))
-    await rig.mail.mailbox.stop("agent:agt_main", OPERATOR)
+    await rig.mail.mailbox.control.stop("agent:agt_main", OPERATOR)
     await rig.until_text(chat, "Withdrawn", has_keyboard=False)
     assert (await rig.question(question.question_id)).state is QuestionState.CANCELLED
 
@@ -298,7 +298,7 @@ async def test_a_question_that_was_shown_twice_ends_in_both_messages(
         str(ann), "question", {**json.loads(body), "repeat_of": 1}, message_id=question.message_id
     )
     await rig.deliver()
-    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.mail.mailbox.questions.answer(question.question_id, "red", OPERATOR)
     await rig.people.wait_for(
         chat,
         lambda view: all("✔ operator: red" in r["message"]["text"] for r in view["messages"]),
@@ -310,7 +310,7 @@ async def test_an_end_for_which_there_is_no_room_takes_the_keyboard_only(
     rig: TelegramMenuFixture, ann: int, chat: str
 ) -> None:
     question = await rig.ask(str(ann), "x" * 4090)
-    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.mail.mailbox.questions.answer(question.question_id, "red", OPERATOR)
     shown = await rig.until_text(chat, "x" * 4090, has_keyboard=False)
     assert shown["text"] == "x" * 4090
     await begin_session(rig, f"chat:telegram:{ann}")
@@ -330,7 +330,7 @@ async def test_an_end_that_can_t_be_put_into_the_message_is_said_below(
     )  # fmt: skip
     rig.put_out.clear()
     rig.mail.later(61)
-    await rig.mail.mailbox.expire()
+    await rig.mail.mailbox.deadlines.expire()
     await rig.put_out.wait()
     await rig.deliver()
     assert (await rig.last(chat))["text"] == "“Your name?”\n\n⌛ Nobody answered in time."
@@ -345,10 +345,10 @@ async def test_a_message_that_was_deleted_troubles_nobody(
 ) -> None:
     first = await rig.ask(str(ann), "One?")
     await rig.people.delete(chat, (await rig.last(chat))["message_id"])
-    await rig.mail.mailbox.answer(first.question_id, "red", OPERATOR)
+    await rig.mail.mailbox.questions.answer(first.question_id, "red", OPERATOR)
     await begin_session(rig, f"chat:telegram:{ann}")
     second = await rig.ask(str(ann), "Two?")
-    await rig.mail.mailbox.answer(second.question_id, "blue", OPERATOR)
+    await rig.mail.mailbox.questions.answer(second.question_id, "blue", OPERATOR)
     await rig.until_text(chat, "operator: blue", has_keyboard=False)
     await rig.until_ended(2)
     await rig.restart()

@@ -393,7 +393,7 @@ async def test_a_draining_bot_ends_at_once_although_it_polls(rig: TelegramFixtur
 
 async def test_a_full_mailbox_is_an_honest_refusal(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
-    object.__setattr__(rig.mailbox.limits, "queue_limit", 2)
+    object.__setattr__(rig.mailbox.context.limits, "queue_limit", 2)
     await rig.start()
     for number in range(3):
         await rig.people.say(rig.chat, f"text {number}")
@@ -406,7 +406,7 @@ async def test_a_full_mailbox_is_an_honest_refusal(rig: TelegramFixture) -> None
 
 async def test_many_refused_texts_are_one_word_with_their_number(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
-    object.__setattr__(rig.mailbox.limits, "queue_limit", 3)
+    object.__setattr__(rig.mailbox.context.limits, "queue_limit", 3)
     await rig.start()
     for number in range(25):
         await rig.people.say(rig.chat, f"t{number}")
@@ -423,7 +423,7 @@ async def test_many_refused_texts_are_one_word_with_their_number(rig: TelegramFi
 
 async def test_what_was_refused_and_not_told_is_left_to_the_next_life(rig: TelegramFixture) -> None:
     rig.agent.gate.clear()
-    object.__setattr__(rig.mailbox.limits, "queue_limit", 1)
+    object.__setattr__(rig.mailbox.context.limits, "queue_limit", 1)
     await rig.start()
     await rig.people.say(rig.chat, "t0")
     await rig.updates_done(1)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.mailbox.questions import asking
 from agentsup.mailbox.questions.rendering import MESSAGE_CHARS
 from agentsup.mailbox.work.handler import Work
 from agentsup.model.engine import Suspended
@@ -46,7 +45,7 @@ class Fixture:
         )
         rig = self.rig
         await rig.database.write(
-            lambda tx: asking.park_tx(rig.mailbox.context, tx, work.lease, ask) and None
+            lambda tx: rig.mailbox.questions.park_tx(tx, work.lease, ask) and None
         )
 
     async def begin(self) -> dict[str, Any]:
@@ -66,7 +65,7 @@ class Fixture:
         return str((await self.people.pressed(query))["text"])
 
     async def question(self) -> Question:
-        (found,) = await self.rig.mailbox.questions(None)
+        (found,) = await self.rig.mailbox.questions.list(None)
         return found
 
     async def with_answers(self) -> dict[str, Any]:

@@ -162,7 +162,7 @@ async def test_a_stop_behind_many_texts_drops_them_all(rig: TelegramFixture) -> 
 
     async def stop(context: CommandContext, rest: str) -> CommandReply:
         """As the real one does, what is in the mailbox ends."""
-        await rig.mailbox.stop(f"agent:{context.agent_id}", context.principal)
+        await rig.mailbox.control.stop(f"agent:{context.agent_id}", context.principal)
         stopped.set()
         return CommandReply("stopped")
 
@@ -316,7 +316,7 @@ async def a_file_that_takes_long(rig: TelegramFixture) -> AsyncIterator[None]:
 
 async def stop_elsewhere(rig: TelegramFixture, scope: str, given_in: str = "matrix") -> None:
     """As the daemon does, whoever has given it."""
-    await rig.mailbox.stop(scope, SYSTEM, also=lambda tx: mark_tx(tx, scope, given_in))
+    await rig.mailbox.control.stop(scope, SYSTEM, also=lambda tx: mark_tx(tx, scope, given_in))
 
 
 @pytest.mark.parametrize("scope", ["all", f"agent:{AGENT_ID}"])
@@ -374,7 +374,7 @@ async def test_a_stop_that_could_not_be_written_holds_for_them_when_it_is(
             async def away(*given: Any, **more: Any) -> None:
                 raise StoreUnavailable("the disk is full", reason="full")
 
-            patch.setattr(rig.mailbox._db, "write", away)
+            patch.setattr(rig.mailbox.database, "write", away)
             with pytest.raises(StoreUnavailable):
                 await stop_elsewhere(rig, "all")
         await rig.database.write(lambda tx: tx.touch(f"agent:{AGENT_ID}"))

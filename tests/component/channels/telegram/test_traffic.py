@@ -182,7 +182,7 @@ async def test_what_people_write_is_answered_once_and_in_order_whatever_goes_wro
     print(f"replay: TEST_TELEGRAM_SEED={SEED} TEST_TELEGRAM_EACH={EACH}")
     async with rigged(tmp_path, limits="count") as rig:
         rig.http = SharedHttp(rates=rates)
-        object.__setattr__(rig.mailbox.limits, "queue_limit", CHATS * EACH)
+        object.__setattr__(rig.mailbox.context.limits, "queue_limit", CHATS * EACH)
         rig.agent.answer = answer_to
         crowd = Crowd(rig, SEED, EACH)
         await crowd.gather()

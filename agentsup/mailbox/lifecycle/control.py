@@ -15,7 +15,7 @@ from agentsup.mailbox.delivery.notices import notify_of_tx, preview
 from agentsup.mailbox.lifecycle.closing import (
     cancel_queued_tx,
     cancel_waiting_notes_tx,
-    close_tx,
+    finish_tx,
 )
 from agentsup.mailbox.lifecycle.results import MessageResult, deliver_tx
 from agentsup.mailbox.messages.epoch import ALL, Also, agent_scope
@@ -25,9 +25,10 @@ from agentsup.mailbox.messages.rows import (
     message_of,
     need_message,
 )
-from agentsup.mailbox.messages.values import Cancelled, MailboxContext, StopCounts
+from agentsup.mailbox.messages.values import Cancelled, MailboxContext, MessageEnd, StopCounts
 from agentsup.mailbox.queue import background, waits
-from agentsup.model.errors import BadRequest
+from agentsup.mailbox.service import Service, in_writer
+from agentsup.model.errors import AgentsupError, BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.message import (
     NOWHERE,
@@ -41,6 +42,60 @@ from agentsup.model.principal import SYSTEM, Principal
 from agentsup.store import Reader, Tx, append
 
 _NEVER = 2**62
+
+
+class WorkControl(Service):
+    """What people order about work in progress or in the queue: stop, interrupt, cancel."""
+
+    async def stop(self, scope: str, by: Principal, *, also: Also | None = None) -> StopCounts:
+        """Cancel all open messages in ``scope`` (all | agent:<id> | session:<id>).
+
+        ``also`` writes more into the same transaction. The epoch is raised in memory at once,
+        unless the caller has raised it already. Raises ``StoreUnavailable`` if the stop could not
+        be made durable; it then holds in this process, and the next claim that can write stores it.
+        """
+        epochs = self.context.epochs
+        counter = epochs.raised(scope) or epochs.raise_now(scope)
+        at = self.context.clock.now_ms()
+
+        def step(tx: Tx) -> StopCounts:
+            return stop_tx(self.context, tx, scope, by, counter=counter, also=also)
+
+        try:
+            return await self.database.write(step, name="mailbox.stop", urgent=True)
+        except AgentsupError:
+            epochs.not_written(scope, at, also)
+            raise
+
+    @in_writer("mailbox.interrupt", urgent=True)
+    def interrupt(self, tx: Tx, session_id: str, by: Principal) -> Cancelled | None:
+        """Cancel only the message that holds the session, leased or parked; None without one."""
+        holders = waits.holders(tx, session_id)
+        return self.cancel_tx(tx, holders[0], by) if holders else None
+
+    def cancel_tx(self, tx: Tx, message_id: str, by: Principal) -> Cancelled:
+        """Cancel one open message and notify its asker; ``was`` tells if a turn runs.
+
+        Raises ``NotFound`` and ``IllegalTransition``.
+        """
+        ctx, message = self.context, need_message(tx, message_id)
+        was = message.state
+        if was is MessageState.DEAD:  # only ``FailedMessages.drop`` may cancel a failed message
+            check_transition(message_id, MessageState.CANCELLED, MessageState.CANCELLED)
+        check_transition(message_id, was, MessageState.CANCELLED)
+        at = ctx.clock.now_ms()
+        end = MessageEnd(MessageState.CANCELLED, "cancelled", f"cancelled by {by.label}")
+        below = background.ending_with(tx, [message])
+        sentence = words(message.principal.language)("ended.cancelled", who=by.label)
+        result = MessageResult("cancelled", sentence, code="cancelled")
+        delivered = deliver_tx(ctx, tx, message, result, at=at)
+        finish_tx(ctx, tx, message, end, at=at, delivered=delivered)
+        for run in below:
+            finish_tx(ctx, tx, run, end, at=at)
+        with_it = tuple(run.message_id for run in below if run.state is not MessageState.QUEUED)
+        return Cancelled(message_id, message.agent_id, message.session_id, was, with_it)
+
+    cancel = in_writer("mailbox.cancel", urgent=True)(cancel_tx)
 
 
 def stop_tx(
@@ -79,16 +134,16 @@ def stop_tx(
     messages += below
     if scope.startswith("session:"):
         _exempt_background_tx(tx, scope, epoch, messages)
-    text = f"stopped by {by.label}"
+    end = MessageEnd(MessageState.CANCELLED, "stopped", f"stopped by {by.label}")
     queued = [message for message in messages if message.state is MessageState.QUEUED]
-    cancel_queued_tx(ctx, tx, queued, at=at, code="stopped", text=text)
+    cancel_queued_tx(ctx, tx, queued, end, at=at)
     for run in below:
-        cancel_waiting_notes_tx(ctx, tx, run, at=at, code="stopped", text=text)
+        cancel_waiting_notes_tx(ctx, tx, run, end, at=at)
     # Newest first: closing a run would also end the question that it put to an agent, which is a
     # later message.
     for message in sorted(messages, key=lambda message: message.seq, reverse=True):
         if message.state is not MessageState.QUEUED:
-            close_tx(ctx, tx, message, MessageState.CANCELLED, at=at, code="stopped", text=text)
+            finish_tx(ctx, tx, message, end, at=at)
     _note_askers(ctx, tx, messages, by.label, at, scope)
     if also is not None:
         also(tx)
@@ -157,41 +212,6 @@ def stop_unwritten_tx(ctx: MailboxContext, tx: Tx) -> None:
             accepted_until=at,
             also=also,
         )
-
-
-def cancel_tx(ctx: MailboxContext, tx: Tx, message_id: str, by: Principal) -> Cancelled:
-    """Cancel one open message and notify its asker. Raises ``NotFound``, ``IllegalTransition``."""
-    message = need_message(tx, message_id)
-    was = message.state
-    if was is MessageState.DEAD:  # only drop_tx may cancel a failed message
-        check_transition(message_id, MessageState.CANCELLED, MessageState.CANCELLED)
-    check_transition(message_id, was, MessageState.CANCELLED)
-    at = ctx.clock.now_ms()
-    text = f"cancelled by {by.label}"
-    below = background.ending_with(tx, [message])
-    sentence = words(message.principal.language)("ended.cancelled", who=by.label)
-    result = MessageResult("cancelled", sentence, code="cancelled")
-    delivered = deliver_tx(ctx, tx, message, result, at=at)
-    close_tx(
-        ctx,
-        tx,
-        message,
-        MessageState.CANCELLED,
-        at=at,
-        code="cancelled",
-        text=text,
-        data={"delivered": delivered},
-    )
-    for run in below:
-        close_tx(ctx, tx, run, MessageState.CANCELLED, at=at, code="cancelled", text=text)
-    with_it = tuple(run.message_id for run in below if run.state is not MessageState.QUEUED)
-    return Cancelled(message_id, message.agent_id, message.session_id, was, with_it)
-
-
-def interrupt_tx(ctx: MailboxContext, tx: Tx, session_id: str, by: Principal) -> Cancelled | None:
-    """Cancel the message that holds the session, leased or parked; None if there is none."""
-    holders = waits.holders(tx, session_id)
-    return cancel_tx(ctx, tx, holders[0], by) if holders else None
 
 
 def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
