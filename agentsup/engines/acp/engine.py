@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from agentsup.engines.acp.choices import AcpOptions
-from agentsup.engines.acp.session import AcpSession, Launch
+from agentsup.engines.acp.session import AcpLaunch, AcpSession
 from agentsup.engines.failures import ExtraMissing, NotConfigured
 from agentsup.engines.process import EngineHome, ProcessLauncher, read_options
 from agentsup.engines.process.homes import ACP
@@ -44,7 +44,7 @@ class AcpEngine:
         options = read_options(AcpOptions, spec.options, self.name)
         launch = await asyncio.to_thread(self._launch, spec, options)
         wire = await self._load()
-        return AcpSession(wire, self._children, launch, spec, host, self._opening)
+        return AcpSession(self._children, launch, spec, host, self._opening, wire)
 
     async def close(self) -> None:
         """Nothing is held; the process manager ends the programs."""
@@ -61,28 +61,11 @@ class AcpEngine:
                     raise ExtraMissing.of(self.name, "acp", error) from error
             return self._wire
 
-    def _launch(self, spec: EngineSpec, options: AcpOptions) -> Launch:
+    def _launch(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
         """Return how the agent is started; looks for its sign-in on disk."""
         preset = self._preset
         if preset is None:
-            if not options.command:
-                raise NotConfigured(
-                    'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
-                    "or name the agent itself as the engine"
-                )
-            argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
-            given = dict(options.env)
-            home = EngineHome.of(spec, ACP, is_private=options.home == "private")
-            return Launch(
-                engine=self.name,
-                title=Path(argv[0]).name,
-                argv=argv,
-                env=home.variables(spec.env, given),
-                home=home,
-                secrets=_secrets(given),
-                options=options,
-                has_model=_PLACEHOLDER in " ".join(options.command),
-            )
+            return self._unknown(spec, options)
         given = variables(preset, self._env) | dict(options.env)
         if preset.model_env and spec.model:
             given[preset.model_env] = spec.model
@@ -91,20 +74,41 @@ class AcpEngine:
         wants_user = bool(by.login) and "home" not in options.model_fields_set
         is_private = options.home == "private" and not wants_user
         home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
-        return Launch(
+        return AcpLaunch(
             engine=self.name,
             title=preset.title,
             argv=(*(options.command or command_of(preset, spec.model)), *home.arguments()),
-            env=home.variables(spec.env, given),
             home=home,
+            env=given,
             secrets=_secrets(given),
-            options=options,
+            memory_mb=options.memory_mb,
             remedy=preset.remedy,
+            options=options,
             sign_in=preset.sign_in,
             ended=preset.ended,
             auth_method=preset.auth_method if by.key else "",
             our_title=preset.our_title,
             has_model=_gets_model(preset, options.command),
+        )
+
+    def _unknown(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
+        """Return how an agent that has no preset is started."""
+        if not options.command:
+            raise NotConfigured(
+                'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
+                "or name the agent itself as the engine"
+            )
+        argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
+        return AcpLaunch(
+            engine=self.name,
+            title=Path(argv[0]).name,
+            argv=argv,
+            home=EngineHome.of(spec, ACP, is_private=options.home == "private"),
+            env=options.env,
+            secrets=_secrets(options.env),
+            memory_mb=options.memory_mb,
+            options=options,
+            has_model=_PLACEHOLDER in " ".join(options.command),
         )
 
 

@@ -151,6 +151,10 @@ class ClaudeTurnState:
         """The answer so far."""
         return self._answer.text
 
+    def is_over(self) -> bool:
+        """Whether the result has come."""
+        return self.result is not None
+
     def hear(self, message: dict[str, Any]) -> list[EngineEvent]:
         """Return the events of one message. Raises ``EngineFailed`` if the turn must be ended."""
         match message.get("type"):
