@@ -1,3 +1,4 @@
 from .services import HostServices as HostServices
+from .services import TurnContext as TurnContext
 from .services import TurnEndpoint as TurnEndpoint
 from .services import TurnServices as TurnServices
