@@ -7,7 +7,9 @@ that a restart continues from there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
+from agentsup.agents.budget.limits import zone_of
 from agentsup.agents.memory.preparation import TurnPreparation
 from agentsup.agents.recovery import texts
 from agentsup.agents.recovery.decisions import (
@@ -26,7 +28,7 @@ from agentsup.agents.recovery.decisions import (
     tier_of,
 )
 from agentsup.agents.recovery.tiers import ModelTier, has_fallback
-from agentsup.agents.turn.ending import TurnEnd, notify_wait_tx
+from agentsup.agents.turn.ending import TurnEnd, notify_tx
 from agentsup.agents.turn.outcomes import conversation_of
 from agentsup.agents.turn.services import TurnContext
 from agentsup.agents.turn.usage import SegmentState, SuspendedTurn
@@ -34,7 +36,7 @@ from agentsup.engines import EmptyAfterToolUse, TurnLimitReached
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.messages import AttemptRow, attempts, segments
+from agentsup.mailbox.messages import AttemptRow, attempts, need_message, segments
 from agentsup.model.engine import EngineDone, HistoryItem, Segment, Usage
 from agentsup.model.errors import EngineFailed
 from agentsup.model.message import Message, MessageState
@@ -43,6 +45,8 @@ from agentsup.tasks import Brief
 
 _log = get_logger(__name__)
 
+LEAST_MS = 20_000
+"""No notice is sent for a shorter wait."""
 RETRY_NOW = "go_on"
 """The turn makes another attempt at once."""
 PROVIDER_OUT = "provider_out"
@@ -360,16 +364,28 @@ class TurnRecovery:
         )
 
     def _notify_wait_tx(self, tx: Tx, row: AttemptRow) -> None:
-        """Notify the people of the message if it must wait long."""
-        notify_wait_tx(
-            tx,
-            self._turn.message,
-            spec=self._turn.agent.spec,
-            provider=row.provider,
-            kind=FailureKind(row.failure_kind),
-            at=row.at,
-            own_ms=self._services.mailbox.context.steady.now_ms(),
+        """Notify the people of the message, which this transaction has queued again, if it waits
+        long, its answer goes to a chat, and it had no notice before."""
+        message, to = self._turn.message, self._turn.message.deliver_to
+        if to.kind != "chat" or to.silent:
+            return
+        queued = need_message(tx, message.message_id)
+        if queued.state is not MessageState.QUEUED:
+            return
+        pause_ms = (queued.not_before or 0) - self._services.mailbox.context.steady.now_ms()
+        if pause_ms < LEAST_MS or not attempts.note_wait_notice_tx(tx, row.message_id, row.at):
+            return
+        spec = self._turn.agent.spec
+        until = datetime.fromtimestamp((row.at + pause_ms) / 1000, tz=UTC)
+        text = texts.waits(
+            message,
+            spec.name,
+            row.provider,
+            FailureKind(row.failure_kind),
+            pause_s=pause_ms / 1000,
+            until=until.astimezone(zone_of(spec.user_timezone)),
         )
+        notify_tx(tx, message, text, row.at)
 
 
 def _failure_kind(text: str) -> FailureKind:

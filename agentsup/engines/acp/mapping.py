@@ -27,7 +27,6 @@ from agentsup.model.engine import (
     EngineNotice,
     Permission,
     PermissionRequest,
-    TextDelta,
     ThinkingDelta,
     ToolFinished,
     ToolStarted,
@@ -112,12 +111,12 @@ class AcpTurnState:
         self.usd_total: float | None = None
         """The cost of the agent's session by now, in US dollars."""
         self._has_planned = False
-        self._answer = answer or AnswerText()
+        self.answer = answer or AnswerText()
 
     @property
     def said(self) -> str:
         """The answer so far."""
-        return self._answer.text
+        return self.answer.text
 
     @property
     def has_acted(self) -> bool:
@@ -128,7 +127,8 @@ class AcpTurnState:
         """Return the events of one ``session/update``."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                return self._spoken(_content_text(update.get("content")))
+                text = _content_text(update.get("content"))
+                return [self.answer.feed(text)] if text else []
             case "agent_thought_chunk":
                 thought = _content_text(update.get("content"))
                 return [ThinkingDelta(thought)] if thought else []
@@ -159,15 +159,10 @@ class AcpTurnState:
         call.is_over = True
         return [ToolFinished(call.name, ok=False, preview=why[:_PREVIEW_CHARS])]
 
-    def end_text(self) -> list[EngineEvent]:
-        """Return the rest of the text of a response that has ended."""
-        rest = self._answer.end()
-        return [TextDelta(rest)] if rest else []
-
     def close(self) -> list[EngineEvent]:
         """Return the rest of the text, the ends of calls whose end the agent did not report, and
         the money spent."""
-        events = self.end_text()
+        events = self.answer.end()
         events += [
             ToolFinished(call.name, ok=False, preview="its end was not told")
             for call in self._calls.values()
@@ -181,17 +176,11 @@ class AcpTurnState:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _spoken(self, text: str) -> list[EngineEvent]:
-        if not text:
-            return []
-        text, thought = self._answer.feed(text)
-        return [TextDelta(text) if text else ThinkingDelta(thought)]
-
     def _interrupted(self, call_id: str) -> list[EngineEvent]:
         """Return the rest of the text before a call. News of a known call may come amid a text."""
-        if call_id in self._calls and self._answer.is_open:
+        if call_id in self._calls and self.answer.is_open:
             return []
-        return self.end_text()
+        return self.answer.end()
 
     def _forget_over(self, call_id: str) -> None:
         """Forget an ended call: a call that begins under its id is a new one and counts as such."""

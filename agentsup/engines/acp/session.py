@@ -131,7 +131,7 @@ class _AcpDialogue(ProgramDialogue):
             async for event in events:
                 yield event
         if more := self._follow_up():
-            for event in self._turn_state.end_text():
+            for event in self._turn_state.answer.end():
                 yield event
             async with aclosing(self._prompted(more)) as events:
                 async for event in events:

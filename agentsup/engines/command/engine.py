@@ -122,13 +122,9 @@ class _CommandDialogue(ProgramDialogue):
                 if isinstance(event, EngineDone | Suspended):
                     self._end = event
                     break
-                if isinstance(event, TextDelta):
-                    text, thought = self._answer.feed(event.text)
-                    yield TextDelta(text) if text else ThinkingDelta(thought)
-                else:
-                    yield event
-        if text := self._answer.end():
-            yield TextDelta(text)
+                yield self._answer.feed(event.text) if isinstance(event, TextDelta) else event
+        for rest in self._answer.end():
+            yield rest
         if self._end is None:
             self._end = await self._ended()
 
