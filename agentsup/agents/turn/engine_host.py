@@ -36,7 +36,6 @@ from agentsup.model.hook import (
     CallOrigin,
     CallSuspended,
     Deny,
-    Reach,
     Suspend,
 )
 from agentsup.model.ids import CallId
@@ -87,6 +86,8 @@ class TurnHost:
         self.suspended = self._calls.suspended
         self._own = OwnCalls()
         self._is_closed = False
+        self._is_run = context.work.lease.message.kind is MessageKind.TASK
+        self._reaches = (context.bounds.reach(context.spec.name), *context.bounds.callers)
 
     def again(self, *, is_last: bool) -> None:
         """Prepare for an engine that is asked once more in this segment: a call that it repeats is
@@ -99,32 +100,26 @@ class TurnHost:
 
     def offered_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of the names that tools of the daemon in ``tools`` have."""
-        known, reaches = map(self._s.tools.get, names), self._reaches()
+        if self._is_closed:
+            return ()
+        known = map(self._s.tools.get, names)
         return tuple(
             tool.name
             for tool in known
-            if tool is not None
-            and not (self._is_closed or tool.is_for_programs)
-            and self._may_use(tool, reaches)
+            if tool is not None and not tool.is_for_programs and self._may_use(tool)
         )
 
     def _offered(self) -> tuple[Tool, ...]:
         if self._is_closed:
             return ()
-        reaches = self._reaches()
         servers = self._context.own_tools
         own = servers.all() if servers is not None else ()
-        return tuple(tool for tool in (*self._s.tools.all(), *own) if self._may_use(tool, reaches))
+        return tuple(tool for tool in (*self._s.tools.all(), *own) if self._may_use(tool))
 
-    def _reaches(self) -> tuple[Reach, ...]:
-        bounds = self._context.bounds
-        return (bounds.reach(self._context.spec.name), *bounds.callers)
-
-    def _may_use(self, tool: Tool, reaches: tuple[Reach, ...]) -> bool:
-        is_run = self._work.lease.message.kind is MessageKind.TASK
-        return (is_run or not tool.is_for_runs) and all(
-            is_offered(tool, each.patterns, each.role_patterns) for each in reaches
-        )
+    def _may_use(self, tool: Tool) -> bool:
+        if tool.is_for_runs and not self._is_run:
+            return False
+        return all(is_offered(tool, each.patterns, each.role_patterns) for each in self._reaches)
 
     # -- calls -------------------------------------------------------------------------------------
 

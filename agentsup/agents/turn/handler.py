@@ -245,7 +245,6 @@ class TurnHandler:
     ) -> TurnHost:
         """The services of the turn for the engine of a segment."""
         turn, services, agent = self._turn, self._services, self._turn.agent
-        role_now = services.mailbox.context.role_now
         context = CallContext(
             work=turn.work,
             agent_id=turn.agent_id,
@@ -255,7 +254,7 @@ class TurnHandler:
             workspace=str(agent.workspace),
             can_suspend=state.tier.engine.caps.suspend,
             own_tools=await agent.own_tools(is_patient=resume is not None),
-            notes=SteeringNotes(services.database, turn.message, state.shown_notes, role_now),
+            notes=SteeringNotes(turn, state.shown_notes),
             on_tool=partial(services.live.tool, turn.message.message_id),
         )
         answer = resume.answer if resume else None
