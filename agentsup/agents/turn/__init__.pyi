@@ -1,4 +1,3 @@
 from .services import HostServices as HostServices
-from .services import TurnContext as TurnContext
 from .services import TurnEndpoint as TurnEndpoint
 from .services import TurnServices as TurnServices

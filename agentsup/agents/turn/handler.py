@@ -42,7 +42,6 @@ from agentsup.agents.turn.usage import (
 )
 from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded, rules
 from agentsup.kit import faults
-from agentsup.kit.log import get_logger
 from agentsup.mailbox.work import Resolution, Uncertain
 from agentsup.model.engine import (
     EngineDone,
@@ -56,8 +55,6 @@ from agentsup.model.errors import EngineFailed, ExitRequested
 from agentsup.model.message import Message
 from agentsup.model.question import UNCERTAIN, UNCERTAIN_WITHIN_S
 from agentsup.observe import bind
-
-_log = get_logger(__name__)
 
 RESOLUTIONS: dict[str, Resolution] = {
     "it happened": "done",

@@ -63,9 +63,12 @@ class AcpEngine:
 
     def _launch(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
         """Return how the agent is started; looks for its sign-in on disk."""
-        preset = self._preset
-        if preset is None:
-            return self._unknown(spec, options)
+        if self._preset is None:
+            preset, command = _by_command(options.command, spec.model), ()
+            has_model = _PLACEHOLDER in " ".join(options.command)
+        else:
+            preset, command = self._preset, options.command
+            has_model = _gets_model(preset, command)
         given = variables(preset, self._env) | dict(options.env)
         if preset.model_env and spec.model:
             given[preset.model_env] = spec.model
@@ -75,41 +78,30 @@ class AcpEngine:
         is_private = options.home == "private" and not wants_user
         home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
         return AcpLaunch(
-            engine=self.name,
             title=preset.title,
-            argv=(*(options.command or command_of(preset, spec.model)), *home.arguments()),
+            argv=(*(command or command_of(preset, spec.model)), *home.arguments()),
             home=home,
             env=given,
             secrets=_secrets(given),
             memory_mb=options.memory_mb,
             remedy=preset.remedy,
+            preset=preset,
             options=options,
-            sign_in=preset.sign_in,
-            ended=preset.ended,
-            auth_method=preset.auth_method if by.key else "",
-            our_title=preset.our_title,
-            has_model=_gets_model(preset, options.command),
+            auth_method=options.auth_method or (preset.auth_method if by.key else ""),
+            has_model=has_model,
         )
 
-    def _unknown(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
-        """Return how an agent that has no preset is started."""
-        if not options.command:
-            raise NotConfigured(
-                'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
-                "or name the agent itself as the engine"
-            )
-        argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
-        return AcpLaunch(
-            engine=self.name,
-            title=Path(argv[0]).name,
-            argv=argv,
-            home=EngineHome.of(spec, ACP, is_private=options.home == "private"),
-            env=options.env,
-            secrets=_secrets(options.env),
-            memory_mb=options.memory_mb,
-            options=options,
-            has_model=_PLACEHOLDER in " ".join(options.command),
+
+def _by_command(command: Sequence[str], model: str) -> Preset:
+    """The preset of an agent that is known by its command line alone."""
+    if not command:
+        raise NotConfigured(
+            'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
+            "or name the agent itself as the engine"
         )
+    argv = tuple(part.replace(_PLACEHOLDER, model) for part in command)
+    title, sign_in = Path(argv[0]).name, "sign in with its own command"
+    return Preset(ACP, title, argv, install="", sign_in=sign_in)
 
 
 def _gets_model(preset: Preset, command: Sequence[str]) -> bool:

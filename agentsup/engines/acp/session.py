@@ -26,7 +26,7 @@ from agentsup.engines.process import (
     ProgramLaunch,
     ProgramSession,
 )
-from agentsup.engines.programs.presets import EndedSignIn
+from agentsup.engines.programs.presets import Preset
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import (
@@ -60,13 +60,11 @@ _LISTENS = ("end_turn", "cancelled")
 class AcpLaunch(ProgramLaunch):
     """How the agent of one spec is started and signed in."""
 
-    engine: str
+    preset: Preset
     options: AcpOptions
-    sign_in: str = "sign in with its own command"
-    ended: EndedSignIn | None = None
-    auth_method: str = ""
-    our_title: str = ""
-    has_model: bool = False
+    auth_method: str
+    """The sign-in over the protocol to ask for, if any."""
+    has_model: bool
     """Whether the command or the environment names the model already."""
 
 
@@ -94,7 +92,7 @@ class _AcpDialogue(ProgramDialogue):
         self._child = child
         self._launch = launch = session.launch
         self._spec = session.spec
-        self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
+        self._owner = TaskOwner(f"acp {launch.preset.name}", on_error=_seen_already)
         self._inbox = EventQueue[EngineEvent](_QUEUED)
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
@@ -170,7 +168,7 @@ class _AcpDialogue(ProgramDialogue):
         answer = self._prompt.result()
         system = prompts.digest(self._segment.system) if self._segment.system else ""
         usd = self._turn_state.usd_total or 0.0
-        state = prompts.SavedSession(self._session_id, system, usd).dump(self._launch.engine)
+        state = prompts.SavedSession(self._session_id, system, usd).dump(self._launch.preset.name)
         reason = answer.get("stopReason")
         end = mapping.end_of(
             reason if isinstance(reason, str) else "none",
@@ -204,20 +202,15 @@ class _AcpDialogue(ProgramDialogue):
     async def failure(self, error: Exception) -> Exception | None:
         if not isinstance(error, AgentRefused | ProgramEnded):
             return None
-        launch = self._launch
+        preset, ended = self._launch.preset, self._launch.preset.ended
         said = said_by(error) if isinstance(error, AgentRefused) else error.message
-        if launch.ended is not None and launch.ended.is_said_in(said):
+        if ended is not None and ended.is_said_in(said):
             return AuthFailed(
-                f"{launch.title} is not signed in, as {launch.ended.why}: {launch.sign_in} ({said})"
+                f"{preset.title} is not signed in, as {ended.why}: {preset.sign_in} ({said})"
             )
         if isinstance(error, ProgramEnded):
             return None
-        return failure_of(
-            error,
-            title=launch.title,
-            sign_in=launch.sign_in,
-            has_acted=self._turn_state.has_acted,
-        )
+        return failure_of(error, preset, has_acted=self._turn_state.has_acted)
 
     async def close(self) -> None:
         try:
@@ -255,7 +248,7 @@ class _AcpDialogue(ProgramDialogue):
             if name != OUR_MCP_SERVER  # nobody configured it, and every turn would report it
         ]
         await self._sign_in(answer)
-        saved = prompts.read_state(self._segment.engine_state, self._launch.engine)
+        saved = prompts.read_state(self._segment.engine_state, self._launch.preset.name)
         opened = await self._reopen(saved, able, servers) if saved is not None else None
         if saved is None or opened is None:
             saved = None
@@ -269,7 +262,7 @@ class _AcpDialogue(ProgramDialogue):
 
     async def _sign_in(self, answer: Mapping[str, Any]) -> None:
         """Sign in by the configured method; without one, the agent signs in by itself."""
-        method = self._launch.options.auth_method or self._launch.auth_method
+        method = self._launch.auth_method
         offered = {as_dict(each).get("id") for each in answer.get("authMethods") or ()}
         if method and method in offered:
             await self._wire.authenticate(method)
@@ -370,7 +363,7 @@ class _AcpDialogue(ProgramDialogue):
 
     async def _ask(self, request: PermissionRequest) -> Permission:
         """Return the host's answer; the process counts as paused while a person is waited for."""
-        ours = mapping.our_call(request, self._launch.our_title)
+        ours = mapping.our_call(request, self._launch.preset.our_title)
         return await self._child.waiting(self._session.host.permit(ours))
 
 
