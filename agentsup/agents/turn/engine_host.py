@@ -17,7 +17,6 @@ from agentsup.agents.tools.declaring import with_unknown_arguments
 from agentsup.agents.tools.exec import command_lines
 from agentsup.agents.turn.calls import CallContext, SegmentCalls
 from agentsup.agents.turn.own_calls import (
-    OwnCalls,
     call_key,
     classified,
     classify,
@@ -84,7 +83,11 @@ class TurnHost:
         self._work = context.work
         self._calls = SegmentCalls(context, services.journal, suspended or SuspendedTurn(), answer)
         self.suspended = self._calls.suspended
-        self._own = OwnCalls()
+        self._answered: dict[str, Permission] = {}
+        """The answers to requests of the engine, by the request."""
+        self._asked: dict[str, asyncio.Lock] = {}
+        self._own: dict[CallId, CallFacts] = {}
+        """The calls that the engine makes itself and that have not ended."""
         self._is_closed = False
         self._is_run = context.work.lease.message.kind is MessageKind.TASK
         self._reaches = (context.bounds.reach(context.spec.name), *context.bounds.callers)
@@ -240,10 +243,10 @@ class TurnHost:
         if not request.request_id:
             return await self._permitted(request)
         same = f"{request.request_id}:{call_key(request.tool, request.args)}"
-        async with self._own.asked.setdefault(same, asyncio.Lock()):
-            known = self._own.answered.get(same)
+        async with self._asked.setdefault(same, asyncio.Lock()):
+            known = self._answered.get(same)
             if known is None:
-                known = self._own.answered[same] = await self._permitted(request)
+                known = self._answered[same] = await self._permitted(request)
         return known
 
     async def _permitted(self, request: PermissionRequest) -> Permission:
@@ -290,26 +293,26 @@ class TurnHost:
                 f"ask for it once more; what came of it: {replay.text[:_OWN_CHARS]}",
             )
         if call.effect is not Effect.READ:
-            self._own.under_way[call.call_id] = call
+            self._own[call.call_id] = call
             self._work.busy += 1
         changed = None if admitted.args is call.args else admitted.args
         return Permission(True, args=changed)
 
     async def own_finished(self, name: str, ok: bool, preview: str) -> None:
         """Finish the oldest open call of that name: the engine's stream reported its end."""
-        for call in self._own.under_way.values():
+        for call in self._own.values():
             if call.own_name == name:
                 await self._finish_own(call, ok, preview[:_OWN_CHARS])
                 return
 
     async def own_ended(self) -> None:
         """Finish all open calls of the engine: it ended its segment in order, and so did they."""
-        while self._own.under_way:
-            last = next(reversed(self._own.under_way.values()))
+        while self._own:
+            last = next(reversed(self._own.values()))
             await self._finish_own(last, True, _NO_OUTPUT)
 
     async def _finish_own(self, call: CallFacts, ok: bool, text: str) -> None:
-        del self._own.under_way[call.call_id]
+        del self._own[call.call_id]
         self._work.busy -= 1
         # The model has seen it already, so it takes no room.
         call = replace(call, room_chars=lambda: TURN_CHARS)
