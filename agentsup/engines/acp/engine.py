@@ -63,12 +63,12 @@ class AcpEngine:
 
     def _launch(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
         """Return how the agent is started; looks for its sign-in on disk."""
-        if self._preset is None:
-            preset, command = _by_command(options.command, spec.model), ()
-            has_model = _PLACEHOLDER in " ".join(options.command)
+        if self._preset is not None:
+            preset, command = self._preset, options.command or command_of(self._preset, spec.model)
+            has_model = _gets_model(preset, options.command)
         else:
-            preset, command = self._preset, options.command
-            has_model = _gets_model(preset, command)
+            preset = _by_command(options.command, spec.model)
+            command, has_model = preset.command, _PLACEHOLDER in " ".join(options.command)
         given = variables(preset, self._env) | dict(options.env)
         if preset.model_env and spec.model:
             given[preset.model_env] = spec.model
@@ -79,7 +79,7 @@ class AcpEngine:
         home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
         return AcpLaunch(
             title=preset.title,
-            argv=(*(command or command_of(preset, spec.model)), *home.arguments()),
+            argv=(*command, *home.arguments()),
             home=home,
             env=given,
             secrets=_secrets(given),
