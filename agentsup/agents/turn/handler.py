@@ -373,7 +373,7 @@ class TurnHandler:
                     return end
                 if isinstance(event, TextDelta):
                     self._services.live.delta(segment.message_id, shown.take(event.text))
-                state.collect(event)
+                state.add(event)
         raise AssertionError("the guard ends every run")
 
 

@@ -73,7 +73,7 @@ class SegmentState:
     """Ids of the questions asked in the run's name from outside whose end was in its
     instructions."""
 
-    def collect(self, event: EngineEvent) -> None:
+    def add(self, event: EngineEvent) -> None:
         """Take what the end of the segment needs from an event."""
         match event:
             case TextDelta(text=text):
