@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.turn import HostServices
+from agentsup.agents.turn.calls import CallContext
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.kit.clock import SystemClock
@@ -103,22 +104,19 @@ async def _host(home: BenchDaemon, shared: HostServices, number: int) -> TurnHos
     claimed = await home.daemon.mailbox.leases.claim(agent_id, "bench", dict.fromkeys(LaneName, 1))
     return TurnHost(
         shared,
-        work=Work(
-            claimed.leases[0], TurnSlot(SlotPool(dict.fromkeys(LaneName, 1), _wake), LaneName.PEER)
+        CallContext(
+            work=Work(
+                claimed.leases[0],
+                TurnSlot(SlotPool(dict.fromkeys(LaneName, 1), _wake), LaneName.PEER),
+            ),
+            agent_id=agent_id,
+            spec=AgentSpec("bench"),
+            bounds=RoleLimits(),
+            workspace=str(home.home),
+            can_suspend=False,
         ),
-        agent_id=agent_id,
-        spec=AgentSpec("bench"),
-        workspace=str(home.home),
-        can_suspend=False,
-        suspended=SuspendedTurn(),
-        answer=None,
-        on_tool=_hear,
     )
 
 
 def _wake() -> None:
     """Nobody waits for a slot."""
-
-
-def _hear(name: str, state: str, to: str) -> None:
-    """Nobody watches."""

@@ -1,1 +1,2 @@
 from .stack import AgentStack as AgentStack
+from .stack import StackServices as StackServices

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from operator import is_not
 
 from agentsup.agents.mcp.servers import AgentServers
@@ -29,52 +30,62 @@ from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, Message
 
 
+@dataclass(frozen=True, slots=True)
+class StackServices:
+    """What the stacks of all agents share."""
+
+    turns: TurnServices
+    engines: EngineMaker
+    directory: AgentDirectory
+    knowledge: SharedKnowledge
+    others: OtherAgents
+    """The possible personas of sessions."""
+    mcp: McpServices | None = None
+    """None: the agents' own tool servers are not opened."""
+    background: SharedSlots | None = None
+    """Limits the background work of all agents together."""
+    drain_s: float = EXIT_DRAIN_S
+    """How long the other turns may take after one has asked for its stack's end."""
+
+
 class AgentStack(WorkingAgent):
     """One life of one agent. Implements ``persona.context.AgentContext``."""
 
     def __init__(
         self,
-        *,
         spec: AgentSpec,
         agent_id: AgentId,
         instance_id: InstanceId,
         setup: EngineSetup,
-        services: TurnServices,
-        engines: EngineMaker,
-        directory: AgentDirectory,
-        knowledge: SharedKnowledge,
-        others: OtherAgents,
+        services: StackServices,
         handler: Handler | None = None,
-        drain_s: float = EXIT_DRAIN_S,
-        mcp: McpServices | None = None,
-        background: SharedSlots | None = None,
     ) -> None:
         """``handler`` replaces the engine-driven one, for a host that works on messages itself.
-        ``drain_s`` is how long the other turns may take after one has asked for the stack's end.
-        Without ``mcp`` the agent's own tool servers are not opened. ``others`` are the possible
-        personas of its sessions. ``background`` limits the background work of all agents together.
 
         If the engine can't be made, turns fail with the reason until it can.
         """
+        turns, mcp, shared = services.turns, services.mcp, services.background
         location = ServerLocation(agent_id, spec.name, setup.workspace)
         servers = None if mcp is None else AgentServers(location, mcp)
-        super().__init__(agent_id, spec, setup, engines, servers)
+        super().__init__(agent_id, spec, setup, services.engines, servers)
         self.instance_id = instance_id
-        self._services = services
-        self._directory = directory
-        self._knowledge = knowledge
-        own = SessionHandler(services, self, setup, engines, others)
+        self._services = turns
+        self._directory = services.directory
+        self._knowledge = services.knowledge
+        own = SessionHandler(turns, self, setup, services.engines, services.others)
         self._peers: tuple[tuple[object, ...], tuple[str, ...]] | None = None
         """The peers in the last prompt, and what they were made of."""
         self._pump = Pump(
-            mailbox=services.mailbox,
+            mailbox=turns.mailbox,
+            database=turns.database,
+            clock=turns.clock,
             agent_id=agent_id,
             instance_id=instance_id,
             slots=_lanes(spec),
             handler=handler or own,
             begin=own.begin_tx if handler is None else None,
-            exit_drain_s=drain_s,
-            shared={LaneName.BACKGROUND: background} if background is not None else None,
+            exit_drain_s=services.drain_s,
+            shared={LaneName.BACKGROUND: shared} if shared is not None else None,
         )
 
     def __post_init__(self) -> None:

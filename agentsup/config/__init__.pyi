@@ -51,6 +51,7 @@ from .home_environment import environment_of as environment_of
 from .home_environment import read_environment as read_environment
 from .mcp import MAX_SERVERS as MAX_SERVERS
 from .mcp import McpServer as McpServer
+from .mcp import OpenedServer as OpenedServer
 from .mcp import resolved as resolved
 from .mcp import servers_of as servers_of
 from .merge import build_spec as build_spec

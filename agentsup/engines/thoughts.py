@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from agentsup.model.engine import EngineEvent, TextDelta, ThinkingDelta
+
 _NAMES = "think|thinking|thought|thoughts|reason|reasoning|antthinking"
 _XML = rf"(?:[a-z]+:)?(?:{_NAMES})"
 _FINAL = r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>"
@@ -280,19 +282,20 @@ class AnswerText:
         """Whether a thought, or what may become a tag, has begun and not ended."""
         return self._splitter.is_open
 
-    def feed(self, delta: str) -> tuple[str, str]:
-        """Return what a delta of the response adds to the answer, and to the thoughts."""
+    def feed(self, delta: str) -> TextDelta | ThinkingDelta:
+        """Return what a delta of the response adds to the answer, or to the thoughts."""
         text, thought = self._splitter.feed(delta)
-        return self._shown(text), thought
+        text = self._shown(text)
+        return TextDelta(text) if text else ThinkingDelta(thought)
 
-    def end(self) -> str:
+    def end(self) -> list[EngineEvent]:
         """Return what the end of the response adds to the answer; another one may follow."""
         news = self._shown(self._splitter.end())
         self._before = self.text
         if self._splitter.is_opened_outside:
             self._opening.add(self._agent)
         self._begin()
-        return news
+        return [TextDelta(news)] if news else []
 
     def _begin(self) -> None:
         self._splitter = ThoughtSplitter(holds=self._agent in self._opening)

@@ -65,6 +65,8 @@ class TaskOwner:
         waited for again. Called from one of its own tasks, it does not cancel that one.
         """
         self._is_closed = True
+        if not self._tasks:
+            return []  # as at the end of nearly every turn
         ending = self._tasks - {asyncio.current_task()}
         for task in ending:
             task.cancel()

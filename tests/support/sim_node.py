@@ -7,13 +7,14 @@ the pump, turns, journal, bus, relay, supervision and the stopper are those of p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from agentsup.agents.stack import AgentStack
+from agentsup.agents.stack import AgentStack, StackServices
 from agentsup.agents.tools import peer_tools
 from agentsup.agents.turn.handler import TurnHandler
+from agentsup.agents.turn.services import TurnContext
 from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.agents.workspace.shared_memory import SharedKnowledge
@@ -70,14 +71,14 @@ class _Handler:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.inner: TurnHandler | None = None
+        self.inner: Callable[[Work], Awaitable[None]] | None = None
 
     async def handle(self, work: Work) -> None:
         assert self.inner is not None
         message = work.lease.message
         self._node.life.begin(message, getattr(SLOTS, message.lane))
         try:
-            await self.inner.handle(work)
+            await self.inner(work)
         except asyncio.CancelledError:
             if parse(work.lease.message.text).late and not self._node.life.is_dead:
                 await self._come_back(work)
@@ -233,20 +234,15 @@ class Node:
         self, spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId
     ) -> AgentStack:
         home = self.world.path.parent
-        handler = _Handler(self)
-        stack = AgentStack(
-            spec=spec,
-            agent_id=agent_id,
-            instance_id=instance_id,
-            setup=EngineSetup(home, home / "workspace", lambda: "", {}),
-            services=self._services,
-            engines=self.engine,
-            directory=self.directory,
-            knowledge=self.knowledge,
-            others=NoOthers(),
-            handler=handler,
-        )
-        handler.inner = TurnHandler(self._services, agent_id, stack, own_limits)
+        handler, services = _Handler(self), self._services
+        setup = EngineSetup(home, home / "workspace", lambda: "", {})
+        shared = StackServices(services, self.engine, self.directory, self.knowledge, NoOthers())
+        stack = AgentStack(spec, agent_id, instance_id, setup, shared, handler)
+
+        async def run_turn(work: Work) -> None:
+            await TurnHandler(TurnContext(services, agent_id, stack, own_limits, work)).handle()
+
+        handler.inner = run_turn
         self._stacks.append(stack)
         return stack
 

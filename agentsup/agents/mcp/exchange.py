@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import httpx2
@@ -21,9 +22,15 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.methods import validate_server_result
 from pydantic import TypeAdapter, ValidationError
 
+from agentsup.agents.mcp.failures import NotSignedIn, ServerUnavailable, SessionGone
 from agentsup.agents.mcp.offered import MAX_LISTED, Hints, ListedTool, clean, joined, readable
 from agentsup.kit.outbound.httpx_client import BoundedClient
+from agentsup.kit.outbound.limits import exceeded
 from agentsup.kit.tasks import CooperativeYield
+
+GONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+"""Statuses with which servers refuse a session that they do not know."""
+_ERROR_CHARS = 2_000
 
 
 def begun(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,3 +273,38 @@ def _block(block: types.ContentBlock) -> str:
             return resource.text
         case _:
             return f"[{block.type}, not shown]"
+
+
+def unavailable(server: str, refused: StatusRefused, outcome: str = "") -> ServerUnavailable:
+    """The failure for a status in place of an answer. With an ``outcome`` it is for a model, and
+    has no text that the server wrote."""
+    status, text = refused.status, one_line(refused.text)
+    after = f", {outcome}" if outcome else f": {text}" if text else ""
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return NotSignedIn(
+            f"{server} is not signed in: it answered {named_status(status)}{after}; the operator can give "
+            "a valid token in its headers"
+        )
+    kind = SessionGone if status in GONE and not outcome else ServerUnavailable
+    return kind(f"{server} answered {named_status(status)}{after}")
+
+
+def named_status(status: int) -> str:
+    """A status of HTTP with its phrase."""
+    try:
+        return f"{status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return str(status)
+
+
+def why_ended(error: BaseException) -> str:
+    """Why a connection ended, in a few words."""
+    if isinstance(error, NoAnswer):
+        return one_line(str(error))
+    over = exceeded(error)
+    return over.text if over is not None else type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """The server's words in one line."""
+    return " ".join(clean(text).split())[:_ERROR_CHARS]

@@ -41,14 +41,8 @@ from agentsup.agents.mcp.services import (
 )
 from agentsup.agents.pipeline.marking import marked
 from agentsup.config import McpServer, resolved
-from agentsup.engines.process import (
-    ProcessLauncher,
-    ProcessLimits,
-    ProgramHome,
-    home_variables,
-)
+from agentsup.engines.process import ProcessLauncher
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, call_after, is_set_within
-from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import AgentsupError
 from agentsup.model.health import AgentState
 from agentsup.model.tool import Tool, ToolContext
@@ -81,7 +75,6 @@ _AFTER_S = 2.0
 _COMING_S = 10.0
 """Seconds for which a call waits for a server that is being opened (again)."""
 _ONCE = "not tried again until its entry is changed or its agent restarted"
-_LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)
 _USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
@@ -212,7 +205,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def _opened(self, wire: Any) -> AsyncGenerator[McpConnection]:
-        declared = self.declared
+        declared, location = self.declared, self._location
         opened = await asyncio.to_thread(
             resolved, declared, base=self._s.home, environ=self._s.environ
         )
@@ -222,26 +215,12 @@ class ToolServer:
             ) as link:
                 yield link
             return
-        home = self._location.home_of(declared.name)
-        env = {**self._s.child_env(), **home_variables(home), **opened.env}
-        spec = EngineSpec(
-            "mcp", workspace=str(self._location.workspace), agent=self._location.agent
-        )
+        program = location.program(declared, opened, self._s.child_env())
+        child_id = self.child.spec.child_id
+        records = ServerProcessRecords(self._s.processes, location.agent_id, child_id)
         async with (
             self._s.programs.slot(declared.name),
-            self._children.open(
-                [declared.command, *declared.args],
-                spec,
-                ServerProcessRecords(
-                    self._s.processes, self._location.agent_id, self.child.spec.child_id
-                ),
-                env=env,
-                home=ProgramHome(home),
-                secrets=opened.secrets,
-                limits=_LIMITS,
-                remedy=declared.remedy,
-                cwd=declared.cwd,
-            ) as child,
+            self._children.open(program, location.spec, records) as child,
         ):
             try:
                 async with wire.over_stdio(

@@ -12,15 +12,23 @@ from typing import Any
 from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.agents.mcp.offered import clean
 from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.config import McpServer
-from agentsup.engines.process import Fencing
+from agentsup.config import McpServer, OpenedServer
+from agentsup.engines.process import (
+    Fencing,
+    ProcessLimits,
+    Program,
+    ProgramHome,
+    home_variables,
+)
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.process_tracker import GroupRecord
+from agentsup.model.engine import EngineSpec
 from agentsup.model.tool import Tool
 
 MOST = 64
+_LIMITS = ProcessLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 
 
 class ServerProcesses:
@@ -105,9 +113,23 @@ class ServerLocation:
     agent: str
     workspace: Path
 
-    def home_of(self, server: str) -> Path:
-        """The home directory of the server's program, beside the workspace."""
-        return self.workspace.parent / "mcp" / server
+    @property
+    def spec(self) -> EngineSpec:
+        """The facts of the agent that count for a program."""
+        return EngineSpec("mcp", workspace=str(self.workspace), agent=self.agent)
+
+    def program(self, declared: McpServer, opened: OpenedServer, env: Mapping[str, str]) -> Program:
+        """The program of a server, whose home is beside the workspace."""
+        home = self.workspace.parent / "mcp" / declared.name
+        return Program(
+            [declared.command, *declared.args],
+            {**env, **home_variables(home), **opened.env},
+            ProgramHome(home),
+            secrets=opened.secrets,
+            limits=_LIMITS,
+            remedy=declared.remedy,
+            cwd=declared.cwd,
+        )
 
 
 _ERROR_LINE_CHARS = 600

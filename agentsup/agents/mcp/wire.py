@@ -29,29 +29,33 @@ from pydantic import ValidationError
 
 from agentsup import __version__
 from agentsup.agents.mcp.exchange import (
+    GONE,
     Dispatcher,
     NoAnswer,
     NotingClient,
     NotSent,
     StatusRefused,
     listed_tool,
+    named_status,
+    one_line,
     text_of,
+    unavailable,
+    why_ended,
 )
 from agentsup.agents.mcp.failures import (
     CallLost,
     CallRefused,
     CallTimedOut,
     ErrorAnswered,
-    NotSignedIn,
     ServerUnavailable,
     SessionGone,
 )
-from agentsup.agents.mcp.offered import MAX_LISTED, ListedTool, ToolListing, clean
+from agentsup.agents.mcp.offered import MAX_LISTED, ListedTool, ToolListing
 from agentsup.engines.process import EngineProcess
 from agentsup.kit.clock import Clock
 from agentsup.kit.compute import compute
 from agentsup.kit.log import set_level
-from agentsup.kit.outbound.limits import MIB, AnswerLimits, exceeded
+from agentsup.kit.outbound.limits import MIB, AnswerLimits
 from agentsup.kit.outbound.tls import loaded
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import EngineFailed
@@ -61,15 +65,12 @@ T = TypeVar("T")
 MAX_PAGES = 10
 MAX_GARBAGE = 10_000
 """The most lines that are no protocol messages. Some servers log to stdout, but not so much."""
-_ERROR_CHARS = 2_000
 _THREAD_BYTES = 64 * 1024
 _LINES_A_SECOND, _BYTES_A_SECOND = 1_000, 20_000_000
 AHEAD_S = 0.05
 """Seconds of its pace that a server may be ahead before reading from it waits."""
 _CLOSE_S = 0.5
 _PROBE_S = 15.0
-_GONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-"""Statuses with which servers refuse a session that they do not know."""
 _EVENT_BYTES = 4 * MIB
 _ANSWER = AnswerLimits(
     # A stream may stay open as long as the server; after so many bytes it is connected again.
@@ -160,7 +161,7 @@ class McpConnection:
                 "known, so look before you ask for it again"
             ) from None
         except MCPError as error:
-            raise ErrorAnswered(_one_line(error.message)) from None
+            raise ErrorAnswered(one_line(error.message)) from None
         except NotSent:
             raise SessionGone(f"{self._server} can't be reached, so nothing was done") from None
         except StatusRefused as refused:
@@ -168,7 +169,7 @@ class McpConnection:
         except (ValidationError, RuntimeError):
             raise CallRefused(f"{self._server} answered with what is no result") from None
         except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
-            raise self._lost(_why(error)) from None
+            raise self._lost(why_ended(error)) from None
         text = text_of(result)
         if result.is_error:
             raise CallRefused(text)
@@ -200,15 +201,15 @@ class McpConnection:
         except MCPError as error:
             if error.code not in _NOT_SPOKEN:
                 raise ServerUnavailable(
-                    f"{self._server} refused to begin: {_one_line(error.message)}"
+                    f"{self._server} refused to begin: {one_line(error.message)}"
                 ) from None
             await self._asked(self._session.discover())
         except StatusRefused as refused:
-            raise _unavailable(self._server, refused) from None
+            raise unavailable(self._server, refused) from None
         except NoAnswer as error:
-            raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
+            raise ServerUnavailable(f"{self._server} went away: {why_ended(error)}") from None
         except (ValidationError, RuntimeError) as error:
-            reason = _one_line(str(error))
+            reason = one_line(str(error))
             raise ServerUnavailable(
                 f"{self._server} began with what is no protocol: {reason}"
             ) from None
@@ -229,33 +230,35 @@ class McpConnection:
             return await answer
         except MCPError as error:
             raise CallRefused(
-                f"{self._server} answered with an error: {_one_line(error.message)}"
+                f"{self._server} answered with an error: {one_line(error.message)}"
             ) from None
         except (ValidationError, RuntimeError) as error:
-            reason = _one_line(str(error))
+            reason = one_line(str(error))
             raise CallRefused(f"{self._server} answered with what is no answer: {reason}") from None
         except StatusRefused as refused:
-            raise _unavailable(self._server, refused) from None
+            raise unavailable(self._server, refused) from None
         except NotSent:
             raise ServerUnavailable(f"{self._server} can't be reached") from None
         except (NoAnswer, httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
-            raise ServerUnavailable(f"{self._server} went away: {_why(error)}") from None
+            raise ServerUnavailable(f"{self._server} went away: {why_ended(error)}") from None
 
     async def _refused(self, refused: StatusRefused) -> ServerUnavailable | CallLost:
         """The outcome of a call that was answered with an HTTP error status."""
         status = refused.status
         if status < HTTPStatus.MULTIPLE_CHOICES:
-            return self._lost(f"it answered {_named(status)} without a message of the protocol")
+            return self._lost(
+                f"it answered {named_status(status)} without a message of the protocol"
+            )
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return self._lost(f"it answered {_named(status)}")
-        if status in _GONE:
+            return self._lost(f"it answered {named_status(status)}")
+        if status in GONE:
             try:
                 await self.alive(_PROBE_S)
             except ServerUnavailable:
                 return SessionGone(
                     f"{self._server} no longer knows its session ({status}), so nothing was done"
                 )
-        return _unavailable(self._server, refused, "so nothing was done")
+        return unavailable(self._server, refused, "so nothing was done")
 
     def _lost(self, why: str) -> CallLost:
         return CallLost(
@@ -281,7 +284,7 @@ async def over_http(
             async with session:
                 yield link
     except (httpx2.HTTPError, OSError) as error:
-        raise ServerUnavailable(f"{server} can't be reached: {_one_line(str(error))}") from None
+        raise ServerUnavailable(f"{server} can't be reached: {one_line(str(error))}") from None
 
 
 @asynccontextmanager
@@ -384,35 +387,3 @@ def _session(
     dispatcher = Dispatcher(incoming, outgoing)
     session = ClientSession(dispatcher=dispatcher, client_info=us, message_handler=hear)
     return session, McpConnection(session, dispatcher, server)
-
-
-def _unavailable(server: str, refused: StatusRefused, outcome: str = "") -> ServerUnavailable:
-    """The failure for a status in place of an answer. With an ``outcome`` it is for a model, and
-    has no text that the server wrote."""
-    status, text = refused.status, _one_line(refused.text)
-    after = f", {outcome}" if outcome else f": {text}" if text else ""
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return NotSignedIn(
-            f"{server} is not signed in: it answered {_named(status)}{after}; the operator can give "
-            "a valid token in its headers"
-        )
-    kind = SessionGone if status in _GONE and not outcome else ServerUnavailable
-    return kind(f"{server} answered {_named(status)}{after}")
-
-
-def _named(status: int) -> str:
-    try:
-        return f"{status} ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return str(status)
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, NoAnswer):
-        return _one_line(str(error))
-    over = exceeded(error)
-    return over.text if over is not None else type(error).__name__
-
-
-def _one_line(text: str) -> str:
-    return " ".join(clean(text).split())[:_ERROR_CHARS]

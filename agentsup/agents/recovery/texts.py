@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from agentsup.agents.recovery.decisions import OUT, FailureKind, failure_kind_of
 from agentsup.catalogue import words
 from agentsup.kit.text import as_sentence
@@ -18,6 +20,11 @@ WRAP_UP = (
     "open."
 )
 
+_TIME, _DAY = "%H:%M %Z", "%Y-%m-%d %H:%M %Z"
+_DAY_S = 20 * 3600
+"""If a wait is longer, the time of its end is told with the day."""
+_WAITED_FOR = frozenset({FailureKind.PROVIDER, FailureKind.RATE_LIMIT, FailureKind.BUSY})
+"""Failure kinds with a text about the wait. The others may pass; more is not known."""
 _SAID = frozenset(FailureKind) - {FailureKind.OTHER, FailureKind.TRANSIENT}
 """Failure kinds with a text of their own. Of the others only the engine's sentence is known."""
 
@@ -61,3 +68,32 @@ def on_fallback(message: Message, text: str, model: str) -> str:
     say = words(message.principal.language)
     which = model or say("failure.fallback_model")
     return f"{text}\n\n[{say('failure.on_fallback', model=which)}]"
+
+
+def waits(
+    message: Message,
+    agent: str,
+    provider: str,
+    kind: FailureKind,
+    *,
+    pause_s: float,
+    until: datetime,
+) -> str:
+    """The notice about a long wait: what does not answer, that the message is kept, when it is tried
+    again, and how to cancel it. Only an operator reads the provider's name, which may be an
+    endpoint."""
+    say = words(message.principal.language)
+    why = say(f"wait.{(kind if kind in _WAITED_FOR else FailureKind.TRANSIENT).value}")
+    if message.principal.is_operator and kind is not FailureKind.BUSY:
+        why = f"{why} ({provider})"
+    when = f"{until:{_DAY if pause_s > _DAY_S else _TIME}}".strip()
+    return say("wait.note", agent=agent, why=why, pause=_length(pause_s), when=when)
+
+
+def _length(seconds: float) -> str:
+    """A rounded length of time, in the unit that fits."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

@@ -21,7 +21,7 @@ from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.turn.ending import notify_tx
 from agentsup.agents.turn.handler import TurnHandler
-from agentsup.agents.turn.services import StoredTurn, TurnServices
+from agentsup.agents.turn.services import StoredTurn, TurnContext, TurnServices
 from agentsup.agents.workspace.engine_setup import EngineMaker, EngineSetup
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
@@ -169,6 +169,8 @@ class WorkingAgent:
     engine: Engine = field(init=False)
     options: Mapping[str, Any] = field(init=False, repr=False)
     """The options of the primary engine, with secrets resolved."""
+    _primary: tuple[AgentSpec, ModelTier] | None = field(init=False, default=None)
+    """The primary model, made for each version of the spec once, and the spec."""
 
     def __post_init__(self) -> None:
         self.engine, self.options = self.engines.make(self.spec)
@@ -188,8 +190,14 @@ class WorkingAgent:
 
     def tier(self, name: str) -> ModelTier:
         """One of the agent's models. Raises ``EngineFailed`` for a fallback that can't be made."""
-        found = self.setup.tier(name, self.spec, (self.engine, self.options), self.engines)
-        return replace(found, engine_spec=self.engine_spec) if name == PRIMARY else found
+        if name != PRIMARY:
+            return self.setup.tier(name, self.spec, (self.engine, self.options), self.engines)
+        made_of, known = self._primary or (None, None)
+        if known is None or made_of is not self.spec or known.engine is not self.engine:
+            known = self.setup.tier(name, self.spec, (self.engine, self.options), self.engines)
+            known = replace(known, engine_spec=self.engine_spec)
+            self._primary = self.spec, known
+        return known
 
     async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
         """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""
@@ -248,8 +256,8 @@ class SessionHandler:
         elif identity.chosen is not None and self.owner.spec.model_tier == PRIMARY:
             around = await self._on_chat_model(work.lease.message, identity.chosen)
         bounds = partial(self._bounds, identity)
-        handler = TurnHandler(self.services, self.owner.agent_id, around, bounds)
-        await handler.handle(work, start)
+        turn = TurnContext(self.services, self.owner.agent_id, around, bounds, work)
+        await TurnHandler(turn).handle(start)
 
     def begin_tx(self, tx: Tx, lease: Lease) -> int | None:
         """Begin the first segment of a turn with its claim; returns its number."""

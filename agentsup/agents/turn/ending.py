@@ -4,54 +4,39 @@ transaction. The usage is recorded in that transaction, however the segment ende
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from agentsup.agents.budget.limits import zone_of
 from agentsup.agents.memory import transcript
 from agentsup.agents.persona import prompt
-from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery import texts
-from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY, FailureKind
+from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
 from agentsup.agents.turn import steering
-from agentsup.agents.turn.services import TurnServices
+from agentsup.agents.turn.services import TurnContext
 from agentsup.agents.turn.usage import SegmentState, SuspendedTurn, TurnUsage
-from agentsup.catalogue import words
 from agentsup.engines import TurnLimitReached
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.delivery import notices
-from agentsup.mailbox.messages import Completion, attempts, need_message
-from agentsup.mailbox.work import Work
-from agentsup.model.agent import AgentSpec
+from agentsup.mailbox.lifecycle import ending as lifecycle
+from agentsup.mailbox.messages import Completion, attempts
+from agentsup.mailbox.questions import asking
 from agentsup.model.engine import EngineDone, Suspended
 from agentsup.model.errors import ExitRequested
-from agentsup.model.ids import AgentId
-from agentsup.model.message import Message, MessageKind, MessageOutcome, MessageState, Part
+from agentsup.model.message import Message, MessageKind, MessageOutcome, Part
 from agentsup.store import Tx
 from agentsup.supervision import REBUILD_CODE
 from agentsup.tasks import brief
 
 _log = get_logger(__name__)
-_TIME, _DAY = "%H:%M %Z", "%Y-%m-%d %H:%M %Z"
-_DAY_MS = 20 * 3_600_000
-"""If the wait is longer, the time of its end is told with the day."""
-LEAST_MS = 20_000
-"""No notice is sent for a shorter wait."""
-_SAID = frozenset({FailureKind.PROVIDER, FailureKind.RATE_LIMIT, FailureKind.BUSY})
-"""Failure kinds with a text of their own. The others may pass; more is not known."""
 
 
 class TurnEnd:
-    """Ends the segments of one agent's turns."""
+    """Ends the segments of one turn."""
 
-    def __init__(self, services: TurnServices, agent_id: AgentId, agent: AgentContext) -> None:
-        self._services = services
-        self._agent_id = agent_id
-        self._agent_context = agent
-        self.usage = TurnUsage(services, agent_id, agent)
+    def __init__(self, turn: TurnContext) -> None:
+        self._turn = turn
+        self._services = turn.services
+        self.usage = TurnUsage(turn)
 
-    async def settle(
-        self, work: Work, end: EngineDone, state: SegmentState, segment_no: int
-    ) -> str:
+    async def settle(self, end: EngineDone, state: SegmentState) -> str:
         """End the turn. Returns "ok", "failed" or "parked".
 
         "parked": a run goes on later, when the question is answered that was asked in its name from
@@ -59,31 +44,23 @@ class TurnEnd:
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it.
         """
-        message = work.lease.message
+        message = self._turn.message
         is_restart = self._services.restarts.is_asked(message.message_id)
         code = REBUILD_CODE if is_restart and end.exit_code is None else end.exit_code
-        if not await self._complete(work, end, state, segment_no, is_last=code is not None):
-            await self._release_unfinished(work, end, state, segment_no)
+        if not await self._complete(end, state, is_last=code is not None):
+            await self._release_unfinished(end, state)
             return "parked"
         self._services.restarts.take(message.message_id)
         if code is not None:
             raise ExitRequested(code, f"asked for by message {message.message_id}")
         return "ok" if end.outcome == "ok" else "failed"
 
-    async def _complete(
-        self,
-        work: Work,
-        end: EngineDone,
-        state: SegmentState,
-        segment_no: int,
-        *,
-        is_last: bool,
-    ) -> bool:
+    async def _complete(self, end: EngineDone, state: SegmentState, *, is_last: bool) -> bool:
         """Commit the end and claim the next message, unless the agent restarts after this turn.
 
         False, and nothing is written, if it is a run that has to go on (see ``settle``).
         """
-        services, lease = self._services, work.lease
+        services, lease = self._services, self._turn.lease
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
         end = self._shown_end(end)
@@ -102,7 +79,7 @@ class TurnEnd:
             engine_state=end.engine_state if failed else end.engine_state or b"",
         )
 
-        claim_next = None if is_last else work.next_claim()
+        claim_next = None if is_last else self._turn.work.next_claim()
 
         def commit(tx: Tx) -> bool:
             is_run = message.kind is MessageKind.TASK and not failed
@@ -118,7 +95,7 @@ class TurnEnd:
                 _transcribe_tx(tx, message, now, "assistant", end.text, tuple(state.files))
             self._report_tx(tx, state, now)
             services.journal.end_segment_tx(
-                tx, message.message_id, segment_no, now, **_ran_with(state)
+                tx, message.message_id, state.number, now, **_ran_with(state)
             )
             if claim_next is not None:
                 claim_next(tx)
@@ -146,15 +123,13 @@ class TurnEnd:
     def failure_text(self, message: Message, end: EngineDone, state: SegmentState) -> str:
         """The text about a failure for the sender of the message."""
         is_primary = state.tier.name == PRIMARY
-        chat_model = self._agent_context.chat_model if is_primary else ""
+        chat_model = self._turn.agent.chat_model if is_primary else ""
         return texts.sentence(message, end, chat_model)
 
-    async def _release_unfinished(
-        self, work: Work, end: EngineDone, state: SegmentState, segment_no: int
-    ) -> None:
+    async def _release_unfinished(self, end: EngineDone, state: SegmentState) -> None:
         """Write the text so far to the transcript and release the message, which continues when its
         questions are answered."""
-        services, lease = self._services, work.lease
+        services, lease = self._services, self._turn.lease
         message, now = lease.message, services.clock.now_ms()
 
         def commit(tx: Tx) -> None:
@@ -162,7 +137,7 @@ class TurnEnd:
             _transcribe_tx(tx, message, now, "assistant", services.redactor.text(end.text))
             self.usage.end_tx(tx, state)
             services.journal.end_segment_tx(
-                tx, message.message_id, segment_no, now, **_ran_with(state)
+                tx, message.message_id, state.number, now, **_ran_with(state)
             )
 
         await services.database.write(commit, name="turn.release", closing=True)
@@ -172,43 +147,40 @@ class TurnEnd:
         in chats, once until the primary model answers again, and not if the fallback was chosen."""
         if message.deliver_to.kind != "chat":
             return False
-        is_stopgap = state.tier.name == FALLBACK and self._agent_context.spec.model_tier == PRIMARY
+        is_stopgap = state.tier.name == FALLBACK and self._turn.agent.spec.model_tier == PRIMARY
         return attempts.note_model_notice_tx(tx, message.session_id, on_fallback=is_stopgap, at=at)
 
     async def park(
         self,
-        work: Work,
         question: Suspended,
         *,
-        segment_no: int = 0,
         saved: SuspendedTurn | None = None,
         call_id: str = "",
         state: SegmentState | None = None,
     ) -> None:
-        """Park the turn with a question: of the suspended segment ``segment_no`` with its ``saved``
-        state, or about the uncertain call ``call_id``."""
-        services, lease = self._services, work.lease
+        """Park the turn with a question: of the suspended segment ``state`` with what is ``saved``
+        of it, or about the uncertain call ``call_id``."""
+        services, lease = self._services, self._turn.lease
         now, mask = services.clock.now_ms(), services.redactor.text
         masked = replace(
             question, text=mask(question.text), options=tuple(map(mask, question.options))
         )
 
         def commit(tx: Tx) -> None:
-            asked = services.mailbox.questions.park_tx(tx, lease, masked)
-            if saved is not None:
+            asked = asking.park_tx(services.mailbox.context, tx, lease, masked)
+            if state is not None and saved is not None:
                 services.journal.suspend_segment_tx(
                     tx,
                     lease.message.message_id,
-                    segment_no,
+                    state.number,
                     saved.pack(),
                     asked.question_id,
                     now,
-                    **(_ran_with(state) if state is not None else {}),
+                    **_ran_with(state),
                 )
+                self._report_tx(tx, state, now)
             if call_id:
                 services.journal.ask_about_tx(tx, call_id, asked.question_id)
-            if state is not None:
-                self._report_tx(tx, state, now)
 
         await services.database.write(commit, name="turn.park", closing=True)
         _log.info("turn parked", question=masked.text)
@@ -249,66 +221,3 @@ def notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:
     to = message.deliver_to
     if to.kind == "chat" and not to.silent:
         notices.notify_of_tx(tx, message, to, text, at=at)
-
-
-def notify_wait_tx(
-    tx: Tx,
-    message: Message,
-    *,
-    spec: AgentSpec,
-    provider: str,
-    kind: FailureKind,
-    at: int,
-    own_ms: int,
-) -> bool:
-    """Notify the people of ``message``, which this transaction has queued again.
-
-    ``at`` is wall-clock ms, ``own_ms`` the same time by the mailbox's steady clock, ``provider``
-    the service that it waits for. Returns whether a notice goes out: the wait is at least
-    ``LEAST_MS``, the answer goes to a chat, and this message had no notice before."""
-    to = message.deliver_to
-    if to.kind != "chat" or to.silent:
-        return False
-    queued = need_message(tx, message.message_id)
-    pause_ms = (queued.not_before or 0) - own_ms if queued.state is MessageState.QUEUED else 0
-    if pause_ms < LEAST_MS or not attempts.note_wait_notice_tx(tx, message.message_id, at):
-        return False
-    until = at + pause_ms
-    text = sentence(message, spec, provider, kind, pause_ms=pause_ms, until=until)
-    notify_tx(tx, message, text, at)
-    return True
-
-
-def sentence(
-    message: Message,
-    spec: AgentSpec,
-    provider: str,
-    kind: FailureKind,
-    *,
-    pause_ms: int,
-    until: int,
-) -> str:
-    """The text of the notice: what does not answer, that the message is kept, when it is tried
-    again (``until``, wall-clock ms), and how to cancel it. Only an operator reads the provider's
-    name, which may be an endpoint."""
-    say = words(message.principal.language)
-    why = say(f"wait.{(kind if kind in _SAID else FailureKind.TRANSIENT).value}")
-    if message.principal.is_operator and kind is not FailureKind.BUSY:
-        why = f"{why} ({provider})"
-    here = datetime.fromtimestamp(until / 1000, tz=UTC).astimezone(zone_of(spec.user_timezone))
-    return say(
-        "wait.note",
-        agent=spec.name,
-        why=why,
-        pause=_length(pause_ms / 1000),
-        when=f"{here:{_DAY if pause_ms > _DAY_MS else _TIME}}".strip(),
-    )
-
-
-def _length(seconds: float) -> str:
-    """A rounded length of time, in the unit that fits."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

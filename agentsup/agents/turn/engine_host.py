@@ -1,14 +1,9 @@
-"""The services of a turn for its engine: calls through the pipeline, and process records.
-
-Calls are numbered by content: the n-th call of one tool with the same arguments has the same
-``call_id`` in every segment. By it a segment after a crash finds its calls and people's answers.
-"""
+"""The services of a turn for its engine: calls through the pipeline, and process records."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -18,11 +13,10 @@ from typing import Any
 from agentsup.agents.pipeline.ceiling import is_offered
 from agentsup.agents.pipeline.marking import TURN_CHARS
 from agentsup.agents.pipeline.pipeline import Execute
-from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.tools.declaring import with_unknown_arguments
 from agentsup.agents.tools.exec import command_lines
+from agentsup.agents.turn.calls import CallContext, SegmentCalls
 from agentsup.agents.turn.own_calls import (
-    OwnCalls,
     call_key,
     classified,
     classify,
@@ -31,11 +25,8 @@ from agentsup.agents.turn.own_calls import (
     our_tool,
 )
 from agentsup.agents.turn.services import HostServices
-from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.kit.process_tracker import GroupRecord
-from agentsup.mailbox.work import Replay, Work
-from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.errors import AgentsupError, LeaseLost
 from agentsup.model.hook import (
@@ -44,10 +35,9 @@ from agentsup.model.hook import (
     CallOrigin,
     CallSuspended,
     Deny,
-    Reach,
     Suspend,
 )
-from agentsup.model.ids import AgentId, CallId
+from agentsup.model.ids import CallId
 from agentsup.model.message import MessageKind
 from agentsup.model.tool import (
     Effect,
@@ -55,7 +45,6 @@ from agentsup.model.tool import (
     Safety,
     Tool,
     ToolContext,
-    ToolRegistry,
     ToolResult,
 )
 from agentsup.model.tool_names import wire_name
@@ -83,55 +72,30 @@ class TurnHost:
     def __init__(
         self,
         services: HostServices,
-        *,
-        work: Work,
-        agent_id: AgentId,
-        spec: AgentSpec,
-        workspace: str,
-        can_suspend: bool,
-        suspended: SuspendedTurn,
-        answer: str | None,
-        on_tool: Callable[[str, str, str], None],
-        bounds: RoleLimits | None = None,
-        own_tools: ToolRegistry | None = None,
-        acts_as: AgentId | None = None,
-        notes: SteeringNotes | None = None,
+        context: CallContext,
+        suspended: SuspendedTurn | None = None,
+        answer: str | None = None,
     ) -> None:
         """``suspended`` is the state that the earlier segment saved, ``answer`` the answer to its
-        question. ``on_tool`` gets name, state and the agent that is asked. ``acts_as`` is the agent
-        that does the turn, ``notes`` adds notes to results, ``bounds`` are its limits (default: the
-        agent's own tools), ``own_tools`` those of its servers."""
+        question."""
         self._s = services
-        self._work = work
-        self._agent_id = agent_id
-        self._spec = spec
-        self._bounds = bounds or RoleLimits(spec.tools)
-        self._own_tools = own_tools
-        self._acts_as = acts_as
-        self._notes = notes
-        self._workspace = workspace
-        self._can_suspend = can_suspend
-        self._counts = Counter(suspended.counts)
-        self._shown = suspended.shown
-        self._answers = {suspended.waiting_call: answer or ""} if suspended.waiting_call else {}
-        self._on_tool = on_tool
-        self._own = OwnCalls()
+        self._context = context
+        self._work = context.work
+        self._calls = SegmentCalls(context, services.journal, suspended or SuspendedTurn(), answer)
+        self.suspended = self._calls.suspended
+        self._answered: dict[str, Permission] = {}
+        """The answers to requests of the engine, by the request."""
+        self._asked: dict[str, asyncio.Lock] = {}
+        self._own: dict[CallId, CallFacts] = {}
+        """The calls that the engine makes itself and that have not ended."""
         self._is_closed = False
-        self._is_run = work.lease.message.kind is MessageKind.TASK
-        self._before: frozenset[str] | None = None if work.lease.resumed else frozenset()
-
-    def suspended(
-        self, *, files: tuple[Any, ...], checkpoint: bytes, waiting_call: str
-    ) -> SuspendedTurn:
-        """The state for the next segment. ``waiting_call`` is that call's id."""
-        return SuspendedTurn(
-            dict(self._counts), files, checkpoint, waiting_call=waiting_call, shown=self._shown
-        )
+        self._is_run = context.work.lease.message.kind is MessageKind.TASK
+        self._reaches = (context.bounds.reach(context.spec.name), *context.bounds.callers)
 
     def again(self, *, is_last: bool) -> None:
         """Prepare for an engine that is asked once more in this segment: a call that it repeats is
         answered from the journal. ``is_last``: every further call is refused."""
-        self._counts, self._before = Counter(), None
+        self._calls.begin_again()
         self._is_closed = self._is_closed or is_last
 
     def tools(self) -> tuple[Tool, ...]:
@@ -139,29 +103,26 @@ class TurnHost:
 
     def offered_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of the names that tools of the daemon in ``tools`` have."""
-        known, reaches = map(self._s.tools.get, names), self._reaches()
+        if self._is_closed:
+            return ()
+        known = map(self._s.tools.get, names)
         return tuple(
             tool.name
             for tool in known
-            if tool is not None
-            and not (self._is_closed or tool.is_for_programs)
-            and self._may_use(tool, reaches)
+            if tool is not None and not tool.is_for_programs and self._may_use(tool)
         )
 
     def _offered(self) -> tuple[Tool, ...]:
         if self._is_closed:
             return ()
-        reaches = self._reaches()
-        own = self._own_tools.all() if self._own_tools is not None else ()
-        return tuple(tool for tool in (*self._s.tools.all(), *own) if self._may_use(tool, reaches))
+        servers = self._context.own_tools
+        own = servers.all() if servers is not None else ()
+        return tuple(tool for tool in (*self._s.tools.all(), *own) if self._may_use(tool))
 
-    def _reaches(self) -> tuple[Reach, ...]:
-        return (self._bounds.reach(self._spec.name), *self._bounds.callers)
-
-    def _may_use(self, tool: Tool, reaches: tuple[Reach, ...]) -> bool:
-        return (self._is_run or not tool.is_for_runs) and all(
-            is_offered(tool, each.patterns, each.role_patterns) for each in reaches
-        )
+    def _may_use(self, tool: Tool) -> bool:
+        if tool.is_for_runs and not self._is_run:
+            return False
+        return all(is_offered(tool, each.patterns, each.role_patterns) for each in self._reaches)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -184,17 +145,17 @@ class TurnHost:
     ) -> ToolResult:
         if self._is_closed:
             return ToolResult(False, _CLOSED, "turn_limit")
-        tool = self._s.tools.get(name)
+        tool, servers = self._s.tools.get(name), self._context.own_tools
         try:
-            if tool is None and self._own_tools is not None:
-                tool = self._own_tools.get(name) or await self._own_tools.wait_for_tool(name)
+            if tool is None and servers is not None:
+                tool = servers.get(name) or await servers.coming(name)
         except AgentsupError as error:
             # Before any gate, so that no approval is used up and nobody is asked in vain.
             return ToolResult(False, error.message, error.code)
         if tool is None:
             known = ", ".join(sorted(t.name for t in self.tools())) or "none"
             return ToolResult(False, f"there is no tool {name!r}; available: {known}", "not_found")
-        call = self._facts(
+        call = self._calls.facts(
             name,
             args,
             tool.effect,
@@ -202,7 +163,7 @@ class TurnHost:
             CallOrigin.TOOL,
             **{name: getattr(tool, name) for name in _OF_TOOLS},
         )
-        context = self._context(call.call_id)
+        context = self._tool_context(call.call_id)
         return await self._through(
             call, partial(with_unknown_arguments, tool, context), deciding=deciding
         )
@@ -211,7 +172,7 @@ class TurnHost:
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
         # An operator set up what an engine does by its own code: moderate, and under no ceiling.
-        call = self._facts(name, args, effect, Safety.MODERATE, CallOrigin.ENGINE)
+        call = self._calls.facts(name, args, effect, Safety.MODERATE, CallOrigin.ENGINE)
         return await self._through(call, lambda admitted: run())
 
     async def _through(
@@ -219,24 +180,23 @@ class TurnHost:
     ) -> ToolResult:
         """Pass a call of ours through all stages. Raises ``CallSuspended`` if a person must be
         asked, unless the call waits here (with ``deciding``, or an engine that can't suspend)."""
-        replay = await self._made_before(call, call.name)
+        replay = await self._calls.made_before(call, call.name)
         if replay is not None:
-            return self._count(self._s.pipeline.recalled(call, replay))
+            return self._calls.count(self._s.pipeline.recalled(call, replay))
         admitted, stopped = await self._s.pipeline.admit(call)
         if isinstance(stopped, Suspend):
-            if self._can_suspend and deciding is None:
-                # The call will be made again and must get the same id then.
-                self._counts[call_key(call.name, call.args)] -= 1
+            if self._context.can_suspend and deciding is None:
+                self._calls.postpone(call)
                 raise CallSuspended(call.call_id, call.permission, stopped)
             with (deciding or nullcontext)():
                 admitted, stopped = await self._wait_for_answer(admitted, stopped)
         if stopped is not None:
-            return self._count(await self._s.pipeline.denied(admitted, stopped))
+            return self._calls.count(await self._s.pipeline.denied(admitted, stopped))
         name = call.name
         to = str(call.args.get("to", ""))[:_MOST_TO] if name.startswith("ask_agent") else ""
 
         def began() -> None:
-            self._on_tool(name, "started", to)
+            self._context.on_tool(name, "started", to)
             self._work.note = f"tool {name}"
 
         self._work.busy += 1
@@ -253,10 +213,11 @@ class TurnHost:
             self._work.note = ""
             self._work.busy -= 1
         if not result.replayed:
-            self._on_tool(name, "finished" if result.ok else "failed", to)
-            if self._notes is not None:
-                result = replace(result, text=await self._notes.behind(result.text))
-        return self._count(result)
+            self._context.on_tool(name, "finished" if result.ok else "failed", to)
+            notes = self._context.notes
+            if notes is not None:
+                result = replace(result, text=await notes.behind(result.text))
+        return self._calls.count(result)
 
     async def _wait_for_answer(
         self, call: CallFacts, ask: Suspend
@@ -282,10 +243,10 @@ class TurnHost:
         if not request.request_id:
             return await self._permitted(request)
         same = f"{request.request_id}:{call_key(request.tool, request.args)}"
-        async with self._own.asked.setdefault(same, asyncio.Lock()):
-            known = self._own.answered.get(same)
+        async with self._asked.setdefault(same, asyncio.Lock()):
+            known = self._answered.get(same)
             if known is None:
-                known = self._own.answered[same] = await self._permitted(request)
+                known = self._answered[same] = await self._permitted(request)
         return known
 
     async def _permitted(self, request: PermissionRequest) -> Permission:
@@ -293,9 +254,10 @@ class TurnHost:
         if ours is not None and any(wire_name(tool.name) == ours for tool in self.served()):
             # The call comes to ``serve`` and passes every stage there, under its own name.
             return Permission(True)
-        kind = await classified(request, self._workspace, self._s.files, self._spec.name)
+        workspace, name = self._context.workspace, self._context.spec.name
+        kind = await classified(request, workspace, self._s.files, name)
         known_by = essence(kind.name, request.args)
-        call = self._facts(
+        call = self._calls.facts(
             kind.name,
             request.args,
             kind.effect,
@@ -306,9 +268,9 @@ class TurnHost:
             known_by=known_by,
             essence=known_by,
             commands=command_lines.of_own_call if kind.name == "exec" else None,
-            check=lambda args: classify(request.tool, args, self._workspace, str).refused,
+            check=lambda args: classify(request.tool, args, workspace, str).refused,
         )
-        admitted, replay = call, await self._made_before(call, request.tool, known_by)
+        admitted, replay = call, await self._calls.made_before(call, request.tool, known_by)
         if replay is None:
             admitted, stopped = await self._s.pipeline.admit(call)
             if isinstance(stopped, Suspend):
@@ -331,26 +293,26 @@ class TurnHost:
                 f"ask for it once more; what came of it: {replay.text[:_OWN_CHARS]}",
             )
         if call.effect is not Effect.READ:
-            self._own.under_way[call.call_id] = call
+            self._own[call.call_id] = call
             self._work.busy += 1
         changed = None if admitted.args is call.args else admitted.args
         return Permission(True, args=changed)
 
     async def own_finished(self, name: str, ok: bool, preview: str) -> None:
         """Finish the oldest open call of that name: the engine's stream reported its end."""
-        for call in self._own.under_way.values():
+        for call in self._own.values():
             if call.own_name == name:
                 await self._finish_own(call, ok, preview[:_OWN_CHARS])
                 return
 
     async def own_ended(self) -> None:
         """Finish all open calls of the engine: it ended its segment in order, and so did they."""
-        while self._own.under_way:
-            last = next(reversed(self._own.under_way.values()))
+        while self._own:
+            last = next(reversed(self._own.values()))
             await self._finish_own(last, True, _NO_OUTPUT)
 
     async def _finish_own(self, call: CallFacts, ok: bool, text: str) -> None:
-        del self._own.under_way[call.call_id]
+        del self._own[call.call_id]
         self._work.busy -= 1
         # The model has seen it already, so it takes no room.
         call = replace(call, room_chars=lambda: TURN_CHARS)
@@ -361,7 +323,7 @@ class TurnHost:
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._s.processes.record(
-            self._agent_id,
+            self._context.agent_id,
             self._work.lease.message.message_id,
             GroupRecord(pgid, started_ticks, argv0),
         )
@@ -375,74 +337,14 @@ class TurnHost:
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _facts(
-        self,
-        name: str,
-        args: dict[str, Any],
-        effect: Effect,
-        safety: Safety,
-        origin: CallOrigin,
-        known_by: dict[str, Any] | None = None,
-        **more: Any,
-    ) -> CallFacts:
-        message = self._work.lease.message
-        key = call_key(name, args if known_by is None else known_by)
-        self._counts[key] += 1
-        call_id = CallId(f"{message.message_id}:{key}:{self._counts[key]}")
-        return CallFacts(
-            call_id=call_id,
-            name=name,
-            args=args,
-            effect=effect,
-            safety=safety,
-            origin=origin,
-            agent_id=self._agent_id,
-            agent_name=self._spec.name,
-            message_id=message.message_id,
-            session_id=message.session_id,
-            ordinal=self._counts.total(),
-            patterns=self._bounds.tools,
-            role=self._bounds.role,
-            role_patterns=self._bounds.ceiling,
-            callers=self._bounds.callers,
-            permission_mode=self._spec.permission_mode or "",
-            answer=self._answers.get(call_id),
-            room_chars=lambda: TURN_CHARS - self._shown,
-            workspace=self._workspace,
-            **more,
-        )
-
-    def _context(self, call_id: CallId) -> ToolContext:
+    def _tool_context(self, call_id: CallId) -> ToolContext:
+        context, work = self._context, self._context.work
         return ToolContext(
-            lease=self._work.lease,
-            slot=self._work.slot,
-            agent_name=self._spec.name,
+            lease=work.lease,
+            slot=work.slot,
+            agent_name=context.spec.name,
             call_id=call_id,
-            workspace=self._workspace,
+            workspace=context.workspace,
             children=self,
-            acts_as=self._acts_as,
-        )
-
-    def _count(self, result: ToolResult) -> ToolResult:
-        self._shown += len(result.text)
-        return result
-
-    async def _made_before(
-        self, call: CallFacts, name: str, known_by: dict[str, Any] | None = None
-    ) -> Replay | None:
-        """The result of the same call in an earlier segment, which passes no stage again; or None.
-
-        Raises ``LeaseLost`` for a turn that was stopped: an engine that did not obey gets nothing.
-        """
-        message_id, fence = call.message_id, self._work.lease.fence
-        if self._work.stopped:
-            raise LeaseLost(f"the turn on {message_id} was stopped", message_id=message_id)
-        if self._before is None:
-            ended, calls = ("done", "failed", "skipped"), await self._s.journal.calls(message_id)
-            self._before = frozenset(each.call_id for each in calls if each.state in ended)
-        if call.call_id not in self._before:
-            return None
-        # The journal checks the lease, too. A recorded call had an effect other than READ.
-        return await self._s.journal.begin(
-            call.call_id, message_id, fence, name, Effect.BLIND, known_by or call.args
+            acts_as=context.acts_as,
         )

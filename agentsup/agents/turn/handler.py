@@ -7,34 +7,29 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from agentsup.agents.media import NOTHING, Seen
 from agentsup.agents.memory.preparation import PreparedTurn, TurnPreparation, TurnStart
 from agentsup.agents.persona import prompt
-from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery.breakers import BreakerAttempt
 from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.recovery.tiers import ModelTier, chat_model_problem
 from agentsup.agents.roles.limits import RoleLimits
+from agentsup.agents.turn.calls import CallContext
 from agentsup.agents.turn.ending import TurnEnd
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.turn.own_calls import our_tool
-from agentsup.agents.turn.recovery import (
-    RETRY_NOW,
-    AttemptState,
-    TurnRecovery,
+from agentsup.agents.turn.outcomes import (
     conversation_of,
     how_well,
     joined_end,
     missing_answer,
     no_task_offline,
 )
-from agentsup.agents.turn.services import StoredTurn, TurnServices
+from agentsup.agents.turn.recovery import RETRY_NOW, TurnRecovery
+from agentsup.agents.turn.services import StoredTurn, TurnContext
 from agentsup.agents.turn.steering import SteeringNotes
 from agentsup.agents.turn.usage import (
     SegmentState,
@@ -47,28 +42,19 @@ from agentsup.agents.turn.usage import (
 )
 from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded, rules
 from agentsup.kit import faults
-from agentsup.kit.log import get_logger
-from agentsup.mailbox.work import Resolution, Uncertain, Work
-from agentsup.model.agent import AgentSpec
+from agentsup.mailbox.work import Resolution, Uncertain
 from agentsup.model.engine import (
     EngineDone,
-    EngineEvent,
-    EngineNotice,
-    FileOut,
     Resume,
     Segment,
     Suspended,
     TextDelta,
     ToolFinished,
-    ToolStarted,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested
-from agentsup.model.ids import AgentId
-from agentsup.model.message import Message, Part
+from agentsup.model.message import Message
 from agentsup.model.question import UNCERTAIN, UNCERTAIN_WITHIN_S
 from agentsup.observe import bind
-
-_log = get_logger(__name__)
 
 RESOLUTIONS: dict[str, Resolution] = {
     "it happened": "done",
@@ -77,37 +63,26 @@ RESOLUTIONS: dict[str, Resolution] = {
 }
 UNCERTAIN_OPTIONS = tuple(RESOLUTIONS)
 _NOT_READ = StoredTurn()
-Bounding = Callable[[AgentSpec], Awaitable[RoleLimits]]
-"""Returns what a turn may use, from the spec of the agent that works on it."""
 
 
 class TurnHandler:
-    """The default ``Handler``: runs the agent's engine on each message."""
+    """Runs the engine on the message of one turn."""
 
-    def __init__(
-        self,
-        services: TurnServices,
-        agent_id: AgentId,
-        agent: AgentContext,
-        bounds: Bounding,
-    ) -> None:
-        """``agent_id`` is the agent that owns the messages, ``agent`` the one that works on them."""
-        self._services = services
-        self._agent_id = agent_id
-        self._agent_context = agent
-        self._bounds = bounds
-        self._end = TurnEnd(services, agent_id, agent)
-        self._recovery = TurnRecovery(services, agent, self._end)
+    def __init__(self, turn: TurnContext) -> None:
+        self._turn = turn
+        self._services = turn.services
+        self._end = TurnEnd(turn)
+        self._recovery = TurnRecovery(turn, self._end)
 
-    async def handle(self, work: Work, start: StoredTurn = _NOT_READ) -> None:
+    async def handle(self, start: StoredTurn = _NOT_READ) -> None:
         """Work on the message's turn until it ends, parks or is retried, and settle the lease.
         ``start`` is what is stored for it, as far as that has been read already.
 
         Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
         the lease moved, and the other errors of ``engines.guard.guard.PASSED_ON``.
         """
-        message = work.lease.message
-        name, outcome = self._agent_context.spec.name, "cancelled"
+        message, agent = self._turn.message, self._turn.agent
+        name, outcome = agent.spec.name, "cancelled"
         began_s = self._services.clock.monotonic()
         try:
             with (
@@ -117,9 +92,9 @@ class TurnHandler:
                     message=message.message_id,
                     trace=message.traceparent[3:35],
                 ),
-                segment_span(self._services.tracer, work, name) as sent,
+                segment_span(self._services.tracer, self._turn.work, name) as sent,
             ):
-                outcome = sent.facts["agentsup.outcome"] = await self._work_on(work, start)
+                outcome = sent.facts["agentsup.outcome"] = await self._work_on(start)
                 sent.error = "failed" if outcome == "failed" else ""
         except ExitRequested:
             outcome = "ok"
@@ -127,37 +102,38 @@ class TurnHandler:
         finally:
             self._services.spending.forget(message)
             seconds = self._services.clock.monotonic() - began_s
-            self._services.turn_ended(self._agent_context.payer.name, outcome, seconds)
+            self._services.turn_ended(agent.payer.name, outcome, seconds)
 
-    async def _work_on(self, work: Work, start: StoredTurn) -> str:
+    async def _work_on(self, start: StoredTurn) -> str:
         """Make attempts until one settles the lease. Returns how that one ended."""
-        attempt = await self._recovery.begin(work)
-        is_again = work.lease.resumed
+        await self._recovery.begin()
+        is_again = self._turn.lease.resumed
         while True:
             resume: Resume | None = None
             if is_again:
-                resume = await self._services.journal.load_resume(work.lease.message.message_id)
-                unable = await self._may_not_run(work)
+                message_id = self._turn.message.message_id
+                resume = await self._services.journal.load_resume(message_id)
+                unable = await self._may_not_run()
                 if isinstance(unable, EngineDone):
-                    return await self._give_up(work, unable, resume, attempt)
+                    return await self._give_up(unable, resume)
                 if unable:
                     return "parked"
-            left_alone_s = self._recovery.choose(attempt)
+            left_alone_s = self._recovery.choose()
             if left_alone_s:
-                return await self._recovery.wait(work, attempt, left_alone_s)
-            with self._services.breakers.visit(attempt.tier.provider) as visit:
-                outcome = await self._run_segment(work, resume, attempt, visit, start)
+                return await self._recovery.wait(left_alone_s)
+            provider = self._recovery.attempt.tier.provider
+            with self._services.breakers.visit(provider) as visit:
+                outcome = await self._run_segment(resume, visit, start)
             if outcome != RETRY_NOW:
                 return outcome
             is_again, start = True, _NOT_READ
 
     # -- before ------------------------------------------------------------------------------------
 
-    async def _may_not_run(self, work: Work) -> bool | EngineDone:
-        """Settle the uncertain calls of an interrupted turn. False: it may run. True: a person is
-        asked first. ``EngineDone``: it fails, because nobody answered in time."""
-        message = work.lease.message
-        journal = self._services.journal
+    async def _may_not_run(self) -> bool | EngineDone:
+        """Whether an interrupted turn must not run again. True: a person is asked about a call with
+        an unknown outcome. ``EngineDone``: the turn fails, because nobody answered in time."""
+        message, journal = self._turn.message, self._services.journal
         within_s = None if message.is_said_in_chat else UNCERTAIN_WITHIN_S
         for call in await journal.uncertain(message.message_id):
             if call.answer == "" and within_s is not None:
@@ -178,64 +154,38 @@ class TurnHandler:
                 kind=UNCERTAIN,
                 timeout_s=within_s,
             )
-            await self._end.park(work, question, call_id=call.call_id)
+            await self._end.park(question, call_id=call.call_id)
             return True
         return False
 
-    async def _give_up(
-        self, work: Work, end: EngineDone, resume: Resume | None, attempt: AttemptState
-    ) -> str:
+    async def _give_up(self, end: EngineDone, resume: Resume | None) -> str:
         """End the turn without asking its engine."""
-        self._recovery.choose(attempt)
-        state = attempt.listen(work.lease.message, SuspendedTurn.of(resume))
-        number = await self._begin_segment(work)
-        return await self._end.settle(work, end, state, number)
+        self._recovery.choose()
+        state = self._recovery.attempt.listen(self._turn.message, SuspendedTurn.of(resume))
+        await self._begin_segment(state)
+        return await self._end.settle(end, state)
 
     # -- a segment ---------------------------------------------------------------------------------
 
     async def _run_segment(
-        self,
-        work: Work,
-        resume: Resume | None,
-        attempt: AttemptState,
-        visit: BreakerAttempt,
-        start: StoredTurn,
+        self, resume: Resume | None, visit: BreakerAttempt, start: StoredTurn
     ) -> str:
         """Run one segment. Returns ok | failed | parked | retry, or ``RETRY_NOW``."""
-        services, message, around = self._services, work.lease.message, self._agent_context
-        tier, suspended = attempt.tier, SuspendedTurn.of(resume)
+        services, message, around = self._services, self._turn.message, self._turn.agent
+        attempt, suspended = self._recovery.attempt, SuspendedTurn.of(resume)
+        tier = attempt.tier
         brief = attempt.brief = await services.brief.of(message, start.run)
         segment_state = attempt.listen(message, suspended)
-        if (
-            refused := await self._end.usage.reserve(work, segment_state, start.budget)
-        ) is not None:
-            segment_no = await self._begin_segment(work)
-            return await self._end.settle(work, refused, segment_state, segment_no)
-        turn = self._recovery.upcoming(work, tier, segment_state, may_shorten=resume is None)
-        prepared = await self._prepare(turn, start.memory, segment_state)
-        bounds = await self._bounds(self._agent_context.spec)
-        segment_no = await self._begin_segment(work)
-        host = TurnHost(
-            services.calls,
-            work=work,
-            agent_id=self._agent_id,
-            spec=around.spec,
-            workspace=str(around.workspace),
-            can_suspend=tier.engine.caps.suspend,
-            suspended=suspended,
-            answer=resume.answer if resume else None,
-            on_tool=partial(services.live.tool, message.message_id),
-            bounds=bounds,
-            own_tools=await around.own_tools(is_patient=resume is not None),
-            acts_as=around.agent_id,
-            notes=SteeringNotes(
-                services.database,
-                message,
-                segment_state.shown_notes,
-                services.mailbox.context.role_now,
-            ),
-        )
-        seen = await self._look(message, tier, suspended, segment_state)
+        refused = await self._end.usage.reserve(segment_state, start.budget)
+        if refused is not None:
+            await self._begin_segment(segment_state)
+            return await self._end.settle(refused, segment_state)
+        upcoming = self._recovery.upcoming(segment_state, may_shorten=resume is None)
+        prepared = await self._prepare(upcoming, start.memory, segment_state)
+        bounds = await self._turn.bounds(around.spec)
+        await self._begin_segment(segment_state)
+        host = await self._host(bounds, segment_state, resume)
+        seen = await self._look(suspended, segment_state)
         segment = Segment(
             message_id=message.message_id,
             session_id=message.session_id,
@@ -255,12 +205,14 @@ class TurnHandler:
             engine_state=prepared.session.state_for(tier.engine.name),
             resume=Resume(suspended.checkpoint, resume.answer) if resume else None,
         )
-        token = services.tokens.issue_run(self._agent_id, around.payer.name, message.message_id)
-        services.live.begin(self._agent_id, conversation_of(message), message.message_id)
+        token = services.tokens.issue_run(
+            self._turn.agent_id, around.payer.name, message.message_id
+        )
+        services.live.begin(self._turn.agent_id, conversation_of(message), message.message_id)
         faults.point("turn.before_engine")
         try:
             with engine_span(services.tracer, message, tier) as sent:
-                end = await self._think(host, segment, token, segment_state, work, attempt)
+                end = await self._think(host, segment, token, segment_state)
                 note_engine_end(sent, end, segment_state)
                 visit.well = how_well(end)
                 self._note_end(tier, end)
@@ -278,23 +230,37 @@ class TurnHandler:
                 checkpoint=end.checkpoint,
                 waiting_call=end.call_id,
             )
-            await self._end.park(work, end, segment_no=segment_no, saved=carry, state=segment_state)
+            await self._end.park(end, saved=carry, state=segment_state)
             return "parked"
         if end.outcome == "failed":
-            return await self._recovery.after(
-                work,
-                attempt,
-                end,
-                segment_state,
-                segment_no,
-                has_checkpoint=bool(suspended.checkpoint),
-            )
-        return await self._end.settle(work, end, segment_state, segment_no)
+            has_checkpoint = bool(suspended.checkpoint)
+            return await self._recovery.after(end, segment_state, has_checkpoint=has_checkpoint)
+        return await self._end.settle(end, segment_state)
+
+    async def _host(
+        self, bounds: RoleLimits, state: SegmentState, resume: Resume | None
+    ) -> TurnHost:
+        """The services of the turn for the engine of a segment."""
+        turn, services, agent = self._turn, self._services, self._turn.agent
+        context = CallContext(
+            work=turn.work,
+            agent_id=turn.agent_id,
+            acts_as=agent.agent_id,
+            spec=agent.spec,
+            bounds=bounds,
+            workspace=str(agent.workspace),
+            can_suspend=state.tier.engine.caps.suspend,
+            own_tools=await agent.own_tools(is_patient=resume is not None),
+            notes=SteeringNotes(turn, state.shown_notes),
+            on_tool=partial(services.live.tool, turn.message.message_id),
+        )
+        answer = resume.answer if resume else None
+        return TurnHost(services.calls, context, SuspendedTurn.of(resume), answer)
 
     def _note_end(self, tier: ModelTier, end: EngineDone | Suspended) -> None:
         """Let people see why a model can't answer, or that it does again."""
         error = "" if isinstance(end, Suspended) else self._services.redactor.text(end.error)
-        agent = self._agent_context
+        agent = self._turn.agent
         of_chat = chat_model_problem(agent.chat_model) if agent.chat_model else ""
         which = of_chat if of_chat and tier.name == PRIMARY else tier.name
         self._services.problems.ended(agent.agent_id, which, end, error)
@@ -309,14 +275,13 @@ class TurnHandler:
         zone = self._services.zone_of(message.agent_id, message.person)
         return prompt.now(self._services.clock.now_ms(), zone)
 
-    async def _look(
-        self, message: Message, tier: ModelTier, suspended: SuspendedTurn, state: SegmentState
-    ) -> Seen:
+    async def _look(self, suspended: SuspendedTurn, state: SegmentState) -> Seen:
         """Return the message's files as the engine sees them. A turn that goes on from a checkpoint
         has seen them."""
+        message = self._turn.message
         if suspended.checkpoint or not any(part.type == "file" for part in message.parts):
             return NOTHING
-        workspace, sees = self._agent_context.workspace, tier.engine.caps.pictures
+        workspace, sees = self._turn.agent.workspace, state.tier.engine.caps.pictures
         seen = await self._services.media.of(message, workspace, sees=sees)
         state.notices += seen.problems
         return seen
@@ -331,17 +296,17 @@ class TurnHandler:
             await self._end.usage.of_unfinished(state)
             raise
 
-    async def _begin_segment(self, work: Work) -> int:
-        """The number of the segment: the one begun with the claim, once, or a new one."""
-        services, lease = self._services, work.lease
+    async def _begin_segment(self, state: SegmentState) -> None:
+        """Give the segment its number: of the one begun with the claim, once, or of a new one."""
+        services, work = self._services, self._turn.work
         if work.segment_no is not None and not services.database.stats.is_disk_low:
-            number, work.segment_no = work.segment_no, None
-            return number
+            state.number, work.segment_no = work.segment_no, None
+            return
         # With a full disk this write is refused, so that no engine starts whose end can't be stored.
-        return await services.database.write(
+        state.number = await services.database.write(
             services.journal.begin_segment_tx,
-            lease.message.message_id,
-            lease.fence,
+            work.lease.message.message_id,
+            work.lease.fence,
             services.clock.now_ms(),
             name="turn.begin",
         )
@@ -352,16 +317,14 @@ class TurnHandler:
         segment: Segment,
         token: str,
         state: SegmentState,
-        work: Work,
-        attempt: AttemptState,
     ) -> EngineDone | Suspended:
         """Run the engine, and again if ``TurnRecovery.nudged`` asks for an answer or a summary."""
-        tier, agent, brief = attempt.tier, self._agent_context.spec, attempt.brief
+        tier, agent, brief = state.tier, self._turn.agent.spec, self._recovery.attempt.brief
         limits = SegmentLimits(
             idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s
         )
         try:
-            spec = tier.engine_spec(token, work.lease.message.person)
+            spec = tier.engine_spec(token, self._turn.message.person)
             if (state.usd_left, brief.env, brief.folders) != (spec.max_usd, {}, spec.folders):
                 env = {**spec.env, **brief.env}
                 spec = replace(spec, max_usd=state.usd_left, env=env, folders=brief.folders)
@@ -376,7 +339,7 @@ class TurnHandler:
                 end = await self._consume(session, segment, state, host)
                 while isinstance(end, EngineDone) and not state.over:
                     end = missing_answer(end, state)
-                    more = await self._recovery.nudged(work, attempt, segment, end)
+                    more = await self._recovery.nudged(segment, end)
                     if more is None:
                         break
                     await host.own_ended()
@@ -410,24 +373,8 @@ class TurnHandler:
                     return end
                 if isinstance(event, TextDelta):
                     self._services.live.delta(segment.message_id, shown.take(event.text))
-                self._note(event, state)
+                state.add(event)
         raise AssertionError("the guard ends every run")
-
-    @staticmethod
-    def _note(event: EngineEvent, state: SegmentState) -> None:
-        match event:
-            case TextDelta(text=text):
-                state.said.append(text)
-            case FileOut(path=path):
-                state.files.append(Part("file", path=path, name=Path(path).name))
-            case EngineNotice(text=text):
-                state.notices.append(text)
-            case ToolStarted(name=name):
-                state.used_tools = True
-                state.has_acted = state.has_acted or our_tool(name) is None
-                _log.debug("tool", tool=name)
-            case _:
-                return
 
 
 def _nobody_knew(tool: str, within_s: float) -> str:

@@ -6,13 +6,12 @@ that are not plain reads are blind: we see them only from the outside.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from agentsup.agents.tools.files.tools import protected
 from agentsup.agents.tools.web import addresses
 from agentsup.kit.pool import BoundedPool
 from agentsup.model import tool_names
-from agentsup.model.engine import Permission, PermissionRequest
-from agentsup.model.hook import CallFacts
-from agentsup.model.ids import CallId
+from agentsup.model.engine import PermissionRequest
 from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety
 
 _SAFE, _MODERATE, _DANGEROUS = Safety.SAFE, Safety.MODERATE, Safety.DANGEROUS
@@ -189,12 +186,3 @@ async def classified(
     except OSError:
         found = classify(tool, args, workspace, str)
         return replace(found, safety=Safety.DANGEROUS, effect=Effect.BLIND)
-
-
-@dataclass(slots=True)
-class OwnCalls:
-    """Calls that the engine makes itself: the answers by request, and the open calls."""
-
-    answered: dict[str, Permission] = field(default_factory=dict)
-    asked: dict[str, asyncio.Lock] = field(default_factory=dict)
-    under_way: dict[CallId, CallFacts] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +16,23 @@ from typing import Any
 from agentsup.agents.budget.spending import BudgetReservations, StoredBudget
 from agentsup.agents.media import MediaReader
 from agentsup.agents.memory.preparation import TurnPreparer, TurnStart
-from agentsup.agents.persona.context import RunTokens
+from agentsup.agents.persona.context import AgentContext, RunTokens
 from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.recovery.tiers import EngineProblems
-from agentsup.agents.roles.limits import Roles
+from agentsup.agents.roles.limits import RoleLimits, Roles
 from agentsup.agents.tools.daemon_tools import Restarts
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.kit.clock import Clock
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox import Mailbox
-from agentsup.mailbox.work import Journal
+from agentsup.mailbox.work import Journal, Work
+from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Unauthorised
 from agentsup.model.hook import Approver
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Lease, Message
 from agentsup.model.tool import Tool, ToolRegistry, ToolResult
 from agentsup.observe import LiveHub, Redactor
 from agentsup.observe.traces import OtelTracer
@@ -196,3 +199,25 @@ class TurnServices:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "breakers", Breakers(self.clock))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """One turn: whose message it is, who works on it, and under which lease."""
+
+    services: TurnServices
+    agent_id: AgentId
+    """The agent that owns the message."""
+    agent: AgentContext
+    """The agent that does the turn."""
+    bounds: Callable[[AgentSpec], Awaitable[RoleLimits]]
+    """Returns what the turn may use, from the spec of the agent that does it."""
+    work: Work
+
+    @property
+    def lease(self) -> Lease:
+        return self.work.lease
+
+    @property
+    def message(self) -> Message:
+        return self.work.lease.message

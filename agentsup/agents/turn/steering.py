@@ -8,37 +8,34 @@ somebody with other rights by now: the start of that turn decides about the note
 
 from __future__ import annotations
 
+from agentsup.agents.turn.services import TurnContext
 from agentsup.mailbox.lifecycle import closing
-from agentsup.mailbox.messages import MailboxContext, RoleNow, current_rights, find_message
+from agentsup.mailbox.messages import MailboxContext, current_rights, find_message
 from agentsup.model.errors import RightsLost
 from agentsup.model.message import Message, MessageKind, MessageState
-from agentsup.store import Database, Reader, Tx
+from agentsup.store import Reader, Tx
 
 
 class SteeringNotes:
     """The notes that one segment has shown. Only runs get notes."""
 
-    def __init__(
-        self, database: Database, message: Message, shown: list[str], role_now: RoleNow
-    ) -> None:
+    def __init__(self, turn: TurnContext, shown: list[str]) -> None:
         """``shown`` collects the ids of the notes that were shown, for ``close_tx``."""
-        self._database = database
-        self._role_now = role_now
-        self._message = message
+        self._turn = turn
         self._shown = shown
 
     async def behind(self, text: str) -> str:
         """The call's result ``text``, with the notes that came since the previous call."""
-        if self._message.kind is not MessageKind.TASK:
+        if self._turn.message.kind is not MessageKind.TASK:
             return text
-        waiting = await self._database.read(self._waiting, name="turn.notes")
+        waiting = await self._turn.services.database.read(self._waiting, name="turn.notes")
         fresh = [note for note in waiting if note.message_id not in self._shown]
         self._shown += [note.message_id for note in fresh]
         lines = [f"[Note from {note.principal.label}] {note.text}" for note in fresh]
         return "\n\n".join([text, *lines])
 
     def _waiting(self, reader: Reader) -> list[Message]:
-        message = self._message
+        message = self._turn.message
         notes = closing.queued_for(reader, message, MessageKind.DIRECTIVE, message.message_id)
         return [
             note
@@ -47,10 +44,10 @@ class SteeringNotes:
         ]
 
     def _keeps_rights(self, reader: Reader, note: Message) -> bool:
-        now = (note.principal, note.person)
+        now, role_now = (note.principal, note.person), self._turn.services.mailbox.context.role_now
         try:
-            return now == current_rights.acting_for_message(
-                reader, *now, note.message_id, note.root_id, self._role_now
+            return now == current_rights.of_message(
+                reader, *now, note.message_id, note.root_id, role_now
             )
         except RightsLost:
             return False

@@ -7,12 +7,13 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from agentsup.agents.budget.spending import StoredBudget
 from agentsup.agents.budget.token_estimate import TokenEstimate
-from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery.tiers import ModelTier
-from agentsup.agents.turn.services import TurnServices
+from agentsup.agents.turn.own_calls import our_tool
+from agentsup.agents.turn.services import TurnContext
 from agentsup.catalogue import words
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.usage import reports as usage_rows
@@ -21,15 +22,17 @@ from agentsup.mailbox.work import Work
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
+    EngineNotice,
+    FileOut,
     ModelRequest,
     Resume,
     Segment,
     Suspended,
+    TextDelta,
     ToolStarted,
     Usage,
 )
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
-from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
 from agentsup.model.trace import by_turn_of, turn_span
 from agentsup.observe.traces import OtelTracer, SentSpan
@@ -45,6 +48,8 @@ class SegmentState:
     message: Message
     tier: ModelTier
     """The one of the agent's models that runs."""
+    number: int = 0
+    """The number of the segment, from when it has begun."""
     files: list[Part] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
@@ -68,22 +73,37 @@ class SegmentState:
     """Ids of the questions asked in the run's name from outside whose end was in its
     instructions."""
 
+    def add(self, event: EngineEvent) -> None:
+        """Take what the end of the segment needs from an event."""
+        match event:
+            case TextDelta(text=text):
+                self.said.append(text)
+            case FileOut(path=path):
+                self.files.append(Part("file", path=path, name=Path(path).name))
+            case EngineNotice(text=text):
+                self.notices.append(text)
+            case ToolStarted(name=name):
+                self.used_tools = True
+                self.has_acted = self.has_acted or our_tool(name) is None
+                _log.debug("tool", tool=name)
+            case _:
+                return
+
 
 class TurnUsage:
-    """Reserves for and records the segments of one agent's turns."""
+    """Reserves for and records the segments of one turn."""
 
-    def __init__(self, services: TurnServices, agent_id: AgentId, agent: AgentContext) -> None:
-        self._services = services
-        self._agent_id = agent_id
-        self._agent_context = agent
+    def __init__(self, turn: TurnContext) -> None:
+        self._turn = turn
+        self._services = turn.services
 
     async def reserve(
-        self, work: Work, state: SegmentState, stored: StoredBudget | None = None
+        self, state: SegmentState, stored: StoredBudget | None = None
     ) -> EngineDone | None:
         """Reserve what the segment will probably use. Returns the end if a budget refuses."""
         try:
             state.usd_left = await self._services.spending.reserve(
-                work, self._agent_context, state.tier.model, stored
+                self._turn.work, self._turn.agent, state.tier.model, stored
             )
         except BudgetExceeded as error:
             return EngineDone("failed", error=error.message, code=error.code)
@@ -126,7 +146,7 @@ class TurnUsage:
             state.reports_cost = state.reports_cost or usage.usd is not None
         if not state.reports_cost:
             usage = await self._services.spending.priced(
-                usage, self._agent_context, engine=state.tier.engine.name, model=state.tier.model
+                usage, self._turn.agent, engine=state.tier.engine.name, model=state.tier.model
             )
         if usage.is_estimated:
             state.estimates.append(len(state.usage))
@@ -200,7 +220,15 @@ class TurnUsage:
         at = self._services.clock.now_ms()
         for number, usage in enumerate(state.usage):
             stored = usage_rows.record_tx(
-                tx, usage, source, at=at, report_id=_report_id(message, number)
+                tx,
+                usage,
+                message_id=message.message_id,
+                agent_id=self._turn.agent_id,
+                session_id=message.session_id,
+                engine=state.tier.engine.name,
+                model=state.tier.model or self._turn.agent.spec.model or "",
+                at=self._services.clock.now_ms(),
+                report_id=_report_id(message, number),
             )
             if stored is not None:
                 fresh.append(stored)

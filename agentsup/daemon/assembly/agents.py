@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.agents import AgentStack
+from agentsup.agents import AgentStack, StackServices
 from agentsup.agents.media import Hearing, MediaReader
 from agentsup.agents.recovery import EngineProblems
 from agentsup.agents.turn import HostServices, TurnServices
@@ -184,26 +184,24 @@ def _stack_maker(assembly: Assembly) -> StackMaker:
 
     def make(spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId) -> AgentStack:
         agents = assembly.agents()
-        return AgentStack(
-            spec=spec,
-            agent_id=agent_id,
-            instance_id=instance_id,
-            setup=EngineSetup(
-                boot.home.root,
-                boot.home.workspace(spec.name),
-                lambda: assembly.borders().api.url,
-                env_of_programs,
-            ),
-            services=agents.turns,
+        setup = EngineSetup(
+            boot.home.root,
+            boot.home.workspace(spec.name),
+            lambda: assembly.borders().api.url,
+            env_of_programs,
+        )
+        services = StackServices(
+            turns=agents.turns,
             engines=agents.running.engines,
             directory=mail.directory,
             knowledge=agents.running.knowledge,
-            handler=boot.handler_of(spec, mail.mailbox),
-            drain_s=boot.snapshot.settings.limits.drain_s,
-            mcp=agents.mcp.services,
             others=DaemonOthers(boot, agents.running.fleet),
+            mcp=agents.mcp.services,
             background=agents.tasks.background,
+            drain_s=boot.snapshot.settings.limits.drain_s,
         )
+        handler = boot.handler_of(spec, mail.mailbox)
+        return AgentStack(spec, agent_id, instance_id, setup, services, handler)
 
     return make
 

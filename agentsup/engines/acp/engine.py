@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from agentsup.engines.acp.choices import AcpOptions
-from agentsup.engines.acp.session import AcpSession, Launch
+from agentsup.engines.acp.session import AcpLaunch, AcpSession
 from agentsup.engines.failures import ExtraMissing, NotConfigured
 from agentsup.engines.process import EngineHome, ProcessLauncher, read_options
 from agentsup.engines.process.homes import ACP
@@ -44,7 +44,7 @@ class AcpEngine:
         options = read_options(AcpOptions, spec.options, self.name)
         launch = await asyncio.to_thread(self._launch, spec, options)
         wire = await self._load()
-        return AcpSession(wire, self._children, launch, spec, host, self._opening)
+        return AcpSession(self._children, launch, spec, host, self._opening, wire)
 
     async def close(self) -> None:
         """Nothing is held; the process manager ends the programs."""
@@ -61,28 +61,14 @@ class AcpEngine:
                     raise ExtraMissing.of(self.name, "acp", error) from error
             return self._wire
 
-    def _launch(self, spec: EngineSpec, options: AcpOptions) -> Launch:
+    def _launch(self, spec: EngineSpec, options: AcpOptions) -> AcpLaunch:
         """Return how the agent is started; looks for its sign-in on disk."""
-        preset = self._preset
-        if preset is None:
-            if not options.command:
-                raise NotConfigured(
-                    'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
-                    "or name the agent itself as the engine"
-                )
-            argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
-            given = dict(options.env)
-            home = EngineHome.of(spec, ACP, is_private=options.home == "private")
-            return Launch(
-                engine=self.name,
-                title=Path(argv[0]).name,
-                argv=argv,
-                env=home.variables(spec.env, given),
-                home=home,
-                secrets=_secrets(given),
-                options=options,
-                has_model=_PLACEHOLDER in " ".join(options.command),
-            )
+        if self._preset is not None:
+            preset, command = self._preset, options.command or command_of(self._preset, spec.model)
+            has_model = _gets_model(preset, options.command)
+        else:
+            preset = _by_command(options.command, spec.model)
+            command, has_model = preset.command, _PLACEHOLDER in " ".join(options.command)
         given = variables(preset, self._env) | dict(options.env)
         if preset.model_env and spec.model:
             given[preset.model_env] = spec.model
@@ -91,21 +77,31 @@ class AcpEngine:
         wants_user = bool(by.login) and "home" not in options.model_fields_set
         is_private = options.home == "private" and not wants_user
         home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
-        return Launch(
-            engine=self.name,
+        return AcpLaunch(
             title=preset.title,
-            argv=(*(options.command or command_of(preset, spec.model)), *home.arguments()),
-            env=home.variables(spec.env, given),
+            argv=(*command, *home.arguments()),
             home=home,
+            env=given,
             secrets=_secrets(given),
-            options=options,
+            memory_mb=options.memory_mb,
             remedy=preset.remedy,
-            sign_in=preset.sign_in,
-            ended=preset.ended,
-            auth_method=preset.auth_method if by.key else "",
-            our_title=preset.our_title,
-            has_model=_gets_model(preset, options.command),
+            preset=preset,
+            options=options,
+            auth_method=options.auth_method or (preset.auth_method if by.key else ""),
+            has_model=has_model,
         )
+
+
+def _by_command(command: Sequence[str], model: str) -> Preset:
+    """The preset of an agent that is known by its command line alone."""
+    if not command:
+        raise NotConfigured(
+            'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
+            "or name the agent itself as the engine"
+        )
+    argv = tuple(part.replace(_PLACEHOLDER, model) for part in command)
+    title, sign_in = Path(argv[0]).name, "sign in with its own command"
+    return Preset(ACP, title, argv, install="", sign_in=sign_in)
 
 
 def _gets_model(preset: Preset, command: Sequence[str]) -> bool:

@@ -6,13 +6,11 @@ agent are typed by the library.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentsup.engines import clean
 from agentsup.engines.clean import as_dict, objects
 from agentsup.engines.failures import (
     ContentFiltered,
@@ -27,11 +25,8 @@ from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
     EngineNotice,
-    HistoryItem,
     Permission,
     PermissionRequest,
-    Segment,
-    TextDelta,
     ThinkingDelta,
     ToolFinished,
     ToolStarted,
@@ -41,7 +36,6 @@ from agentsup.model.errors import EngineFailed
 from agentsup.model.tool import OUR_MCP_SERVER
 
 _PREVIEW_CHARS = 500
-_TRANSCRIPT_CHARS = 48_000
 _MOST_CALLS = 1000
 _PLAN_LINES = 12
 _DIFF_CHARS = 20_000
@@ -117,12 +111,12 @@ class AcpTurnState:
         self.usd_total: float | None = None
         """The cost of the agent's session by now, in US dollars."""
         self._has_planned = False
-        self._answer = answer or AnswerText()
+        self.answer = answer or AnswerText()
 
     @property
     def said(self) -> str:
         """The answer so far."""
-        return self._answer.text
+        return self.answer.text
 
     @property
     def has_acted(self) -> bool:
@@ -133,7 +127,8 @@ class AcpTurnState:
         """Return the events of one ``session/update``."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                return self._spoken(_content_text(update.get("content")))
+                text = _content_text(update.get("content"))
+                return [self.answer.feed(text)] if text else []
             case "agent_thought_chunk":
                 thought = _content_text(update.get("content"))
                 return [ThinkingDelta(thought)] if thought else []
@@ -164,15 +159,10 @@ class AcpTurnState:
         call.is_over = True
         return [ToolFinished(call.name, ok=False, preview=why[:_PREVIEW_CHARS])]
 
-    def end_text(self) -> list[EngineEvent]:
-        """Return the rest of the text of a response that has ended."""
-        rest = self._answer.end()
-        return [TextDelta(rest)] if rest else []
-
     def close(self) -> list[EngineEvent]:
         """Return the rest of the text, the ends of calls whose end the agent did not report, and
         the money spent."""
-        events = self.end_text()
+        events = self.answer.end()
         events += [
             ToolFinished(call.name, ok=False, preview="its end was not told")
             for call in self._calls.values()
@@ -186,17 +176,11 @@ class AcpTurnState:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _spoken(self, text: str) -> list[EngineEvent]:
-        if not text:
-            return []
-        text, thought = self._answer.feed(text)
-        return [TextDelta(text) if text else ThinkingDelta(thought)]
-
     def _interrupted(self, call_id: str) -> list[EngineEvent]:
         """Return the rest of the text before a call. News of a known call may come amid a text."""
-        if call_id in self._calls and self._answer.is_open:
+        if call_id in self._calls and self.answer.is_open:
             return []
-        return self.end_text()
+        return self.answer.end()
 
     def _forget_over(self, call_id: str) -> None:
         """Forget an ended call: a call that begins under its id is a new one and counts as such."""
@@ -362,79 +346,3 @@ def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Permissi
             else "the agent asks for a grant only, and none is given"
         )
     return PermissionChoice(by_kind.get("reject_once") or by_kind.get("reject_always"), denied)
-
-
-# -- prompts for the agent -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSession:
-    """The saved state of an agent's session between turns."""
-
-    session_id: str
-    system: str = ""
-    """A digest of the system instructions that the session was given."""
-    usd: float = 0.0
-
-    def dump(self, engine: str) -> bytes:
-        """Return it as the opaque state of a session."""
-        return clean.dump(engine, id=self.session_id, system=self.system, usd=self.usd)
-
-
-def read_state(state: bytes | None, engine: str) -> SavedSession | None:
-    """Return the saved session, if it is of this engine and readable."""
-    body = clean.load(state, engine)
-    session_id = body.get("id") if body is not None else None
-    if body is None or not isinstance(session_id, str):
-        return None
-    usd = body.get("usd")
-    return SavedSession(
-        session_id, _text(body.get("system")), usd if isinstance(usd, float) else 0.0
-    )
-
-
-def digest(text: str) -> str:
-    """Return a short digest of system instructions."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def prompt_of(segment: Segment, saved: SavedSession | None) -> str:
-    """Return the prompt for the agent. It has the system instructions if the agent does not know
-    them, our transcript if it has no session of its own (``saved`` None), and the message."""
-    parts: list[str] = []
-    if segment.system and (saved is None or saved.system != digest(segment.system)):
-        parts.append(f"<instructions>\n{segment.system}\n</instructions>")
-    if saved is None and segment.history:
-        parts.append(
-            f"<conversation_so_far>\n{_transcript(segment.history)}\n</conversation_so_far>"
-        )
-    if segment.resume is not None:
-        parts.append(
-            "<note>Work on this message was begun and broken off. Look what is done already "
-            "before you do anything again.</note>"
-        )
-    return "\n\n".join(part for part in (*parts, segment.prompt, segment.recalled) if part)
-
-
-def denial_prompt(words: Sequence[str]) -> str:
-    """Return a further prompt of the same turn, with what people said when they denied calls."""
-    said = "\n".join(f"- {each[: _PREVIEW_CHARS * 10]}" for each in words)
-    return (
-        "<note>Calls of yours were denied by a person, who said with it:\n"
-        f"{said}\nGo on by that, without asking for the same call again, and answer.</note>"
-    )
-
-
-def _transcript(history: Sequence[HistoryItem]) -> str:
-    """Return the newest entries that fit, oldest first."""
-    lines: list[str] = []
-    left = _TRANSCRIPT_CHARS
-    for item in reversed(history):
-        line = f"{item.role}: {item.text}"
-        if len(line) > left:
-            if not lines:
-                lines.append(line[:left])
-            break
-        left -= len(line)
-        lines.append(line)
-    return "\n".join(reversed(lines))

@@ -12,6 +12,7 @@ from agentsup.engines.failures import (
     RequestRejected,
     ServerFailed,
 )
+from agentsup.engines.programs.presets import Preset
 from agentsup.model.errors import EngineFailed
 
 AUTH_REQUIRED = -32000
@@ -31,15 +32,15 @@ class AgentRefused(Exception):
         self.data = data
 
 
-def failure_of(refused: AgentRefused, *, title: str, sign_in: str, has_acted: bool) -> EngineFailed:
-    """Return the failure for a refusal.
+def failure_of(refused: AgentRefused, preset: Preset, *, has_acted: bool) -> EngineFailed:
+    """Return the failure for a refusal by the agent of ``preset``.
 
     If the agent has called tools (``has_acted``), an internal error is permanent: a retry of the
     turn might do something twice.
     """
-    said = said_by(refused)
+    said, title = said_by(refused), preset.title
     if refused.code == AUTH_REQUIRED:
-        return AuthFailed(f"{title} is not signed in: {sign_in} ({said})")
+        return AuthFailed(f"{title} is not signed in: {preset.sign_in} ({said})")
     if _is_too_many(refused):
         return ProviderRateLimited(f"{title}: the provider wants fewer requests ({said})")
     if refused.code == INTERNAL_ERROR and not has_acted:

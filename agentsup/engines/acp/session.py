@@ -1,15 +1,15 @@
-"""One turn with an agent: its process, its session, its prompt and its permission requests."""
+"""The dialogue with an agent in one segment: its session, its prompt and its permission requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentsup import __version__
-from agentsup.engines.acp import choices, mapping
+from agentsup.engines.acp import choices, mapping, prompts
 from agentsup.engines.acp.choices import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.clean import as_dict
@@ -20,17 +20,19 @@ from agentsup.engines.failures import (
     NotConfigured,
     ProgramEnded,
 )
-from agentsup.engines.process import EngineHome, EngineProcess, ProcessLauncher, ProcessLimits
-from agentsup.engines.programs.presets import EndedSignIn
-from agentsup.engines.thoughts import AnswerText
+from agentsup.engines.process import (
+    EngineProcess,
+    ProgramDialogue,
+    ProgramLaunch,
+    ProgramSession,
+)
+from agentsup.engines.programs.presets import Preset
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, time_limit
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,
-    EngineHost,
     EngineNotice,
-    EngineSpec,
     Permission,
     PermissionRequest,
     Segment,
@@ -49,108 +51,48 @@ _QUEUED = 256
 """Events that may wait for the reader; more slow the agent."""
 _OBEY_S = 0.15
 """Seconds that an agent may take to answer a cancelled prompt, so that it stores the turn."""
-_EXIT_S = 0.5
 _END_S = 0.5
 _LISTENS = ("end_turn", "cancelled")
 """Stop reasons of a prompt after which an agent accepts another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The command that starts the agent of one spec, and its name in messages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcpLaunch(ProgramLaunch):
+    """How the agent of one spec is started and signed in."""
 
-    engine: str
-    title: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)
-    home: EngineHome
+    preset: Preset
     options: AcpOptions
-    remedy: str = ""
-    sign_in: str = "sign in with its own command"
-    ended: EndedSignIn | None = None
-    auth_method: str = ""
-    our_title: str = ""
-    has_model: bool = False
+    auth_method: str
+    """The sign-in over the protocol to ask for, if any."""
+    has_model: bool
     """Whether the command or the environment names the model already."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcpSession:
-    """Implements ``EngineSession``: one process for each segment."""
+@dataclass(frozen=True)
+class AcpSession(ProgramSession):
+    """One turn with an agent."""
 
+    launch: AcpLaunch
     wire: Any
     """The module of that name, imported where the library is installed."""
-    children: ProcessLauncher
-    launch: Launch
-    spec: EngineSpec
-    host: EngineHost
-    opening: set[str]
-    """See ``AnswerText``."""
 
-    async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        """Run one segment. Raises ``EngineFailed``."""
-        launch = self.launch
-        limits = ProcessLimits(memory_mb=launch.options.memory_mb)
-        for notice in await self.children.homes.prepare(launch.home, launch.title):
-            yield notice
-        async with self.children.open(
-            launch.argv,
-            self.spec,
-            self.host,
-            env=launch.env,
-            home=launch.home.paths,
-            secrets=launch.secrets,
-            limits=limits,
-            remedy=launch.remedy,
-            slot=self.host.slot,
-        ) as child:
-            turn = _AcpTurn(self, child)
-            try:
-                async with aclosing(turn.run(segment)) as events:
-                    async for event in events:
-                        yield event
-                end = turn.end(segment)
-                await turn.close()
-                await child.end_input(_EXIT_S)
-            except asyncio.CancelledError:
-                # The usage until now is still reported; then the cancellation continues.
-                if used := await turn.break_off():
-                    yield used
-                raise
-            except (AgentRefused, ProgramEnded) as failed:
-                said = said_by(failed) if isinstance(failed, AgentRefused) else failed.message
-                if launch.ended is not None and launch.ended.is_said_in(said):
-                    raise AuthFailed(
-                        f"{launch.title} is not signed in, as {launch.ended.why}: {launch.sign_in} "
-                        f"({said})"
-                    ) from failed
-                if isinstance(failed, ProgramEnded):
-                    raise
-                raise failure_of(
-                    failed,
-                    title=launch.title,
-                    sign_in=launch.sign_in,
-                    has_acted=turn.turn_state.has_acted,
-                ) from failed
-            finally:
-                await turn.close()
-        yield end
+    exit_s = 0.5
 
-    async def close(self) -> None:
-        """No state remains between segments."""
+    def dialogue(self, child: EngineProcess, segment: Segment) -> ProgramDialogue:
+        return _AcpDialogue(self, child, segment)
 
 
-class _AcpTurn:
+class _AcpDialogue(ProgramDialogue):
     """The dialogue of one segment with a running agent."""
 
-    def __init__(self, session: AcpSession, child: EngineProcess) -> None:
-        self.turn_state = mapping.AcpTurnState()
+    def __init__(self, session: AcpSession, child: EngineProcess, segment: Segment) -> None:
+        self._turn_state = mapping.AcpTurnState()
         self._session = session
+        self._segment = segment
         self._child = child
         self._launch = launch = session.launch
         self._spec = session.spec
-        self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
+        self._owner = TaskOwner(f"acp {launch.preset.name}", on_error=_seen_already)
         self._inbox = EventQueue[EngineEvent](_QUEUED)
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
@@ -166,13 +108,14 @@ class _AcpTurn:
             child, __version__, on_update=self._on_update, on_permission=self._on_permission
         )
 
-    async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        saved, notices = await self._begin(segment)
+    async def run(self) -> AsyncGenerator[EngineEvent]:
+        segment = self._segment
+        saved, notices = await self._begin()
         for notice in notices:
             yield notice
-        self.turn_state = mapping.AcpTurnState(
+        self._turn_state = mapping.AcpTurnState(
             usd_before=saved.usd if saved else 0.0,
-            answer=AnswerText(self._session.opening, self._spec.agent),
+            answer=self._session.answer(),
         )
         self._takes_updates = True
         pictures = [each.data for each in segment.pictures] if self._sees else []
@@ -180,18 +123,18 @@ class _AcpTurn:
             yield EngineNotice(f"{self._launch.title} can't be shown pictures; it has their paths")
         missed = () if self._sees else segment.pictures
         text = "\n".join(
-            [mapping.prompt_of(segment, saved), *(unseen(each.path) for each in missed)]
+            [prompts.prompt_of(segment, saved), *(unseen(each.path) for each in missed)]
         )
         async with aclosing(self._prompted(text, pictures)) as events:
             async for event in events:
                 yield event
         if more := self._follow_up():
-            for event in self.turn_state.end_text():
+            for event in self._turn_state.answer.end():
                 yield event
             async with aclosing(self._prompted(more)) as events:
                 async for event in events:
                     yield event
-        for event in self.turn_state.close():
+        for event in self._turn_state.close():
             yield event
 
     async def _prompted(
@@ -218,33 +161,30 @@ class _AcpTurn:
         assert self._prompt is not None
         if not self._words or self._prompt.result().get("stopReason") not in _LISTENS:
             return ""
-        return mapping.denial_prompt(self._words)
+        return prompts.denial_prompt(self._words)
 
-    def end(self, segment: Segment) -> EngineDone:
-        """Return the end of a completed turn. Raises ``EngineFailed``, ``AgentRefused``."""
+    def end(self) -> EngineDone:
         assert self._prompt is not None
         answer = self._prompt.result()
-        system = mapping.digest(segment.system) if segment.system else ""
-        usd = self.turn_state.usd_total or 0.0
-        state = mapping.SavedSession(self._session_id, system, usd).dump(self._launch.engine)
+        system = prompts.digest(self._segment.system) if self._segment.system else ""
+        usd = self._turn_state.usd_total or 0.0
+        state = prompts.SavedSession(self._session_id, system, usd).dump(self._launch.preset.name)
         reason = answer.get("stopReason")
         end = mapping.end_of(
             reason if isinstance(reason, str) else "none",
-            said=self.turn_state.said,
+            said=self._turn_state.said,
             denied=self._denied,
             state=state,
-            has_acted=self.turn_state.has_acted,
+            has_acted=self._turn_state.has_acted,
         )
         if not isinstance(end, EngineDone):
             raise end
         return end
 
-    async def break_off(self) -> Usage | None:
-        """Cancel the prompt and give the agent a moment to answer, so that it stores the turn.
-        Returns the usage, if the agent reports it."""
+    async def break_off(self) -> Sequence[Usage]:
         prompt = self._prompt
         if prompt is None or prompt.done() or self._child.returncode is not None:
-            return None
+            return ()
         self._inbox.close()
         for asking in self._asking:
             asking.cancel()
@@ -253,13 +193,26 @@ class _AcpTurn:
                 await self._wire.cancel(self._session_id)
                 await asyncio.wait({prompt})
         except (TimeoutError, EngineFailed, ConnectionError):
-            return None
+            return ()
         if prompt.cancelled() or prompt.exception() is not None:
+            return ()
+        used = mapping.usage_of(prompt.result())
+        return () if used is None else (used,)
+
+    async def failure(self, error: Exception) -> Exception | None:
+        if not isinstance(error, AgentRefused | ProgramEnded):
             return None
-        return mapping.usage_of(prompt.result())
+        preset, ended = self._launch.preset, self._launch.preset.ended
+        said = said_by(error) if isinstance(error, AgentRefused) else error.message
+        if ended is not None and ended.is_said_in(said):
+            return AuthFailed(
+                f"{preset.title} is not signed in, as {ended.why}: {preset.sign_in} ({said})"
+            )
+        if isinstance(error, ProgramEnded):
+            return None
+        return failure_of(error, preset, has_acted=self._turn_state.has_acted)
 
     async def close(self) -> None:
-        """End the connection and what waits on it; may be called repeatedly."""
         try:
             await self.break_off()
         finally:
@@ -269,14 +222,12 @@ class _AcpTurn:
 
     # -- beginning ---------------------------------------------------------------------------------
 
-    async def _begin(
-        self, segment: Segment
-    ) -> tuple[mapping.SavedSession | None, list[EngineNotice]]:
+    async def _begin(self) -> tuple[prompts.SavedSession | None, list[EngineNotice]]:
         """Open the agent's session. Returns the saved state (None for a new one) and notices."""
         limit_s = self._launch.options.start_timeout_s
         try:
             async with time_limit(limit_s):
-                return await self._open(segment)
+                return await self._open()
         except TimeoutError:
             said = self._child.said_text()
             raise NeverReady(
@@ -284,9 +235,7 @@ class _AcpTurn:
                 f"(engine_options.start_timeout_s){f'; it said: {said}' if said else ''}"
             ) from None
 
-    async def _open(
-        self, segment: Segment
-    ) -> tuple[mapping.SavedSession | None, list[EngineNotice]]:
+    async def _open(self) -> tuple[prompts.SavedSession | None, list[EngineNotice]]:
         answer = await self._wire.initialize()
         able = as_dict(answer.get("agentCapabilities"))
         self._sees = as_dict(able.get("promptCapabilities")).get("image") is True
@@ -299,21 +248,21 @@ class _AcpTurn:
             if name != OUR_MCP_SERVER  # nobody configured it, and every turn would report it
         ]
         await self._sign_in(answer)
-        saved = mapping.read_state(segment.engine_state, self._launch.engine)
+        saved = prompts.read_state(self._segment.engine_state, self._launch.preset.name)
         opened = await self._reopen(saved, able, servers) if saved is not None else None
         if saved is None or opened is None:
             saved = None
             opened = await self._wire.new_session(self._spec.workspace, list(servers), self._meta)
             self._session_id = opened["sessionId"]
         # The agent has read its settings now, perhaps also files that were planted meanwhile.
-        await self._session.children.homes.check_again(self._launch.home, self._launch.title)
+        await self._session.launcher.homes.check_again(self._launch.home, self._launch.title)
         await self._choose_mode(opened)
         await self._choose(opened)
         return saved, notices
 
     async def _sign_in(self, answer: Mapping[str, Any]) -> None:
         """Sign in by the configured method; without one, the agent signs in by itself."""
-        method = self._launch.options.auth_method or self._launch.auth_method
+        method = self._launch.auth_method
         offered = {as_dict(each).get("id") for each in answer.get("authMethods") or ()}
         if method and method in offered:
             await self._wire.authenticate(method)
@@ -325,7 +274,7 @@ class _AcpTurn:
             )
 
     async def _reopen(
-        self, saved: mapping.SavedSession, able: Mapping[str, Any], servers: Sequence[Any]
+        self, saved: prompts.SavedSession, able: Mapping[str, Any], servers: Sequence[Any]
     ) -> dict[str, Any] | None:
         """Open the earlier session; None if the agent can't open it any more."""
         cwd, key = self._spec.workspace, saved.session_id
@@ -382,13 +331,13 @@ class _AcpTurn:
     async def _on_update(self, params: dict[str, Any]) -> None:
         if not self._takes_updates or params.get("sessionId") != self._session_id:
             return
-        await self._report(self.turn_state.take(as_dict(params.get("update"))))
+        await self._report(self._turn_state.take(as_dict(params.get("update"))))
 
     async def _on_permission(self, params: dict[str, Any]) -> str | None:
         options = [as_dict(each) for each in params.get("options") or ()]
         if not self._takes_updates or params.get("sessionId") != self._session_id:
             return mapping.choose(options, Permission(False)).option_id
-        request, events = self.turn_state.about(as_dict(params.get("toolCall")))
+        request, events = self._turn_state.about(as_dict(params.get("toolCall")))
         await self._report(events)
         asking = self._owner.spawn(self._ask(request), name=f"acp-permit:{request.request_id}")
         self._asking.add(asking)
@@ -405,7 +354,7 @@ class _AcpTurn:
             self._denied = f"{what} was denied: {verdict.denied}"
             if asking.result().words:
                 self._words.append(f"{what}: {asking.result().words}")
-            await self._report(self.turn_state.denied(request.request_id, verdict.denied))
+            await self._report(self._turn_state.denied(request.request_id, verdict.denied))
         return verdict.option_id
 
     async def _report(self, events: Sequence[EngineEvent]) -> None:
@@ -414,7 +363,7 @@ class _AcpTurn:
 
     async def _ask(self, request: PermissionRequest) -> Permission:
         """Return the host's answer; the process counts as paused while a person is waited for."""
-        ours = mapping.our_call(request, self._launch.our_title)
+        ours = mapping.our_call(request, self._launch.preset.our_title)
         return await self._child.waiting(self._session.host.permit(ours))
 
 

@@ -15,7 +15,6 @@ from agentsup.engines.thoughts import AnswerText
 from agentsup.model.engine import (
     EngineEvent,
     EngineNotice,
-    TextDelta,
     ThinkingDelta,
     ToolFinished,
     ToolStarted,
@@ -152,6 +151,10 @@ class ClaudeTurnState:
         """The answer so far."""
         return self._answer.text
 
+    def is_over(self) -> bool:
+        """Whether the result has come."""
+        return self.result is not None
+
     def hear(self, message: dict[str, Any]) -> list[EngineEvent]:
         """Return the events of one message. Raises ``EngineFailed`` if the turn must be ended."""
         match message.get("type"):
@@ -208,12 +211,12 @@ class ClaudeTurnState:
                 used = as_dict(event.get("usage"))
                 return [self._use(0, _count(used, "output_tokens"))]
             case "content_block_start" | "content_block_stop":
-                return self._end_text() or [ALIVE]
+                return self._answer.end() or [ALIVE]
             case "content_block_delta":
                 delta = as_dict(event.get("delta"))
                 if delta.get("type") == "text_delta":
                     self._streamed.add(self._message_id)
-                    return [self._say(str(delta.get("text") or ""))]
+                    return [self._answer.feed(str(delta.get("text") or ""))]
                 if delta.get("type") == "thinking_delta":
                     return [ThinkingDelta(str(delta.get("thinking") or ""))]
         return [ALIVE]
@@ -229,7 +232,11 @@ class ClaudeTurnState:
         for block in objects(content.get("content")):
             if block.get("type") == "text" and not is_inner:
                 if content.get("id") not in self._streamed and block.get("text"):
-                    found += [*self._end_text(), self._say(str(block["text"])), *self._end_text()]
+                    found += [
+                        *self._answer.end(),
+                        self._answer.feed(str(block["text"])),
+                        *self._answer.end(),
+                    ]
             elif block.get("type") == "tool_use":
                 self.used_tools = True
                 name = str(block.get("name") or "tool")
@@ -264,7 +271,7 @@ class ClaudeTurnState:
             float(usd) if isinstance(usd, int | float) else None,
             cached=_cached(used, self._reported),
         )
-        found = [*self._end_text(), rest]
+        found = [*self._answer.end(), rest]
         denied = [
             str(each.get("tool_name") or "a tool")
             for each in objects(message.get("permission_denials"))
@@ -296,15 +303,6 @@ class ClaudeTurnState:
         return Usage(
             read, written, usd, cache_read_tokens=cache_read, cache_write_tokens=cache_write
         )
-
-    def _say(self, text: str) -> EngineEvent:
-        text, thought = self._answer.feed(text)
-        return TextDelta(text) if text else ThinkingDelta(thought)
-
-    def _end_text(self) -> list[EngineEvent]:
-        """Return the rest of a block of text that has ended."""
-        rest = self._answer.end()
-        return [TextDelta(rest)] if rest else []
 
 
 def _count(used: dict[str, Any], name: str) -> int:

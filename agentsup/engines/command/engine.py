@@ -1,11 +1,11 @@
-"""The engine object, and one segment: start the program, send the message, read its events."""
+"""The engine object, and the dialogue of one segment: send the message, read the program's events."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from agentsup.engines.command import events
@@ -20,13 +20,15 @@ from agentsup.engines.process import (
     EngineHome,
     EngineProcess,
     ProcessLauncher,
-    ProcessLimits,
+    ProgramDialogue,
+    ProgramLaunch,
     ProgramOptions,
+    ProgramSession,
     contained,
     read_options,
 )
 from agentsup.engines.process.homes import COMMAND
-from agentsup.engines.thoughts import AnswerText, answer_of
+from agentsup.engines.thoughts import answer_of
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -44,8 +46,6 @@ from agentsup.model.engine import (
     Usage,
 )
 
-_EXIT_S = 0.8
-"""Seconds that the program may take to end by itself after its last event."""
 _SHOWN_CHARS = 120
 
 
@@ -75,78 +75,68 @@ class CommandEngine:
                 "engine_options.command of the engine command: name the program and its "
                 'arguments as a list, such as ["python3", "answer.py"]'
             )
-        return CommandSession(self._children, options, spec, host, self._opening)
+        launch = ProgramLaunch(
+            title=options.command[0],
+            argv=options.command,
+            home=EngineHome.of(spec, COMMAND, is_private=options.home == "private"),
+            env=options.env,
+            secrets=tuple(options.env.values()),
+            memory_mb=options.memory_mb,
+        )
+        return CommandSession(self._children, launch, spec, host, self._opening, options)
 
     async def close(self) -> None:
         """Nothing to close; the process manager ends the programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSession:
+@dataclass(frozen=True)
+class CommandSession(ProgramSession):
     """One turn: the program runs once, and once more for each answer it asked for."""
 
-    children: ProcessLauncher
     options: CommandOptions
-    spec: EngineSpec
-    host: EngineHost
-    opening: set[str]
-    """See ``AnswerText``."""
 
-    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
-        """Run the program on the segment. Raises ``EngineFailed``."""
-        options = self.options
+    def dialogue(self, child: EngineProcess, segment: Segment) -> ProgramDialogue:
+        return _CommandDialogue(self, child, segment)
+
+
+class _CommandDialogue(ProgramDialogue):
+    """The message on the program's input, and the events on its output."""
+
+    def __init__(self, session: CommandSession, child: EngineProcess, segment: Segment) -> None:
         left = events.suspension_of(segment)
-        if options.input == "json":
-            stdin = events.as_json(segment, self.spec, left)
+        self._spec = session.spec
+        self._child = child
+        if session.options.input == "json":
+            self._stdin = events.as_json(segment, session.spec, left)
         else:
-            stdin = events.as_text(segment)
-        said = [left.text] if left else []
-        end: EngineDone | Suspended | None = None
-        home = EngineHome.of(self.spec, COMMAND, is_private=options.home == "private")
-        for notice in await self.children.homes.prepare(home, options.command[0]):
-            yield notice
-        env = home.variables(self.spec.env, options.env)
-        async with self.children.open(
-            options.command,
-            self.spec,
-            self.host,
-            env=env,
-            home=home.paths,
-            stdin=stdin,
-            secrets=tuple(options.env.values()),
-            limits=ProcessLimits(memory_mb=options.memory_mb),
-            slot=self.host.slot,
-        ) as child:
-            read = self._events if options.output == "events" else _plain
-            thoughts = AnswerText(self.opening, self.spec.agent)
-            async with aclosing(read(child, said)) as found:
-                async for event in found:
-                    if isinstance(event, EngineDone | Suspended):
-                        end = event
-                        break
-                    if isinstance(event, TextDelta):
-                        text, thought = thoughts.feed(event.text)
-                        yield TextDelta(text) if text else ThinkingDelta(thought)
-                    else:
-                        yield event
-            if text := thoughts.end():
-                yield TextDelta(text)
-            if end is None:
-                end = await _ended(child, said)
-            elif isinstance(end, EngineDone):
-                end = replace(end, text=answer_of(end.text))
-            else:
-                await child.end_input(_EXIT_S)
-        yield end
+            self._stdin = events.as_text(segment)
+        self._read = self._events if session.options.output == "events" else self._plain
+        self._said = [left.text] if left else []
+        self._answer = session.answer()
+        self._end: EngineDone | Suspended | None = None
 
-    async def close(self) -> None:
-        """Nothing to close: the program ends with its run."""
+    async def run(self) -> AsyncGenerator[EngineEvent]:
+        self._child.feed(self._stdin, then_close=True)
+        async with aclosing(self._read()) as found:
+            async for event in found:
+                if isinstance(event, EngineDone | Suspended):
+                    self._end = event
+                    break
+                yield self._answer.feed(event.text) if isinstance(event, TextDelta) else event
+        for rest in self._answer.end():
+            yield rest
+        if self._end is None:
+            self._end = await self._ended()
+
+    def end(self) -> EngineDone | Suspended:
+        assert self._end is not None
+        return self._end
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _events(self, child: EngineProcess, said: list[str]) -> AsyncGenerator[EngineEvent]:
+    async def _events(self) -> AsyncGenerator[EngineEvent]:
         strange = b""
-        async with aclosing(child.lines()) as lines:
+        async with aclosing(self._child.lines()) as lines:
             async for line in lines:
                 try:
                     event = events.read_event(line)
@@ -154,17 +144,17 @@ class CommandSession:
                     strange = strange or line[:_SHOWN_CHARS]
                     continue
                 if event is not None:
-                    yield self._engine_event(event, said)
-        if strange and not any(said) and await child.wait() == 0:
+                    yield self._engine_event(event)
+        if strange and not any(self._said) and await self._child.wait() == 0:
             raise OutputUnreadable(
-                f"{child.name} wrote no event but {strange.decode('utf-8', 'replace')!r}; if that "
+                f"{self._child.name} wrote no event but {strange.decode('utf-8', 'replace')!r}; if that "
                 'is the answer, set engine_options.output to "text"'
             )
 
-    def _engine_event(self, event: events.Event, said: list[str]) -> EngineEvent:
+    def _engine_event(self, event: events.Event) -> EngineEvent:
         match event:
             case events.TextEvent(text=text):
-                said.append(text)
+                self._said.append(text)
                 return TextDelta(text)
             case events.Thinking(text=text):
                 return ThinkingDelta(text)
@@ -177,10 +167,10 @@ class CommandSession:
             case events.Used():
                 return Usage(event.input, event.output, event.usd)
             case events.SendFile(path=path):
-                contained(self.spec.workspace, path)
+                contained(self._spec.workspace, path)
                 return FileOut(path)
             case events.AskEvent():
-                saved = events.Suspension("".join(said), event.checkpoint)
+                saved = events.Suspension("".join(self._said), event.checkpoint)
                 return Suspended(
                     checkpoint=saved.freeze(),
                     text=event.text,
@@ -189,31 +179,31 @@ class CommandSession:
                     who=event.who,
                 )
             case events.Finish(text=text, state=state):
-                whole = text if text is not None else "".join(said)
-                return EngineDone("ok", text=whole, engine_state=events.keep_state(state))
+                whole = text if text is not None else "".join(self._said)
+                return EngineDone(
+                    "ok", text=answer_of(whole), engine_state=events.keep_state(state)
+                )
             case events.GiveUp(error=error, permanent=True):
                 raise Permanent(error)
             case events.GiveUp(error=error, retry_after_s=retry_after_s):
                 raise Transient(error, retry_after_s=retry_after_s)
 
-
-async def _plain(child: EngineProcess, said: list[str]) -> AsyncGenerator[EngineEvent]:
-    """Yield the output itself as the answer."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := await child.read():
-        if text := decoder.decode(data):
-            said.append(text)
+    async def _plain(self) -> AsyncGenerator[EngineEvent]:
+        """Yield the output itself as the answer."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while data := await self._child.read():
+            if text := decoder.decode(data):
+                self._said.append(text)
+                yield TextDelta(text)
+        if text := decoder.decode(b"", final=True):
+            self._said.append(text)
             yield TextDelta(text)
-    if text := decoder.decode(b"", final=True):
-        said.append(text)
-        yield TextDelta(text)
 
-
-async def _ended(child: EngineProcess, said: list[str]) -> EngineDone:
-    """Return the end of a program that closed its output without an event for the end."""
-    if await child.wait() != 0:
-        raise await child.ended("failed")
-    text = answer_of("".join(said)).rstrip("\n")
-    if not text.strip():
-        raise EmptyAnswer(f"{child.name} ended without an answer")
-    return EngineDone("ok", text=text)
+    async def _ended(self) -> EngineDone:
+        """Return the end of a program that closed its output without an event for the end."""
+        if await self._child.wait() != 0:
+            raise await self._child.ended("failed")
+        text = answer_of("".join(self._said)).rstrip("\n")
+        if not text.strip():
+            raise EmptyAnswer(f"{self._child.name} ended without an answer")
+        return EngineDone("ok", text=text)

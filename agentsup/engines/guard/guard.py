@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from agentsup.engines.clean import clean, clean_event, clean_value
 from agentsup.engines.event_queue import EventQueue
-from agentsup.engines.failures import EndedSilently, EngineCrash, EngineTimedOut
+from agentsup.engines.failures import EndedSilently, EngineCrash
 from agentsup.engines.guard import rules
 from agentsup.engines.guard.rules import CallRepeats, SegmentAccount, SegmentLimits
 from agentsup.kit.clock import Clock, SystemClock
@@ -36,7 +36,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested, LeaseLost, StoreUnavailable
-from agentsup.model.tool import Effect, ReleasableSlot, Tool, ToolResult
+from agentsup.model.tool import Effect, ReleasableSlot, ToolResult
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -173,10 +173,10 @@ class GuardedSession:
                     await queue.news()
             except TimeoutError:
                 if is_hard and not host.is_paused:
-                    return _timed_out(f"took over {self._limits.hard_s:g} s")
+                    return rules.timed_out(f"took over {self._limits.hard_s:g} s")
                 # A call that is open, began or ended meanwhile is a sign of life.
                 if host.call_events == call_events and not (account.in_call or host.open_calls):
-                    return _timed_out(f"said nothing for {self._limits.idle_s:g} s")
+                    return rules.timed_out(f"said nothing for {self._limits.idle_s:g} s")
 
     def _judge(
         self, item: EngineEvent | BaseException, account: SegmentAccount
@@ -218,10 +218,6 @@ class GuardedSession:
 
     def _late_error(self, task: asyncio.Task[Any], error: BaseException) -> None:
         _log.error(f"engine {self._name} failed after its end", exc_info=error)
-
-
-def _timed_out(why: str) -> EngineTimedOut:
-    return EngineTimedOut(f"the turn {why} and was ended")
 
 
 class _Events(EventQueue[EngineEvent | BaseException]):
@@ -273,6 +269,8 @@ class _GuardedHost:
     def __init__(self, inner: EngineHost, limits: SegmentLimits) -> None:
         self.limits = limits
         self._inner = inner
+        # These need no guard.
+        self.tools, self.spawned, self.reaped = inner.tools, inner.spawned, inner.reaped
         self.begin()
 
     def begin(self) -> None:
@@ -285,6 +283,7 @@ class _GuardedHost:
         """How many calls began and ended; an increase is a sign of life."""
         self._repeats = CallRepeats()
         self._polls = CallRepeats()
+        self._poll_names: frozenset[str] | None = None
         self._pauses = 0
         self._paused_since = 0.0
         self._paused_s = 0.0
@@ -312,9 +311,6 @@ class _GuardedHost:
             self.is_ended, self.fatal = True, error
             self.queue.ring()
 
-    def tools(self) -> tuple[Tool, ...]:
-        return self._inner.tools()
-
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
         name, args = clean(name), clean_value(args)
         return await self._counted(name, args, lambda: self._inner.call(name, args))
@@ -325,8 +321,9 @@ class _GuardedHost:
 
     def is_poll(self, name: str) -> bool:
         """Whether the tool (by the host's or a program's name) reports what changes by itself."""
-        bare = rules.bare_name(name)
-        return any(tool.is_poll for tool in self._inner.tools() if tool.name == bare)
+        if self._poll_names is None:
+            self._poll_names = frozenset(tool.name for tool in self.tools() if tool.is_poll)
+        return rules.bare_name(name) in self._poll_names
 
     async def _counted(
         self, name: str, args: dict[str, Any], work: Callable[[], Awaitable[ToolResult]]
@@ -381,12 +378,6 @@ class _GuardedHost:
             self._paused_s = self.paused_s
         self._pauses -= 1
         self.queue.ring()
-
-    async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
-        await self._inner.spawned(pgid, started_ticks, argv0)
-
-    async def reaped(self, pgid: int) -> None:
-        await self._inner.reaped(pgid)
 
     @property
     def slot(self) -> ReleasableSlot | None:

@@ -153,6 +153,11 @@ def cancelled(text: str) -> EngineDone:
     return EngineDone("cancelled", text=text, code="cancelled", error="the turn was stopped")
 
 
+def timed_out(why: str) -> failures.EngineTimedOut:
+    """The failure of a run that took too long; ``why`` is a verb phrase."""
+    return failures.EngineTimedOut(f"the turn {why} and was ended")
+
+
 def cut(text: str, keep_bytes: int, limit: int) -> str:
     """``text`` if it fits in ``keep_bytes`` of UTF-8, else its beginning and a line naming
     ``limit``."""

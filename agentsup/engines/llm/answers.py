@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
 from agentsup.engines import failures
 from agentsup.engines.clean import HalfJoiner, clean, clean_value
 from agentsup.engines.thoughts import ThoughtSplitter
-from agentsup.model.engine import RefusedTool
+from agentsup.model.engine import RefusedTool, TextDelta
 
 Cut = Literal["", "length", "filter", "printed"]
 """Why an answer is not whole, or none."""
@@ -105,6 +105,37 @@ class KnownModels:
             if len(self._opens) >= _MOST_MODELS:
                 self._opens.clear()
             self._opens[model] = splitter.is_opened_outside
+
+
+@dataclass(slots=True)
+class SegmentText:
+    """The text of a segment so far, as the person sees it; texts of different steps are
+    paragraphs."""
+
+    text: list[str] = field(default_factory=list)
+    is_new_step: bool = False
+    used_tools: bool = False
+    cut: Cut = ""
+    """Why the last answer is not whole."""
+    _step_at: int = 0
+
+    def begin_step(self) -> None:
+        self.is_new_step, self._step_at = True, len(self.text)
+
+    def add(self, piece: str) -> TextDelta | None:
+        if not piece:
+            return None
+        if self.is_new_step and self.text:
+            piece = "\n\n" + piece
+        self.is_new_step = False
+        self.text.append(piece)
+        return TextDelta(piece)
+
+    def correct_step(self, answer: str) -> None:
+        """Take ``answer`` for the text of this step: a thought may have been told apart late."""
+        del self.text[self._step_at :]
+        self.is_new_step = True
+        self.add(answer if answer.strip() else "")
 
 
 class AnswerReader:

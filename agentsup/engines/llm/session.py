@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import (
@@ -40,8 +40,8 @@ from agentsup.engines.llm.answers import (
     CUT,
     WRITTEN_CALL,
     AnswerReader,
-    Cut,
     KnownModels,
+    SegmentText,
     cut_of,
     printed_call,
     raise_if_broken,
@@ -88,36 +88,6 @@ _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the an
 
 Output = str | DeferredToolRequests
 Run = AgentRun[None, Output]
-
-
-@dataclass(slots=True)
-class _SegmentText:
-    """The text so far, as the person sees it; texts of different steps are paragraphs."""
-
-    text: list[str] = field(default_factory=list)
-    is_new_step: bool = False
-    used_tools: bool = False
-    cut: Cut = ""
-    """Why the last answer is not whole."""
-    _step_at: int = 0
-
-    def begin_step(self) -> None:
-        self.is_new_step, self._step_at = True, len(self.text)
-
-    def add(self, piece: str) -> TextDelta | None:
-        if not piece:
-            return None
-        if self.is_new_step and self.text:
-            piece = "\n\n" + piece
-        self.is_new_step = False
-        self.text.append(piece)
-        return TextDelta(piece)
-
-    def correct_step(self, answer: str) -> None:
-        """Take ``answer`` for the text of this step: a thought may have been told apart late."""
-        del self.text[self._step_at :]
-        self.is_new_step = True
-        self.add(answer if answer.strip() else "")
 
 
 class LlmSession:
@@ -209,7 +179,7 @@ class LlmSession:
     # -- inside ------------------------------------------------------------------------------------
 
     async def _run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
-        said, self._recalled = _SegmentText(), segment.recalled
+        said, self._recalled = SegmentText(), segment.recalled
         prompt: history.Prompt | None = history.prompt_of(
             segment, sees=self._settings.options.pictures
         )
@@ -221,7 +191,7 @@ class LlmSession:
             again = dict.fromkeys(thawed.again, True)
             self._toolset.expect(thawed.names)
             resumed = DeferredToolResults(calls=dict(thawed.answers), approvals=dict(again))
-            said = _SegmentText(
+            said = SegmentText(
                 [thawed.text] if thawed.text else [], is_new_step=True, used_tools=True
             )
         else:
@@ -271,7 +241,7 @@ class LlmSession:
             message = f"{message}. {history.MAY_BE_HISTORY}"
         return RequestRejected(message)
 
-    async def _steps(self, run: Run, said: _SegmentText) -> AsyncIterator[EngineEvent | RunUsage]:
+    async def _steps(self, run: Run, said: SegmentText) -> AsyncIterator[EngineEvent | RunUsage]:
         reader: AnswerReader | None = None
         async for node in run:
             if Agent.is_model_request_node(node):
@@ -330,7 +300,7 @@ class LlmSession:
             known = self._known.may_open(self._settings.model_key)
         return AnswerReader(may_open=known)
 
-    def _settle(self, reader: AnswerReader, response: ModelResponse, said: _SegmentText) -> None:
+    def _settle(self, reader: AnswerReader, response: ModelResponse, said: SegmentText) -> None:
         """Correct a whole response before the library judges it. Raises ``EngineFailed`` if it has
         not come to its end."""
         raise_if_broken(response)
@@ -357,7 +327,7 @@ class LlmSession:
             state=history.dump(self._messages(run)),
         )
 
-    def _end(self, run: Run, said: _SegmentText) -> EngineDone | Suspended:
+    def _end(self, run: Run, said: SegmentText) -> EngineDone | Suspended:
         result = run.result
         if result is None:
             raise BadModelOutput("the model's run ended without a result")
@@ -369,7 +339,7 @@ class LlmSession:
     def _messages(self, run: Run) -> list[ModelMessage]:
         return history.forgetting(run.all_messages(), self._recalled)
 
-    def _question(self, waiting: DeferredToolRequests, run: Run, said: _SegmentText) -> Suspended:
+    def _question(self, waiting: DeferredToolRequests, run: Run, said: SegmentText) -> Suspended:
         real = self._toolset.real_name
         saved = history.Checkpoint(
             messages=self._messages(run),
@@ -392,7 +362,7 @@ class LlmSession:
         )
 
 
-def _from_tool(event: Any, said: _SegmentText, real: Callable[[str], str]) -> EngineEvent | None:
+def _from_tool(event: Any, said: SegmentText, real: Callable[[str], str]) -> EngineEvent | None:
     """Return what the person sees of a call; the question tool is shown as a question."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
         said.used_tools = True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentsup.engines.failures import NotConfigured
+from agentsup.engines.process import read_options
 from agentsup.model.engine import EngineSpec
 
 Dialect = Literal["openai", "anthropic"]
@@ -105,7 +106,7 @@ def read_settings(
     A key from the environment goes only to the endpoint of the environment or the provider's own,
     never to a ``base_url`` that an agent's entry names.
     """
-    options = _options(spec.options)
+    options = read_options(LlmOptions, spec.options, "llm")
     model = options.model or spec.model
     dialect, model = dialect_of(options.provider or spec.provider, model, env)
     base_url = options.base_url or env.get(URL_NAMES[dialect], "")
@@ -130,15 +131,6 @@ def read_settings(
         )
     endpoint = Endpoint(dialect, base_url, key or NO_KEY, options.request_timeout_s)
     return LlmSettings(endpoint, model, options, source)
-
-
-def _options(given: Mapping[str, Any]) -> LlmOptions:
-    try:
-        return LlmOptions.model_validate(dict(given))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise NotConfigured(f"engine_options.{where} of the engine llm: {first['msg']}") from None
 
 
 def dialect_of(provider: str, model: str, env: Mapping[str, str]) -> tuple[Dialect, str]:

@@ -5,11 +5,15 @@ from .homes import coding_agent_folders as coding_agent_folders
 from .homes import exec_home as exec_home
 from .homes import home_variables as home_variables
 from .launcher import ProcessLauncher as ProcessLauncher
+from .launcher import Program as Program
 from .launcher import contained as contained
 from .launcher import find_program as find_program
 from .options import ProgramOptions as ProgramOptions
 from .options import read_options as read_options
 from .process import EngineProcess as EngineProcess
 from .process import ProcessLimits as ProcessLimits
+from .session import ProgramDialogue as ProgramDialogue
+from .session import ProgramLaunch as ProgramLaunch
+from .session import ProgramSession as ProgramSession
 from .slots import ProcessSlotLimits as ProcessSlotLimits
 from .slots import ProcessSlots as ProcessSlots

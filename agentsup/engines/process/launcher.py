@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentsup.engines.failures import (
@@ -77,6 +78,24 @@ def contained(workspace: str, path: str) -> Path:
     return target
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run. Put no prompt and no secret into ``argv``: every process can read it.
+
+    ``home``: the paths that it may use besides the workspace. ``secrets`` never appear in its quoted
+    error output. ``remedy`` is the advice if it is not installed. It runs in ``cwd``, or else in the
+    workspace.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(repr=False)
+    home: ProgramHome
+    secrets: Sequence[str] = field(default=(), repr=False)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
+    remedy: str = ""
+    cwd: str = ""
+
+
 class ProcessLauncher:
     """Opens every program that an engine runs. One for the daemon; ``close`` it last."""
 
@@ -119,70 +138,58 @@ class ProcessLauncher:
     @asynccontextmanager
     async def open(
         self,
-        argv: Sequence[str],
+        program: Program,
         spec: EngineSpec,
         host: Children,
         *,
-        env: Mapping[str, str],
-        home: ProgramHome,
-        stdin: bytes | None = None,
-        secrets: Sequence[str] = (),
-        limits: ProcessLimits | None = None,
-        remedy: str = "",
-        cwd: str = "",
         slot: ReleasableSlot | None = None,
     ) -> AsyncGenerator[EngineProcess]:
-        """Run ``argv`` in ``cwd``, or else in the workspace. ``home``: further paths that it may use.
+        """Run a program for the agent of ``spec``; its input stays open.
 
-        Its environment is ``env``, with another ``TMPDIR`` if the fence requires that, and the
-        variable that marks its group.
-        ``stdin`` is sent and the input then closed; without it the input stays open for ``write``.
-        ``secrets`` never appear in its quoted error output. Put no prompt and no secret into
-        ``argv``: every process of the machine can read it.
-
+        It gets another ``TMPDIR`` if the fence requires that, and the variable that marks its group.
         The host records the process group before the program works. When the block is left, the
         group is ended: its input is closed, then TERM, and KILL ``term_grace_s`` later. ``slot`` is
         the turn's slot: it is given back while the start waits for a process slot. While the turn
         waits, its program is paused.
-        Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
+        Raises ``NotInstalled`` (with the remedy), ``NotConfigured``, ``EnginesBusy``.
         """
-        bounds = limits or ProcessLimits()
+        argv, home, limits = program.argv, program.home, program.limits
         workspace, fencing = _absolute(spec.workspace), self._fencing()
-        cwd = cwd or workspace
+        cwd = program.cwd or workspace
 
         def prepare() -> tuple[str, dict[str, str]]:
-            program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
+            found = find_program(argv[0], program.env, cwd=cwd, remedy=program.remedy)
             GuardedFolder(home.path).make(mode=0o700)
             _look_at(cwd)
-            return program, fencing.with_room(env, home.path)
+            return found, fencing.with_room(program.env, home.path)
 
         try:
-            program, env = await self.files.run(prepare, key=spec.agent)
+            file, env = await self.files.run(prepare, key=spec.agent)
         except OSError as error:
             why = error.strerror or error
             raise EnginesBusy(f"{argv[0]} has no place to run in now: {why}") from error
         process_slot = await self._slot(spec, slot)
         opened = (workspace, str(home.path), *home.opened, *spec.folders)
         try:
-            rules = fencing.around(opened, (program, *home.shown), files=self.files, key=spec.agent)
+            rules = fencing.around(opened, (file, *home.shown), files=self.files, key=spec.agent)
             async with rules as fence:
-                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds, fence)
-            conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
+                group = await _spawn([*_GATE, file, *argv[1:]], env, cwd, limits, fence)
+            conceal = concealer(
+                [*program.secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact
+            )
             suspend_turn = slot.suspend if slot else lambda: False
             child = EngineProcess(
-                Path(program).name, group, process_slot, bounds, conceal, suspend_turn
+                Path(file).name, group, process_slot, limits, conceal, suspend_turn
             )
             try:
-                await host.spawned(group.pgid, group.record.started_ticks, program)
-                self._register(child, bounds.memory_mb)
+                await host.spawned(group.pgid, group.record.started_ticks, file)
+                self._register(child, limits.memory_mb)
                 child.feed(b"\n")
-                if stdin is not None:
-                    child.feed(stdin, then_close=True)
                 # While the turn waits for others, they can start programs: this one is paused.
                 with slot.watched(child.rest, child.wake) if slot else nullcontext():
                     yield child
             finally:
-                await self._end(child, group, host, bounds.term_grace_s)
+                await self._end(child, group, host, limits.term_grace_s)
         finally:
             process_slot.release()
 

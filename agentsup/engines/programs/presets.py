@@ -75,7 +75,9 @@ class Preset:
 
     @property
     def remedy(self) -> str:
-        """The remedy if it is not installed."""
+        """The remedy if it is not installed; empty without ``install``."""
+        if not self.install:
+            return ""
         return f"install {self.title} ({self.install}), or name its path in engine_options.command"
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn import handler
+from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.engines.guard import guard
 from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
-    EngineHost,
     EngineSpec,
     Permission,
     PermissionRequest,
@@ -135,10 +135,10 @@ async def test_an_engine_that_ignores_a_stop_gets_nothing_more(
     household: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a new call nor the result of an old one, though it is in the journal."""
-    hosts: list[EngineHost] = []
+    hosts: list[TurnHost] = []
     open_guarded = guard.open_guarded
 
-    async def spy(engine: Any, spec: EngineSpec, host: EngineHost, **more: Any) -> Any:
+    async def spy(engine: Any, spec: EngineSpec, host: TurnHost, **more: Any) -> Any:
         hosts.append(host)
         return await open_guarded(engine, spec, host, **more)
 
@@ -152,7 +152,7 @@ async def test_an_engine_that_ignores_a_stop_gets_nothing_more(
     await house.until(lambda: len(hosts) == 2)
     await house.command("ann", "/stop")
     assert await house.state_of(message) == "cancelled"
-    hosts[1]._counts.clear()  # type: ignore[attr-defined]  # as an engine that begins anew
+    hosts[1].again(is_last=False)  # as an engine that begins anew
     for name, args in (("append", {"text": "one"}), ("fs_stat", {"path": "."})):
         with pytest.raises(LeaseLost):
             await hosts[1].call(name, args)

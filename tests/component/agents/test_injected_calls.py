@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
+from agentsup.agents.turn.calls import CallContext
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.turn.usage import SuspendedTurn
 from agentsup.agents.workspace.processes import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.engines.guard.guard import open_guarded
@@ -48,14 +49,16 @@ async def play(
             (*file_tools(), exec_tool(lambda: {"PATH": os.environ["PATH"]}), web_tool()),
             CallSettings(ModeApprover()),
         ),
-        work=Work(await rig.one(), TurnSlot(SlotPool(lanes, lambda: None), LaneName.INTERACTIVE)),
-        agent_id=AgentId("ann"),
-        spec=spec,
-        workspace=str(workspace),
-        can_suspend=True,
-        suspended=SuspendedTurn(),
-        answer=None,
-        on_tool=lambda name, state, to: None,
+        CallContext(
+            work=Work(
+                await rig.one(), TurnSlot(SlotPool(lanes, lambda: None), LaneName.INTERACTIVE)
+            ),
+            agent_id=AgentId("ann"),
+            spec=spec,
+            bounds=RoleLimits(spec.tools),
+            workspace=str(workspace),
+            can_suspend=True,
+        ),
     )
     engine = LlmEngine(env={})
     async with ModelServer(choose) as server:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.turn import engine_host
+from agentsup.agents.turn import calls
 from agentsup.agents.workspace import engine_setup
 from agentsup.model.hook import CallFacts
 from agentsup.model.ids import CallId
@@ -71,7 +71,7 @@ def _no_journal(patch: pytest.MonkeyPatch) -> None:
         made = CallFacts(*args, **more)
         return replace(made, call_id=CallId(f"{made.call_id}:{next(numbers)}"))
 
-    patch.setattr(engine_host, "CallFacts", fresh)
+    patch.setattr(calls, "CallFacts", fresh)
 
 
 def _one_breaker(patch: pytest.MonkeyPatch) -> None:

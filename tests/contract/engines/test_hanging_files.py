@@ -19,6 +19,7 @@ from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.engines.process import (
     EngineHome,
     ProcessLauncher,
+    Program,
     ProgramHome,
     fencing,
     homes,
@@ -71,7 +72,7 @@ async def ended(children: ProcessLauncher, agent: str, workspace: Path) -> int:
     """The exit code of an agent's program, which has nothing to do."""
     spec = EngineSpec("command", workspace=str(workspace), agent=agent)
     home = ProgramHome(workspace.parent / "home")
-    async with children.open(["true"], spec, MemoryHost(), env=ENV, home=home) as child:
+    async with children.open(Program(["true"], ENV, home), spec, MemoryHost()) as child:
         return await child.wait()
 
 

@@ -15,7 +15,7 @@ import pytest
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.engines.guard.guard import GuardedSession
 from agentsup.engines.guard.rules import SegmentLimits
-from agentsup.engines.process import ProcessLauncher, ProcessLimits, ProgramHome, process
+from agentsup.engines.process import ProcessLauncher, ProcessLimits, Program, ProgramHome, process
 from agentsup.kit import proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
@@ -276,7 +276,7 @@ async def test_a_cancelled_end_takes_the_record_along(tmp_path: Path) -> None:
 
     async def run() -> None:
         home = ProgramHome(tmp_path / "home")
-        async with launcher.open(["true"], spec, host, env=child_env(), home=home):
+        async with launcher.open(Program(["true"], child_env(), home), spec, host):
             pass
 
     task = asyncio.create_task(run())
@@ -360,9 +360,9 @@ async def test_memory_of_who_left_the_group_counts(tmp_path: Path) -> None:
     argv = [*escapee.PROGRAM, tag, "linked-eat"]
     manager = ProcessLauncher(SystemClock(), look_s=0.05)
     spec = EngineSpec("command", workspace=str(tmp_path))
-    surroundings: dict[str, Any] = {"env": child_env(), "home": ProgramHome(tmp_path / "home")}
-    limits = ProcessLimits(memory_mb=64)
-    async with manager.open(argv, spec, MemoryHost(), **surroundings, limits=limits) as child:
+    home, limits = ProgramHome(tmp_path / "home"), ProcessLimits(memory_mb=64)
+    program = Program(argv, child_env(), home, limits=limits)
+    async with manager.open(program, spec, MemoryHost()) as child:
         assert await child.read() == b"they are away\n"
         with pytest.raises(OutOfMemory):
             await child.read()

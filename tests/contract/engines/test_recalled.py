@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.acp.mapping import SavedSession, digest, prompt_of
+from agentsup.engines.acp.prompts import SavedSession, digest, prompt_of
 from agentsup.model.engine import Picture, Resume, Suspended
 from tests.contract.engines.conftest import (
     Ask,
