@@ -11,7 +11,7 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Record, Request, asks, read
+from agentsup.cli.output.declared import Request, asks, read, record
 from agentsup.cli.output.options import AgentName, AsJson, client_of, group, location_of
 from agentsup.cli.output.reads import agents_of, engine_notes
 from agentsup.cli.output.show import Columns, CommandOutput, at, duration
@@ -155,7 +155,7 @@ FIELDS: Columns = (
 )
 
 
-@asks(Record(FIELDS), app)
+@asks(record(FIELDS), app)
 def show(agent: AgentName) -> Request:
     """One agent: state, engine, restarts, work."""
     return read(f"/agents/{segment(agent)}")

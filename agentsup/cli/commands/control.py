@@ -11,7 +11,7 @@ import typer
 
 import agentsup
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Listing, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
 from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of
 from agentsup.cli.output.show import Columns, CommandOutput, when, wrapped
 from agentsup.kit.terminal import clean
@@ -32,7 +32,7 @@ HOOKS: Columns = (
 )
 
 
-@asks(Listing("hooks", HOOKS, "There are no stages."))
+@asks(listing("hooks", HOOKS, "There are no stages."))
 def hooks() -> Request:
     """The stages that every call of a tool passes, as they are in the running daemon."""
     return read("/hooks")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
-from agentsup.cli.output.declared import Record
+from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, home_location, location_of
 from agentsup.cli.output.reads import status_at
 from agentsup.cli.output.show import Cell, CommandOutput, duration
@@ -187,7 +187,7 @@ def _lines(member: str) -> Cell:
     return lambda one: "\n".join(one[member])
 
 
-STATUS = Record(
+STATUS = record(
     (
         ("state", lambda one: one["state"] + ("" if one["ready"] else " (not ready)")),
         ("agents", "{agents_up} of {agents_total} up".format_map),

@@ -9,7 +9,7 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Listing, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
 from agentsup.cli.output.options import AgentName, AsJson, Limit, agree, client_of, group
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Columns, CommandOutput, at, brief, shortened, when
@@ -53,7 +53,7 @@ COLUMNS: Columns = (
     ("saved", at("updated_at")),
     ("content", brief("content")),
 )
-MEMORIES = Listing("memories", COLUMNS, "{agent} remembers nothing that fits.")
+MEMORIES = listing("memories", COLUMNS, "{agent} remembers nothing that fits.")
 
 
 def _listed(screen: CommandOutput, one: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.declared import Listing, Record, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, record, submit
 from agentsup.cli.output.options import Limit, group
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Columns, CommandOutput, at, brief, duration, shortened, when
@@ -56,7 +56,7 @@ FIELDS: Columns = (
 )
 
 
-@asks(Listing("messages", COLUMNS, "There are no such messages."), messages, "list")
+@asks(listing("messages", COLUMNS, "There are no such messages."), messages, "list")
 def list_(
     agent: OfAgent = None,
     state: Annotated[
@@ -75,13 +75,13 @@ def list_(
     return read("/messages", agent=agent, state=state, session=session, thread=thread, **page)
 
 
-@asks(Record(FIELDS), messages)
+@asks(record(FIELDS), messages)
 def show(message_id: MessageId) -> Request:
     """One message; while it waits, with its position."""
     return read(f"/messages/{segment(message_id)}")
 
 
-@asks(Listing("messages", COLUMNS, "Empty."), messages)
+@asks(listing("messages", COLUMNS, "Empty."), messages)
 def thread(
     thread_id: Annotated[str, typer.Argument(metavar="ID", help="The thread's id.")],
 ) -> Request:
@@ -124,7 +124,7 @@ def reassign(
     return submit(f"/messages/{segment(message_id)}/reassign", to=agent)
 
 
-@asks(Listing("dead", COLUMNS, "There are no failed messages."), failed, "list")
+@asks(listing("dead", COLUMNS, "There are no failed messages."), failed, "list")
 def list_failed(agent: OfAgent = None, limit: Limit = PAGE, cursor: Cursor = None) -> Request:
     """Messages that could not be finished, newest first."""
     return read("/dead", agent=agent, limit=limit, cursor=cursor)
@@ -142,7 +142,7 @@ UpdateId = Annotated[str, typer.Argument(metavar="ID", help="Its id, such as tel
 QUARANTINED: Columns = ("id", "account", ("came", at("at")), ("error", brief("error")))
 
 
-@asks(Listing("poison", QUARANTINED, "Nothing is in quarantine."), quarantine, "list")
+@asks(listing("poison", QUARANTINED, "Nothing is in quarantine."), quarantine, "list")
 def list_quarantined(limit: Limit = PAGE) -> Request:
     """List quarantined updates, newest first."""
     return read("/poison", limit=limit)

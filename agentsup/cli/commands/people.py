@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Listing, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
 from agentsup.cli.output.show import Columns, CommandOutput
 from agentsup.kit.terminal import clean
 
@@ -33,7 +33,7 @@ PAIRINGS: Columns = (
     ("account", "{channel} {user_id}".format_map),
     ("calls itself", "name"),
 )
-REQUESTS = Listing("pairings", PAIRINGS, "Nobody asks to be let in.")
+REQUESTS = listing("pairings", PAIRINGS, "Nobody asks to be let in.")
 
 
 def _decided(screen: CommandOutput, one: dict[str, Any]) -> None:

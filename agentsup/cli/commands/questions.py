@@ -11,7 +11,7 @@ import typer
 
 from agentsup.cli.connect.client import DaemonClient, segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Listing, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
 from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Columns, CommandOutput, at, when
@@ -52,7 +52,7 @@ def _call(one: dict[str, Any]) -> str:
 
 
 COLUMNS: Columns = ("id", "agent", "state", ("deadline", at("deadline_at")), ("question", _line))
-QUESTIONS = Listing("questions", COLUMNS, "No question is {state}.")
+QUESTIONS = listing("questions", COLUMNS, "No question is {state}.")
 
 
 def _with_calls(screen: CommandOutput, one: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ GRANTS: Columns = (
 _NONE = "Nothing is pre-approved; you are asked before every dangerous call."
 
 
-@asks(Listing("approvals", GRANTS, _NONE), approvals, "list")
+@asks(listing("approvals", GRANTS, _NONE), approvals, "list")
 def list_(
     agent: Annotated[str | None, typer.Option("--agent", help="Only of this agent.")] = None,
 ) -> Request:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Record
+from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, group, home_location, location_of
 from agentsup.cli.output.show import CommandOutput
 
@@ -25,7 +25,7 @@ AsUser = Annotated[
     typer.Option("--as", metavar="USER", help="With --system: who it runs as (else SUDO_USER)."),
 ]
 
-FIELDS: Final = Record(
+FIELDS: Final = record(
     (
         *("service", "state", "since", "pid", "restarts", "file", "runs"),
         ("at boot", "at_boot"),

@@ -10,7 +10,7 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.declared import Listing, Record, Request, asks, read, submit
+from agentsup.cli.output.declared import Request, asks, listing, read, record, submit
 from agentsup.cli.output.options import (
     AsJson,
     Limit,
@@ -139,10 +139,10 @@ FIELDS: Columns = (
     ("session", "session_id"),
     "folder",
 )
-MESSAGE = Record((("message", "id"), "agent", "state", "error", "text"))
+MESSAGE = record((("message", "id"), "agent", "state", "error", "text"))
 
 
-@asks(Listing("tasks", COLUMNS, "There are no such tasks."), tasks, "list")
+@asks(listing("tasks", COLUMNS, "There are no such tasks."), tasks, "list")
 def list_(
     agent: OfAgent = None,
     state: Annotated[
@@ -352,7 +352,7 @@ def _facts_text(event: dict[str, Any]) -> str:
 EVENTS: Columns = (("when", at("at")), ("what", "type"), ("facts", _facts_text))
 
 
-@asks(Listing("events", EVENTS, "Nothing is on record any more."), tasks)
+@asks(listing("events", EVENTS, "Nothing is on record any more."), tasks)
 def log(
     task_id: TaskId,
     lines: Annotated[

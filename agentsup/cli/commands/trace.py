@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.declared import Listing, Request, asks, read
+from agentsup.cli.output.declared import Request, asks, listing, read
 from agentsup.cli.output.options import complete_agent, group
 from agentsup.cli.output.reads import PAGE
 from agentsup.cli.output.show import Cell, Columns, CommandOutput, at, shortened, when, width_of
@@ -61,7 +61,7 @@ COLUMNS: Columns = (
 )
 
 
-@asks(Listing("traces", COLUMNS, "No traces are kept."), trace, "list")
+@asks(listing("traces", COLUMNS, "No traces are kept."), trace, "list")
 def list_(
     agent: OfAgent = None,
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,

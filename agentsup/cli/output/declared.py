@@ -61,7 +61,7 @@ def asks(
     ``view`` shows the answer; a text is a template of it. ``name`` is that of the function if it is
     not given, ``options`` are those of typer.
     """
-    show = view if callable(view) else Sentence(view)
+    show = view if callable(view) else sentence(view)
 
     def declared(request: Callable[..., Request]) -> Callable[..., None]:
         def command(ctx: typer.Context, as_json: bool = False, **given: Any) -> None:
@@ -79,38 +79,23 @@ def asks(
     return declared
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A table of the documents in the member ``key``. ``empty``: a template for an empty one."""
+def listing(key: str, columns: Columns, empty: str) -> View:
+    """A table of the documents in the member ``key``, and on a terminal how the next page is had, if
+    the command has pages. ``empty`` is a template for an empty table."""
 
-    key: str
-    columns: Columns
-    empty: str
-
-    def __call__(self, screen: CommandOutput, one: Mapping[str, Any]) -> None:
-        """Print the table, and on a terminal how the next page is had, if the command has pages."""
-        screen.listing(one[self.key], self.columns, empty=self.empty.format_map(one))
+    def show(screen: CommandOutput, one: Mapping[str, Any]) -> None:
+        screen.listing(one[key], columns, empty=empty.format_map(one))
         if "cursor" in one and one.get("next_cursor") and screen.is_terminal:
             screen.say(f"More: --cursor {one['next_cursor']}")
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The fields of one document, as ``label  value`` lines."""
-
-    fields: Columns
-
-    def __call__(self, screen: CommandOutput, one: dict[str, Any]) -> None:
-        """Print those that are not empty."""
-        screen.facts(labelled(one, self.fields))
+    return show
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+def record(fields: Columns) -> View:
+    """The fields of one document that are not empty, as ``label  value`` lines."""
+    return lambda screen, one: screen.facts(labelled(one, fields))
+
+
+def sentence(template: str) -> View:
     """What came of a change."""
-
-    template: str
-
-    def __call__(self, screen: CommandOutput, one: Mapping[str, Any]) -> None:
-        """Print it."""
-        screen.say(clean(self.template.format_map(one)))
+    return lambda screen, one: screen.say(clean(template.format_map(one)))
