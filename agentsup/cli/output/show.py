@@ -220,11 +220,13 @@ class CommandOutput:
         """Print a text and a line end; of control sequences only our colours are kept."""
         print(clean_painted(with_home(text)), file=self._stream)
 
-    def prose(self, text: str) -> None:
-        """Sentences, broken between words where a terminal is narrow."""
-        width = self.width
-        text = with_home(text)
-        self.say(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
+    def prose(self, text: str, indent: str = "") -> None:
+        """Sentences, broken between words where a terminal is narrow; ``indent`` begins what is
+        broken off."""
+        width, text = self.width, with_home(text)
+        if width is not None:
+            text = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+        self.say(text)
 
     def finding(self, text: object, kind: str = "error", colour: str = "red") -> None:
         """Something that is wrong, after the word for how bad it is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import pty
@@ -16,7 +15,7 @@ from types import MappingProxyType
 import pytest
 
 from agentsup.fakes.telegram.driver import TelegramDriver
-from tests.process.cli.process_cli import ENV, Cli
+from tests.process.cli.process_cli import ENV, Cli, read_terminal
 from tests.support.bound import BOUND_S
 from tests.support.model_server import ModelServer, Reply
 from tests.support.telegram_process import FakeTelegramProcess
@@ -40,12 +39,7 @@ def at_terminal(
     with cli.forked(words, {**ENV, "TERM": "xterm", **env}, (terminal, terminal, terminal)) as life:
         os.close(terminal)
         waiting = list(said)
-        while True:
-            data = b""
-            with contextlib.suppress(OSError):
-                data = os.read(ours, 65536)
-            if not data:
-                break
+        while data := read_terminal(ours):
             seen += data.decode()
             while waiting and waiting[0][0] in seen[at:]:
                 question, answer = waiting.pop(0)
