@@ -14,7 +14,7 @@ from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.output.declared import Request, asks, read, record
 from agentsup.cli.output.options import AgentName, AsJson, client_of, group, location_of
 from agentsup.cli.output.reads import agents_of, engine_notes
-from agentsup.cli.output.show import Columns, CommandOutput, at, duration
+from agentsup.cli.output.show import Columns, CommandOutput, all_of, at, duration
 from agentsup.kit.terminal import clean
 
 
@@ -149,8 +149,8 @@ FIELDS: Columns = (
     ("next try", at("next_retry_at", "")),
     ("mail", "{running} running, {queued} queued, {parked} waiting for an answer".format_map),
     "pending",
-    ("work", lambda one: "\n".join(one["work"])),
-    ("warnings", lambda one: "\n".join(one["warnings"])),
+    ("work", all_of("work")),
+    ("warnings", all_of("warnings")),
     *("agent_id", "instance_id"),
 )
 

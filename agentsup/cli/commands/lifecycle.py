@@ -14,7 +14,7 @@ from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, home_location, location_of
 from agentsup.cli.output.reads import status_at
-from agentsup.cli.output.show import Cell, CommandOutput, duration
+from agentsup.cli.output.show import Cell, CommandOutput, all_of, duration
 from agentsup.kit.loading import loading
 from agentsup.kit.terminal import clean
 
@@ -182,11 +182,6 @@ def _waiting(member: str, what: str, command: str) -> Cell:
     return shown
 
 
-def _lines(member: str) -> Cell:
-    """A column with the texts in that member, each on a line of its own."""
-    return lambda one: "\n".join(one[member])
-
-
 STATUS = record(
     (
         ("state", lambda one: one["state"] + ("" if one["ready"] else " (not ready)")),
@@ -202,9 +197,9 @@ STATUS = record(
             ),
         ),
         ("edit refused", "config_error"),
-        ("warnings", _lines("warnings")),
-        ("engines", _lines("engines")),
-        ("agents degraded", _lines("degraded")),
+        ("warnings", all_of("warnings")),
+        ("engines", all_of("engines")),
+        ("agents degraded", all_of("degraded")),
         ("questions", _waiting("questions", "open", "questions list")),
         ("failed messages", _waiting("failed_messages", "in all", "failed list")),
     )

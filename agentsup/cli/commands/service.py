@@ -11,7 +11,7 @@ import typer
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, group, home_location, location_of
-from agentsup.cli.output.show import CommandOutput
+from agentsup.cli.output.show import CommandOutput, all_of
 
 if TYPE_CHECKING:
     from agentsup.cli.service.unit import ServiceFile
@@ -29,7 +29,7 @@ FIELDS: Final = record(
     (
         *("service", "state", "since", "pid", "restarts", "file", "runs"),
         ("at boot", "at_boot"),
-        ("to mend", lambda one: "\n".join(one["problems"])),
+        ("to mend", all_of("problems")),
     )
 )
 

@@ -185,6 +185,11 @@ def at(member: str, none: str = "-") -> Cell:
     return lambda one: when(one[member], none)
 
 
+def all_of(member: str) -> Cell:
+    """The texts in that member, each on a line of its own."""
+    return lambda one: "\n".join(one[member])
+
+
 def brief(member: str) -> Cell:
     """The beginning of the text in that member, on one line."""
     return lambda one: shortened(one[member], 200)
