@@ -8,7 +8,7 @@ import typer
 
 from agentsup import __version__
 from agentsup.cli.commands import (
-    agents,
+    agents_file,
     backups,
     config_file,
     control,
@@ -94,7 +94,7 @@ for _command in (
 ):
     app.command()(_command)
 for _group, _name in (
-    *((agents.app, "agents"), (config_file.config, "config"), (service.service, "service")),
+    *((agents_file.app, "agents"), (config_file.config, "config"), (service.service, "service")),
     *((models.models, "models"), (exporting.export, "export"), (memory.memory, "memory")),
     *((questions.approvals, "approvals"), (messages.messages, "messages")),
     *((messages.failed, "failed"), (messages.quarantine, "quarantine"), (roles.roles, "roles")),

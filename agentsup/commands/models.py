@@ -227,8 +227,6 @@ def model_command(control: Control) -> Command:
     )
 
 
-_BACK = "-"
-_DEFAULT = "default"
 _EFFORT = "reasoning_effort"
 
 
@@ -260,7 +258,7 @@ class _Overrides:
             raise BadRequest(field_problem(name) or say("set.unknown", field=name), field=name)
         if not text:
             return _shown(found, say)
-        is_back = text == _BACK or (text == _DEFAULT and _DEFAULT not in found.choices)
+        is_back = text == BACK or (text == DEFAULT and DEFAULT not in found.choices)
         value = None if is_back else read_value(name, text)
         changed = await self.control.set_override(
             context.agent_name, name, value, context.principal
@@ -290,7 +288,7 @@ def _shown(found: OverridableField, say: LocalizedTexts) -> CommandReply:
     lines.append(say("set.how", field=found.field))
     each = [_choice(found, value, say) for value in found.choices]
     back = CommandButton(
-        say("button.as_in_file"), f"/set {found.field} {_BACK}", operator=True, once=True
+        say("button.as_in_file"), f"/set {found.field} {BACK}", operator=True, once=True
     )
     return CommandReply("\n".join(lines), buttons=(*columns(each, 2), (back,)))
 

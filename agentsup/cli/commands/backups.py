@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.output.options import home_location, location_of
 from agentsup.cli.output.show import CommandOutput, when
@@ -127,11 +127,8 @@ def read_archive(file: Path, home: Home, kind: str) -> Contents:
     from agentsup.kit.archive.contents import ArchiveRefused
     from agentsup.kit.archive.unpacking import check
 
-    try:
+    with failing_as(f"{file} can't be used", ArchiveRefused, end=". Nothing was changed"):
         contents = check(file, limit=room_for(home))
-    except (OSError, ArchiveRefused) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandFailed(f"{file} can't be used: {why}. Nothing was changed") from None
     found = contents.facts.get("kind")
     if found != kind:
         other = "agentsup import" if found == "agent" else "agentsup restore"
@@ -145,7 +142,6 @@ def _restore_home(
     from agentsup.cli.archives.home import HOME, replace_home
     from agentsup.kit.archive.contents import FILE, ArchiveRefused
     from agentsup.kit.clock import SystemClock
-    from agentsup.kit.files import HomeLock, HomeLocked
 
     home = location.home
     contents = read_archive(file, home, HOME)
@@ -158,17 +154,11 @@ def _restore_home(
     _tell(screen, made, _number(contents.facts, "unfinished"))
     if dry_run:
         return
-    try:
+    unchanged = f". {home.root} is as it was"
+    with failing_as(f"{file} can't be put in place", ArchiveRefused, AgentsupError, end=unchanged):
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with HomeLock(home.lock):
+        with locked(location):
             aside = replace_home(home, file, contents, at_ms=SystemClock().now_ms())
-    except HomeLocked:
-        raise CommandFailed(_runs(location)) from None
-    except (OSError, ArchiveRefused, AgentsupError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandFailed(
-            f"{file} can't be put in place: {why}. {home.root} is as it was"
-        ) from None
     if aside is not None:
         screen.say(f"What was there lies in {aside}.")
     screen.prose(f"Restored into {home.root}. Start the daemon with `{location.command('up')}`.")
@@ -182,7 +172,6 @@ def _restore_store(
     location: DaemonLocation, which: str | None, screen: CommandOutput, *, dry_run: bool
 ) -> None:
     from agentsup.kit.clock import SystemClock
-    from agentsup.kit.files import HomeLock, HomeLocked
     from agentsup.store import restoring
 
     home = location.home
@@ -197,13 +186,15 @@ def _restore_store(
     _tell(screen, made, found.unfinished)
     if dry_run:
         return
-    try:
-        with HomeLock(home.lock):
-            aside = restoring.restore(home.state_db, chosen.path, at_ms=SystemClock().now_ms())
-    except HomeLocked:
-        raise CommandFailed(_runs(location)) from None
-    except (OSError, StoreUnavailable) as error:
-        raise CommandFailed(_cut(home, error)) from None
+    unchanged = (
+        f". {home.state_db} is as it was, or lies in {home.backups}; once that is mended, run the same "
+        "command again"
+    )
+    with (
+        failing_as("the backup can't be put in place", StoreUnavailable, end=unchanged),
+        locked(location),
+    ):
+        aside = restoring.restore(home.state_db, chosen.path, at_ms=SystemClock().now_ms())
     if aside is not None:
         screen.say(f"The files that were there lie in {aside}.")
     screen.say(
@@ -211,11 +202,19 @@ def _restore_store(
     )
 
 
-def _runs(location: DaemonLocation) -> str:
-    return (
-        f"a daemon runs for {location.home.root}; end it first with `{location.command('stop')}`. "
-        "Nothing was changed"
-    )
+@contextlib.contextmanager
+def locked(location: DaemonLocation) -> Iterator[None]:
+    """Keep daemons from the home meanwhile. Raises ``CommandFailed`` if one has it."""
+    from agentsup.kit.files import HomeLock, HomeLocked
+
+    try:
+        with HomeLock(location.home.lock):
+            yield
+    except HomeLocked:
+        raise CommandFailed(
+            f"a daemon runs for {location.home.root}; end it first with `{location.command('stop')}`. "
+            "Nothing was changed"
+        ) from None
 
 
 def _tell(screen: CommandOutput, made: str, unfinished: int) -> None:
@@ -235,13 +234,11 @@ def refusing_to_write(target: Path) -> Iterator[None]:
     """Raise what keeps ``target`` from being written as ``CommandFailed``."""
     from agentsup.kit.archive.contents import ArchiveRefused
 
-    try:
-        yield
-    except FileExistsError:
-        raise CommandFailed(f"{target} exists already; nothing was written") from None
-    except (OSError, ArchiveRefused, AgentsupError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandFailed(f"{target} can't be written: {why}") from None
+    with failing_as(f"{target} can't be written", ArchiveRefused, AgentsupError):
+        try:
+            yield
+        except FileExistsError:
+            raise CommandFailed(f"{target} exists already; nothing was written") from None
 
 
 def tell_left_out(screen: CommandOutput, left_out: Sequence[str]) -> None:
@@ -262,11 +259,3 @@ def _number(facts: Mapping[str, Any], name: str) -> int:
 
 def _size_text(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
-
-
-def _cut(home: Home, error: OSError | StoreUnavailable) -> str:
-    why = getattr(error, "strerror", None) or error
-    return (
-        f"the backup can't be put in place: {why}. {home.state_db} is as it was, "
-        f"or lies in {home.backups}; once that is mended, run the same command again"
-    )

@@ -12,8 +12,7 @@ import typer
 
 from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.output.options import AsJson, group, location_of
-from agentsup.cli.output.show import Column, CommandOutput
-from agentsup.kit.terminal import clean
+from agentsup.cli.output.show import Columns, CommandOutput
 
 if TYPE_CHECKING:
     from agentsup.config import Home
@@ -51,12 +50,10 @@ def get(
     elif changed:
         found = [one for one in found if not one["is_default"]]
     screen = CommandOutput.unless_json({"settings": found}, as_json)
-    columns: dict[str, Column] = {
-        "key": "key",
-        "from": "from",
-        "change": "change",
-        "value": lambda one: json.dumps(one["value"], ensure_ascii=False),
-    }
+    columns: Columns = (
+        *("key", "from", "change"),
+        ("value", lambda one: json.dumps(one["value"], ensure_ascii=False)),
+    )
     screen.listing(found, columns, empty="Every setting has its default.")
 
 
@@ -93,8 +90,7 @@ def set_(
     screen = CommandOutput.unless_json(
         {"key": key, "lines": lines, "effect": effect, "environment": wins}, as_json
     )
-    for line in lines:
-        screen.say(screen.paint(clean(line), "red" if line[0] == "-" else "green"))
+    screen.difference(lines)
     screen.prose(f"{key}: {effect}.")
     if wins:
         screen.prose(f"The {wins} is set where this command runs, and wins over the file.")

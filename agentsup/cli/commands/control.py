@@ -12,8 +12,9 @@ import typer
 
 import agentsup
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of, read
-from agentsup.cli.output.show import Column, CommandOutput, when
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
+from agentsup.cli.output.options import AgentName, AsJson, MaybeAgent, client_of, location_of
+from agentsup.cli.output.show import Columns, CommandOutput, when, wrapped
 from agentsup.kit.terminal import clean
 
 SEND_S = 300.0
@@ -24,16 +25,18 @@ _BLOCK: Final = re.compile(r"\s*(?:$|#|\||>|```|[-*+] |\d+\. )")
 """The beginning of a line that is not joined to the line before: a heading, list, table or code."""
 
 
-def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
+HOOKS: Columns = (
+    "phase",
+    ("stage", "name"),
+    ("on", lambda one: "always" if one["fixed"] else "on" if one["on"] else "off"),
+    ("what it does", "about"),
+)
+
+
+@asks(listing("hooks", HOOKS, "There are no stages."))
+def hooks() -> Request:
     """The stages that every call of a tool passes, as they are in the running daemon."""
-    document, screen = read(ctx, "/hooks", as_json)
-    columns: dict[str, Column] = {
-        "phase": "phase",
-        "stage": "name",
-        "on": lambda one: "always" if one["fixed"] else "on" if one["on"] else "off",
-        "what it does": "about",
-    }
-    screen.listing(document["hooks"], columns, empty="There are no stages.")
+    return read("/hooks")
 
 
 def chat(
@@ -94,10 +97,8 @@ def send(
     screen.done(answer, text, as_json=as_json)
 
 
-def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Stop everything that runs, waits or is queued; the agents stay up."""
-    one = client_of(ctx).post("/stop_all")
-    screen = CommandOutput.unless_json(one, as_json)
+def _ended(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """What a stop has ended, and the schedules that stay."""
     total = one["running"] + one["queued"] + one["parked"]
     if not total and not one["processes"]:
         screen.say("Nothing was running or waiting.")
@@ -110,6 +111,12 @@ def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
         screen.say("It could not be written to the store: it holds until the daemon ends.")
     for each in one["schedules"]:
         screen.say(f"The schedule of {clean(each['name'])} stays: next {when(each['next_at'])}.")
+
+
+@asks(_ended)
+def stop_all() -> Request:
+    """Stop everything that runs, waits or is queued; the agents stay up."""
+    return submit("/stop_all")
 
 
 def _stopped(one: dict[str, Any]) -> str:
@@ -172,20 +179,16 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     from agentsup.cli.doctor.check import FAIL
     from agentsup.cli.doctor.checks import examine
 
-    screen = CommandOutput()
     found = examine(location_of(ctx))
     failed = any(one.result == FAIL for one in found)
-    if as_json:
-        screen.json({"ok": not failed, "checks": [*map(asdict, found)]})
-    else:
-        from agentsup.cli.output.show import painted, wrapped
-
-        colours = {"ok": "green", "warn": "yellow", "fail": "red"}
-        for one in found:
-            text = f"{one.name}: {one.text}" + (f" → {one.advice}" if one.advice else "")
-            first, *rest = wrapped(clean(text), screen.width and screen.width - 6)
-            mark = painted(f"{one.result:<4}", colours[one.result], plain=screen.plain)
-            screen.say("\n".join([f"{mark}  {first}", *(f"      {line}" for line in rest)]))
+    document = {"ok": not failed, "checks": [*map(asdict, found)]}
+    screen = CommandOutput.unless_json(document, as_json, code=1 if failed else 0)
+    colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    for one in found:
+        text = f"{one.name}: {one.text}" + (f" → {one.advice}" if one.advice else "")
+        first, *rest = wrapped(clean(text), screen.width and screen.width - 6)
+        mark = screen.paint(f"{one.result:<4}", colours[one.result])
+        screen.say("\n".join([f"{mark}  {first}", *(f"      {line}" for line in rest)]))
     if failed:
         raise typer.Exit(1)
 
@@ -201,7 +204,7 @@ def docs(
     screen, pages = CommandOutput(), _pages()
     if page is None:
         rows = [{"page": name, "title": _title(path)} for name, path in pages.items()]
-        screen.listing(rows, {"page": "page", "title": "title"}, empty="")
+        screen.listing(rows, ("page", "title"), empty="")
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in pages:

@@ -26,7 +26,7 @@ from agentsup.cli.commands.background import looks
 from agentsup.cli.commands.backups import read_archive, tell_left_out
 from agentsup.cli.commands.home_files import change_file
 from agentsup.cli.connect.client import DaemonClient, DaemonRefused, segment
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.connect.failure import CommandFailed, failing_as
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.output.show import CommandOutput
 from agentsup.config import Home, environment_of, load, with_entry
@@ -206,26 +206,9 @@ def import_archive(
             f"there is no home at {home.root}; make one with `{location.command('up')}`"
         )
     contents = read_archive(file, home, AGENT)
-    try:
+    with failing_as(f"{file} can't be used", ArchiveRefused, end=". Nothing was changed"):
         plan = read_import(home, file, contents, name)
-        screen.say(f"{file} is whole: the agent {plan.name}")
-        screen.say("Its entry, which decides what it runs, who may talk to it and where keys go:")
-        screen.say(clean(plan.shown))
-        screen.say(f"{len(plan.memories)} memories, {plan.files} files in its workspace")
-        if plan.role:
-            screen.say(clean_line(f"its role {plan.role}"))
-        for each in plan.skills:
-            screen.say(clean_line(f"its skill {each}"))
-        if plan.strangers:
-            screen.prose(
-                f"{plan.strangers} memories of people who are not in [people] here stay out; name "
-                "them in config.toml first to have them."
-            )
-        tell_left_out(screen, contents.left_out)
-        if plan.missing:
-            screen.say("It needs, and this home does not have:")
-        for each in plan.missing:
-            screen.say(clean_line(f"  {each}"))
+        _tell(screen, file, contents, plan)
         if not apply:
             screen.say("Nothing was changed. To do it, give --apply.")
             return
@@ -233,7 +216,25 @@ def import_archive(
         client = DaemonClient.to(location)
         client.get("/status")
         count = bring(home, file, contents, plan, client)
-    except (OSError, ArchiveRefused) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandFailed(f"{file} can't be used: {why}. Nothing was changed") from None
     screen.say(f"{plan.name} is here, with {count} memories.")
+
+
+def _tell(screen: CommandOutput, file: Path, contents: Contents, plan: AgentImport) -> None:
+    screen.say(f"{file} is whole: the agent {plan.name}")
+    screen.say("Its entry, which decides what it runs, who may talk to it and where keys go:")
+    screen.say(clean(plan.shown))
+    screen.say(f"{len(plan.memories)} memories, {plan.files} files in its workspace")
+    if plan.role:
+        screen.say(clean_line(f"its role {plan.role}"))
+    for each in plan.skills:
+        screen.say(clean_line(f"its skill {each}"))
+    if plan.strangers:
+        screen.prose(
+            f"{plan.strangers} memories of people who are not in [people] here stay out; name "
+            "them in config.toml first to have them."
+        )
+    tell_left_out(screen, contents.left_out)
+    if plan.missing:
+        screen.say("It needs, and this home does not have:")
+    for each in plan.missing:
+        screen.say(clean_line(f"  {each}"))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, home_location, location_of
 from agentsup.cli.output.reads import status_at
-from agentsup.cli.output.show import CommandOutput, duration
+from agentsup.cli.output.show import Cell, CommandOutput, all_of, duration
 from agentsup.kit.loading import loading
 from agentsup.kit.terminal import clean
 
@@ -170,42 +171,47 @@ def demo(
     raise typer.Exit(run_demo(given, port))
 
 
+def _waiting(member: str, what: str, command: str) -> Cell:
+    """What waits for a person, with the command that lists it; empty if nothing does."""
+
+    def shown(one: Mapping[str, Any]) -> str:
+        count = one[member]
+        number = f"{count} or more" if count >= 500 else str(count)
+        return f"{number} {what}: `agentsup {command}`" if count else ""
+
+    return shown
+
+
+STATUS = record(
+    (
+        ("state", lambda one: one["state"] + ("" if one["ready"] else " (not ready)")),
+        ("agents", "{agents_up} of {agents_total} up".format_map),
+        ("up", lambda one: duration(one["uptime_s"])),
+        *("url", "pid"),
+        ("kept running", lambda one: one["keeper"]["text"] if one["keeper"] else ""),
+        *("home", "version"),
+        (
+            "not ready",
+            lambda one: "\n".join(
+                f"{each['name']}: {each.get('detail', '')}" for each in one["failing"]
+            ),
+        ),
+        ("edit refused", "config_error"),
+        ("warnings", all_of("warnings")),
+        ("engines", all_of("engines")),
+        ("agents degraded", all_of("degraded")),
+        ("questions", _waiting("questions", "open", "questions list")),
+        ("failed messages", _waiting("failed_messages", "in all", "failed list")),
+    )
+)
+
+
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """The daemon at a glance; exit code 1 where it doesn't run or does not take work."""
     one = status_at(location_of(ctx))
-    failing = one["failing"]
-    screen = CommandOutput()
-    if as_json:
-        screen.json(one)
-    else:
-        screen.facts(
-            [
-                ("state", one["state"] + ("" if one["ready"] else " (not ready)")),
-                ("agents", f"{one['agents_up']} of {one['agents_total']} up"),
-                ("up", duration(one["uptime_s"])),
-                ("url", one["url"]),
-                ("pid", one["pid"]),
-                ("kept running", one["keeper"]["text"] if one["keeper"] else ""),
-                ("home", one["home"]),
-                ("version", one["version"]),
-                ("not ready", "\n".join(f"{p['name']}: {p.get('detail', '')}" for p in failing)),
-                ("edit refused", one["config_error"]),
-                ("warnings", "\n".join(one["warnings"])),
-                ("engines", "\n".join(one["engines"])),
-                ("agents degraded", "\n".join(one["degraded"])),
-                ("questions", waiting(one["questions"], "open", "questions list")),
-                ("failed messages", waiting(one["failed_messages"], "in all", "failed list")),
-            ]
-        )
+    STATUS(CommandOutput.unless_json(one, as_json, code=0 if one["ready"] else 1), one)
     if not one["ready"]:
         raise typer.Exit(1)
-
-
-def waiting(count: int, what: str, command: str) -> str:
-    """A line about what waits for a person, with the command that lists it; empty if nothing
-    does."""
-    number = f"{count} or more" if count >= 500 else str(count)
-    return f"{number} {what}: `agentsup {command}`" if count else ""
 
 
 def stop(ctx: typer.Context, timeout_s: StopTimeout = STOP_S) -> None:

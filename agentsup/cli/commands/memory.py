@@ -9,9 +9,10 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AgentName, AsJson, Limit, agree, client_of, group, read
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
+from agentsup.cli.output.options import AgentName, AsJson, Limit, agree, client_of, group
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import Column, CommandOutput, shortened, when
+from agentsup.cli.output.show import Columns, CommandOutput, at, brief, shortened, when
 from agentsup.kit.terminal import clean
 from agentsup.model.principal import OPERATORS
 
@@ -31,39 +32,63 @@ ByTime = Annotated[
 ]
 
 
-@memory.command("list")
+def _path(agent: str) -> str:
+    return f"/agents/{segment(agent)}/memory"
+
+
+def _scope(one: dict[str, Any]) -> str:
+    """A text with the people in whose work the entry is recalled now."""
+    if one["scope"] == "instance" or not one["shared_by"]:
+        wish = "" if one["scope"] == "instance" else f" ({one['scope']} once shared)"
+        return f"{one['person']}{wish}"
+    return str(one["scope"])
+
+
+COLUMNS: Columns = (
+    ("key", lambda one: ("★ " if one["pinned"] else "") + one["key"]),
+    "kind",
+    ("scope", _scope),
+    ("sure", lambda one: f"{one['confidence']:g}"),
+    ("uses", "use_count"),
+    ("saved", at("updated_at")),
+    ("content", brief("content")),
+)
+MEMORIES = listing("memories", COLUMNS, "{agent} remembers nothing that fits.")
+
+
+def _listed(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """The memories, and how many more there are."""
+    MEMORIES(screen, one)
+    left = one["total"] - len(one["memories"])
+    if left > 0 and one["search"] is None and one["kind"] is None:
+        screen.say(f"{left} more; -n shows more of them.")
+
+
+@asks(_listed, memory, "list")
 def list_(
-    ctx: typer.Context,
     agent: AgentName,
     search: Annotated[str | None, typer.Option("--search", help="Words to look for.")] = None,
     kind: Annotated[str | None, typer.Option(help="pattern, preference, fact or skill.")] = None,
     limit: Limit = PAGE,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """List an agent's memories: pinned first, then the latest; or those that fit a search."""
-    asked = {"limit": limit, "q": search, "kind": kind}
-    document, screen = read(ctx, f"/agents/{segment(agent)}/memory", as_json, asked)
-    columns: dict[str, Column] = {
-        "key": lambda one: ("★ " if one["pinned"] else "") + one["key"],
-        "kind": "kind",
-        "scope": _scope,
-        "sure": lambda one: f"{one['confidence']:g}",
-        "uses": "use_count",
-        "saved": lambda one: when(one["updated_at"]),
-        "content": lambda one: shortened(one["content"], 200),
-    }
-    empty = f"{document['agent']} remembers nothing that fits."
-    screen.listing(document["memories"], columns, empty=empty)
-    left = document["total"] - len(document["memories"])
-    if left > 0 and search is None and kind is None:
-        screen.say(f"{left} more; -n shows more of them.")
+    return read(_path(agent), limit=limit, q=search, kind=kind)
 
 
-@memory.command()
-def show(ctx: typer.Context, agent: AgentName, key: Key, as_json: AsJson = False) -> None:
+def _whole(one: dict[str, Any]) -> str:
+    """All of an entry, with the options that name it."""
+    facts = [one["kind"], _scope(one), f"confidence {one['confidence']:g}"]
+    facts += [f"recalled {one['use_count']} times", f"saved {when(one['updated_at'])}"]
+    facts += ["pinned"] if one["pinned"] else []
+    facts += [f"#{tag}" for tag in one["tags"]]
+    named = f"--id {one['id']} --updated-at {one['updated_at']}"
+    return f"{clean(one['key'])} ({clean(', '.join(facts))})\n{clean(one['content'])}\n{named}"
+
+
+@asks(lambda screen, one: screen.say("\n\n".join(map(_whole, one["memories"]))), memory)
+def show(agent: AgentName, key: Key) -> Request:
     """One of them, whole."""
-    document, screen = read(ctx, f"/agents/{segment(agent)}/memory", as_json, {"key": key})
-    screen.say("\n\n".join(_whole(one) for one in document["memories"]))
+    return read(_path(agent), key=key)
 
 
 def _add_change(
@@ -84,9 +109,11 @@ def _add_change(
         as_json: AsJson = False,
     ) -> None:
         question = f"Is this to be {done}?"
-        body = _chosen(ctx, agent, key, scope, memory_id, updated_at, question)
-        text = f"{key} {outcome}" if outcome else ""
-        _change(ctx, agent, request or verb, {**body, **more}, text, as_json=as_json)
+        body = {**_chosen(ctx, agent, key, scope, memory_id, updated_at, question), **more}
+        said = {name: value for name, value in body.items() if value is not None}
+        one = client_of(ctx).post(f"{_path(agent)}/{request or verb}", said)
+        text = f"{key} {outcome}" if outcome else f"{one['count']} forgotten"
+        CommandOutput().done(one, clean(text), as_json=as_json)
 
     memory.command(verb, help=about)(change)
 
@@ -124,7 +151,7 @@ def share(
     as_json: AsJson = False,
 ) -> None:
     """Let one entry be recalled in more work than its person's. On a terminal it is shown first."""
-    client, path = client_of(ctx), f"/agents/{segment(agent)}/memory"
+    client, path = client_of(ctx), _path(agent)
     body: dict[str, Any] = {"id": memory_id, "updated_at": updated_at}
     if memory_id is None or updated_at is None:
         one = _meant(client.get(path, {"key": key})["memories"], memory_id)
@@ -148,8 +175,7 @@ def _chosen(
     """The body of a change: it names the operators' own entries of the key, or one seen entry."""
     if memory_id is not None and updated_at is not None:
         return {"id": memory_id, "updated_at": updated_at}
-    path = f"/agents/{segment(agent)}/memory"
-    found = client_of(ctx).get(path, {"key": key})["memories"]
+    found = client_of(ctx).get(_path(agent), {"key": key})["memories"]
     found = [one for one in found if scope in (None, one["scope"])]
     if memory_id is None and any(one["person"] == OPERATORS for one in found):
         return {"key": key, "scope": scope}
@@ -188,41 +214,13 @@ _add_change(
 )
 
 
-@memory.command()
+@asks("{count} forgotten", memory)
 def prune(
-    ctx: typer.Context,
     agent: AgentName,
     below: Annotated[
         float,
         typer.Option(min=0, max=1, help="Confidence, halved every 90 days, and use together."),
     ] = 0.1,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Drop what is worth little and not pinned."""
-    _change(ctx, agent, "prune", {"below": below}, "", as_json=as_json)
-
-
-def _whole(one: dict[str, Any]) -> str:
-    """All of an entry, with the options that name it."""
-    facts = [one["kind"], _scope(one), f"confidence {one['confidence']:g}"]
-    facts += [f"recalled {one['use_count']} times", f"saved {when(one['updated_at'])}"]
-    facts += ["pinned"] if one["pinned"] else []
-    facts += [f"#{tag}" for tag in one["tags"]]
-    named = f"--id {one['id']} --updated-at {one['updated_at']}"
-    return f"{clean(one['key'])} ({clean(', '.join(facts))})\n{clean(one['content'])}\n{named}"
-
-
-def _scope(one: dict[str, Any]) -> str:
-    """A text with the people in whose work the entry is recalled now."""
-    if one["scope"] == "instance" or not one["shared_by"]:
-        wish = "" if one["scope"] == "instance" else f" ({one['scope']} once shared)"
-        return f"{one['person']}{wish}"
-    return str(one["scope"])
-
-
-def _change(
-    ctx: typer.Context, agent: str, verb: str, body: dict[str, Any], text: str, *, as_json: bool
-) -> None:
-    said = {name: value for name, value in body.items() if value is not None}
-    one = client_of(ctx).post(f"/agents/{segment(agent)}/memory/{verb}", said)
-    CommandOutput().done(one, clean(text) or f"{one['count']} forgotten", as_json=as_json)
+    return submit(f"{_path(agent)}/prune", below=below)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.options import AsJson, Limit, client_of, group, read
+from agentsup.cli.output.declared import Request, asks, listing, read, record, submit
+from agentsup.cli.output.options import Limit, group
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import Column, CommandOutput, duration, shortened, when
+from agentsup.cli.output.show import Columns, CommandOutput, at, brief, duration, shortened, when
 from agentsup.kit.terminal import clean
 
 messages = group("Messages of all agents: list, show, cancel, reprioritise, replay, reassign.")
@@ -22,23 +23,41 @@ Cursor = Annotated[int | None, typer.Option(help="next_cursor of the page before
 OfAgent = Annotated[str | None, typer.Option("--agent", help="Of this agent only.")]
 
 
-def _listing(document: dict[str, Any], screen: CommandOutput, key: str, empty: str) -> None:
-    columns: dict[str, Column] = {
-        "id": "id",
-        "agent": "agent",
-        "state": lambda one: one["state"] + (" (failed)" if one["outcome"] == "failed" else ""),
-        "kind": "kind",
-        "accepted": lambda one: when(one["accepted_at"]),
-        "text": lambda one: shortened(one["error"] or one["text"], 200),
-    }
-    screen.listing(document[key], columns, empty=empty)
-    if document.get("next_cursor") and screen.is_terminal:
-        screen.say(f"More: --cursor {document['next_cursor']}")
+def _waits(one: dict[str, Any]) -> str:
+    """The position of a message that waits, and how long that may take."""
+    if one["position"] is None:
+        return ""
+    eta = "" if one["eta_s"] is None else f", about {duration(one['eta_s'])}"
+    return f"{one['position']} before it{eta}"
 
 
-@messages.command("list")
+COLUMNS: Columns = (
+    *("id", "agent"),
+    ("state", lambda one: one["state"] + (" (failed)" if one["outcome"] == "failed" else "")),
+    "kind",
+    ("accepted", at("accepted_at")),
+    ("text", lambda one: shortened(one["error"] or one["text"], 200)),
+)
+FIELDS: Columns = (
+    *("id", "agent"),
+    ("from", "sender"),
+    ("state", lambda one: one["state"] + (f", {one['outcome']}" if one["outcome"] else "")),
+    ("waits", _waits),
+    ("kind", "{kind}, {lane}, {priority}".format_map),
+    ("accepted", at("accepted_at")),
+    ("started", at("started_at", "")),
+    ("finished", at("finished_at", "")),
+    ("attempts", lambda one: one["attempts"] if one["attempts"] > 1 else ""),
+    *("error", "session"),
+    ("thread", "thread_id"),
+    ("reply to", "in_reply_to"),
+    "text",
+    ("result", "result_text"),
+)
+
+
+@asks(listing("messages", COLUMNS, "There are no such messages."), messages, "list")
 def list_(
-    ctx: typer.Context,
     agent: OfAgent = None,
     state: Annotated[
         str | None, typer.Option(help="queued, leased, parked, done, dead or cancelled.")
@@ -50,118 +69,65 @@ def list_(
     ] = False,
     limit: Limit = PAGE,
     cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """The latest messages."""
-    query = {
-        "agent": agent,
-        "state": state,
-        "session": session,
-        "thread": thread,
-        "removed": "true" if removed else None,
-        "limit": limit,
-        "cursor": cursor,
-    }
-    _listing(*read(ctx, "/messages", as_json, query), "messages", "There are no such messages.")
+    page = {"limit": limit, "cursor": cursor, "removed": "true" if removed else None}
+    return read("/messages", agent=agent, state=state, session=session, thread=thread, **page)
 
 
-@messages.command()
-def show(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -> None:
+@asks(record(FIELDS), messages)
+def show(message_id: MessageId) -> Request:
     """One message; while it waits, with its position."""
-    one, screen = read(ctx, f"/messages/{segment(message_id)}", as_json)
-    position = one.get("position")
-    eta = duration(one["eta_s"]) if one.get("eta_s") is not None else ""
-    screen.facts(
-        [
-            ("id", one["id"]),
-            ("agent", one["agent"]),
-            ("from", one["sender"]),
-            ("state", one["state"] + (f", {one['outcome']}" if one["outcome"] else "")),
-            (
-                "waits",
-                "" if position is None else f"{position} before it" + (eta and f", about {eta}"),
-            ),
-            ("kind", f"{one['kind']}, {one['lane']}, {one['priority']}"),
-            ("accepted", when(one["accepted_at"])),
-            ("started", when(one["started_at"]) if one["started_at"] else ""),
-            ("finished", when(one["finished_at"]) if one["finished_at"] else ""),
-            ("attempts", one["attempts"] if one["attempts"] > 1 else ""),
-            ("error", one["error"]),
-            ("session", one["session"]),
-            ("thread", one["thread_id"]),
-            ("reply to", one["in_reply_to"]),
-            ("text", one["text"]),
-            ("result", one["result_text"]),
-        ]
-    )
+    return read(f"/messages/{segment(message_id)}")
 
 
-@messages.command()
+@asks(listing("messages", COLUMNS, "Empty."), messages)
 def thread(
-    ctx: typer.Context,
     thread_id: Annotated[str, typer.Argument(metavar="ID", help="The thread's id.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """All messages of a thread, oldest first."""
-    _listing(*read(ctx, f"/threads/{segment(thread_id)}", as_json), "messages", "Empty.")
+    return read(f"/threads/{segment(thread_id)}")
 
 
 def _add_change(group: typer.Typer, path: str, text: str, about: str) -> None:
-    """Add a command that changes one message; ``path`` ends with its name. ``text`` says what came
-    of it, with the id as ``{id}`` and the reply as ``{now}``."""
+    """Add a command that changes one message; ``path`` ends with its name."""
 
-    def change(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -> None:
-        now = client_of(ctx).post(path.format(segment(message_id)))
-        CommandOutput().done(now, text.format(id=message_id, now=now), as_json=as_json)
-
-    group.command(path.rpartition("/")[2], help=about)(change)
+    @asks(text, group, path.rpartition("/")[2], help=about)
+    def change(message_id: MessageId) -> Request:
+        return submit(path.format(segment(message_id)))
 
 
-_IS_NOW = "{id} is {now[state]}"
-_SENT = "sent again as {now[message_id]}"
+_IS_NOW = "{message_id} is {state}"
+_SENT = "sent again as {message_id}"
 _REPLAY = "/messages/{}/replay"
 _add_change(messages, "/messages/{}/cancel", _IS_NOW, "End a message before it is answered.")
 
 
-@messages.command()
+@asks("{message_id} has priority {priority}", messages)
 def reprioritise(
-    ctx: typer.Context,
     message_id: MessageId,
     priority: Annotated[str, typer.Argument(help="critical, high, normal or low.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Give a queued message another priority."""
-    path = f"/messages/{segment(message_id)}/reprioritize"
-    one = client_of(ctx).post(path, {"priority": priority})
-    CommandOutput().done(one, f"{message_id} has priority {one['priority']}", as_json=as_json)
+    return submit(f"/messages/{segment(message_id)}/reprioritize", priority=priority)
 
 
 _add_change(messages, _REPLAY, _SENT, "Run an ended message once more, as a new message.")
 
 
-@messages.command()
+@asks("given to {agent} as {message_id}", messages)
 def reassign(
-    ctx: typer.Context,
     message_id: MessageId,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Who is to do it instead.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Give what waits for one agent, or has failed, to another."""
-    one = client_of(ctx).post(f"/messages/{segment(message_id)}/reassign", {"to": agent})
-    CommandOutput().done(one, f"given to {one['agent']} as {one['message_id']}", as_json=as_json)
+    return submit(f"/messages/{segment(message_id)}/reassign", to=agent)
 
 
-@failed.command("list")
-def list_failed(
-    ctx: typer.Context,
-    agent: OfAgent = None,
-    limit: Limit = PAGE,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@asks(listing("dead", COLUMNS, "There are no failed messages."), failed, "list")
+def list_failed(agent: OfAgent = None, limit: Limit = PAGE, cursor: Cursor = None) -> Request:
     """Messages that could not be finished, newest first."""
-    query = {"agent": agent, "limit": limit, "cursor": cursor}
-    _listing(*read(ctx, "/dead", as_json, query), "dead", "There are no failed messages.")
+    return read("/dead", agent=agent, limit=limit, cursor=cursor)
 
 
 failed.command("show", help="One failed message, with its last error.")(show)
@@ -173,35 +139,35 @@ _add_change(failed, "/dead/{}/drop", _IS_NOW, "Drop a failed message for good.")
 quarantine = group("Updates of chat platforms that could not be handled and are kept apart.")
 
 UpdateId = Annotated[str, typer.Argument(metavar="ID", help="Its id, such as telegram.12.")]
+QUARANTINED: Columns = ("id", "account", ("came", at("at")), ("error", brief("error")))
 
 
-@quarantine.command("list")
-def list_quarantined(ctx: typer.Context, limit: Limit = PAGE, as_json: AsJson = False) -> None:
+@asks(listing("poison", QUARANTINED, "Nothing is in quarantine."), quarantine, "list")
+def list_quarantined(limit: Limit = PAGE) -> Request:
     """List quarantined updates, newest first."""
-    document, screen = read(ctx, "/poison", as_json, {"limit": limit})
-    rows = [
-        (one["id"], one["account"], when(one["at"]), shortened(one["error"], 200))
-        for one in document["poison"]
-    ]
-    screen.table(("id", "account", "came", "error"), rows, empty="Nothing is in quarantine.")
+    return read("/poison", limit=limit)
 
 
-@quarantine.command("show")
-def show_quarantined(ctx: typer.Context, update_id: UpdateId, as_json: AsJson = False) -> None:
-    """One of them: why, and as it came."""
-    one, screen = read(ctx, f"/poison/{segment(update_id)}", as_json)
+def _update(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """An update, why it is kept apart, and what the platform gave."""
     screen.say(f"{one['id']} of {clean(one['account'])}, {when(one['at'])}: {one['state']}")
     screen.say(clean(one["error"]))
     screen.say(clean(json.dumps(one["raw"], ensure_ascii=False, indent=2)))
 
 
-def _add_end(verb: str, outcome: str, about: str) -> None:
-    def end(ctx: typer.Context, update_id: UpdateId, as_json: AsJson = False) -> None:
-        one = client_of(ctx).post(f"/poison/{segment(update_id)}/{verb}")
-        CommandOutput().done(one, f"{update_id} {outcome}", as_json=as_json)
-
-    quarantine.command(verb, help=about)(end)
+@asks(_update, quarantine, "show")
+def show_quarantined(update_id: UpdateId) -> Request:
+    """One of them: why, and as it came."""
+    return read(f"/poison/{segment(update_id)}")
 
 
-_add_end("retry", "is tried again", "Handle it as if it came now.")
-_add_end("drop", "was dropped", "Give it up for good.")
+@asks("{update_id} is tried again", quarantine)
+def retry(update_id: UpdateId) -> Request:
+    """Handle it as if it came now."""
+    return submit(f"/poison/{segment(update_id)}/retry")
+
+
+@asks("{update_id} was dropped", quarantine)
+def drop(update_id: UpdateId) -> Request:
+    """Give it up for good."""
+    return submit(f"/poison/{segment(update_id)}/drop")

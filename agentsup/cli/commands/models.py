@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, client_of, group, location_of, read
-from agentsup.cli.output.show import Column, CommandOutput
+from agentsup.cli.output.declared import Request, asks, read
+from agentsup.cli.output.options import AsJson, client_of, group, location_of
+from agentsup.cli.output.show import Columns, CommandOutput
 from agentsup.kit.terminal import clean
 
 if TYPE_CHECKING:
@@ -134,26 +136,26 @@ def set_(
     show_change(CommandOutput(), home, agent, write_fields(home, agent, fields))
 
 
-@models.command("chats")
-def chats(ctx: typer.Context, agent: OfAgent = None, as_json: AsJson = False) -> None:
-    """The chats and topics of an agent (main, if none is named) with a model of their own."""
-    from agentsup.cli.connect.client import segment
+CHATS: Columns = (
+    *("chat", "model"),
+    ("used", lambda each: f"no: was for {each['not_used']}" if each["not_used"] else "yes"),
+    ("chosen by", "chosen_by"),
+)
 
-    name = agent or "main"
-    document, screen = read(ctx, f"/agents/{segment(name)}/chat_models", as_json)
-    columns: dict[str, Column] = {
-        "chat": "chat",
-        "model": "model",
-        "used": lambda each: f"no: was for {each['not_used']}" if each["not_used"] else "yes",
-        "chosen by": "chosen_by",
-    }
-    screen.listing(document["chats"], columns, empty=f"No chat of {name} has a model of its own.")
+
+def _chats(screen: CommandOutput, one: dict[str, Any]) -> None:
+    empty = f"No chat of {one['agent'] or 'main'} has a model of its own."
+    screen.listing(one["chats"], CHATS, empty=empty)
+
+
+@asks(_chats, models, "chats")
+def chats(agent: OfAgent = None) -> Request:
+    """The chats and topics of an agent (main, if none is named) with a model of their own."""
+    return read(f"/agents/{segment(agent or 'main')}/chat_models")
 
 
 def _set_for_chat(ctx: typer.Context, agent: str, chat: str, model: str) -> None:
     """Ask the daemon to choose a model for one chat, and say what holds there."""
-    from agentsup.cli.connect.client import segment
-
     body = {"chat": chat, "model": None if model in ("default", "-") else model}
     path = f"/agents/{segment(agent)}/chat_models"
     holds = client_of(ctx).post(path, body, timeout_s=30.0)["holds"]

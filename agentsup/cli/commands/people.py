@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, client_of, read
-from agentsup.cli.output.show import CommandOutput
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
+from agentsup.cli.output.show import Columns, CommandOutput
 from agentsup.kit.terminal import clean
 
 Code = Annotated[
@@ -28,53 +28,53 @@ Name = Annotated[
 ]
 
 
+PAIRINGS: Columns = (
+    *("code", "agent"),
+    ("account", "{channel} {user_id}".format_map),
+    ("calls itself", "name"),
+)
+REQUESTS = listing("pairings", PAIRINGS, "Nobody asks to be let in.")
+
+
+def _decided(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """Who asks, or what came of the decision about one of them."""
+    if one["code"] is None:
+        REQUESTS(screen, one)
+        return
+    asked = one["pairing"]
+    who = f"“{asked['name']}” ({asked['channel']} {asked['user_id']})"
+    where = "every agent" if one.get("is_everywhere") else f"{asked['agent']} alone"
+    if one["refuse"]:
+        text = f"Refused: {who}."
+    else:
+        text = (
+            f"{who} may talk to {where} now, as {one['role']}: [people.{one['person']}] in "
+            "config.toml."
+        )
+    screen.say(clean(text))
+
+
+@asks(_decided)
 def pair(
-    ctx: typer.Context,
     code: Code = None,
     role: Role = None,
     name: Name = None,
     refuse: Annotated[
         bool, typer.Option("--refuse", help="Refuse them; they get no code for a month.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Let somebody in who wrote to a bot; without a code, list who asks.
 
     A stranger's first private message to a bot is answered with a code, valid for ten minutes. A user
     may talk to that one agent; an operator to all of them, and steer.
     """
-    client = client_of(ctx)
     if code is None:
         if refuse or role or name:
             raise CommandFailed("say the code, too; `agentsup pair` lists them", exit_code=2)
-        found, screen = read(ctx, "/pairings", as_json)
-        screen.listing(
-            found["pairings"],
-            {
-                "code": "code",
-                "agent": "agent",
-                "account": "{channel} {user_id}".format_map,
-                "calls itself": "name",
-            },
-            empty="Nobody asks to be let in.",
-        )
-        return
+        return read("/pairings")
     if refuse:
-        done = client.post("/pairings/refuse", {"code": code})
-        text = f"Refused: {_who(done)}."
-    else:
-        done = client.post("/pairings/let_in", {"code": code, "role": role, "name": name})
-        where = "every agent" if done["is_everywhere"] else f"{done['pairing']['agent']} alone"
-        text = (
-            f"{_who(done)} may talk to {where} now, as {done['role']}: [people.{done['person']}] in "
-            "config.toml."
-        )
-    CommandOutput().done(done, clean(text), as_json=as_json)
-
-
-def _who(done: dict[str, Any]) -> str:
-    asked = done["pairing"]
-    return f"“{asked['name']}” ({asked['channel']} {asked['user_id']})"
+        return submit("/pairings/refuse", code=code)
+    return submit("/pairings/let_in", code=code, role=role, name=name)
 
 
 Person = Annotated[
@@ -86,22 +86,22 @@ Base = Annotated[
 ]
 
 
-def link(
-    ctx: typer.Context, person: Person = None, base: Base = None, as_json: AsJson = False
-) -> None:
+def _link(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """The link, in a terminal as a QR code too; what is doubtful goes to standard error."""
+    screen.say(clean(one["url"]))
+    if screen.width is not None and "here" not in one["doubts"]:
+        show_qr(screen, one["url"], screen.width)
+    for warning in one["warnings"]:
+        CommandOutput(sys.stderr).prose(clean(warning))
+
+
+@asks(_link)
+def link(person: Person = None, base: Base = None) -> Request:
     """Print a link to the web page that signs one browser in; it works once, within 10 minutes.
 
     In a terminal it is shown as a QR code too, for the camera of a phone.
     """
-    made = client_of(ctx).post("/web/links", {"person": person, "base": base})
-    screen = CommandOutput()
-    screen.done(made, clean(made["url"]), as_json=as_json)
-    if as_json:
-        return
-    if screen.width is not None and "here" not in made["doubts"]:
-        show_qr(screen, made["url"], screen.width)
-    for warning in made["warnings"]:
-        CommandOutput(sys.stderr).prose(clean(warning))
+    return submit("/web/links", person=person, base=base)
 
 
 def show_qr(screen: CommandOutput, url: str, columns: int) -> None:

@@ -11,9 +11,10 @@ import typer
 
 from agentsup.cli.connect.client import DaemonClient, segment
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group, read
+from agentsup.cli.output.declared import Request, asks, listing, read, submit
+from agentsup.cli.output.options import AsJson, Limit, agree, client_of, group
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import Column, CommandOutput, when
+from agentsup.cli.output.show import Columns, CommandOutput, at, when
 from agentsup.kit.terminal import clean
 
 questions = group("Questions that wait for a person.")
@@ -31,27 +32,44 @@ LEAST_ID_CHARS = 4
 """An ending of an id that long is enough to name a question."""
 
 
-@questions.command("list")
+def _line(one: dict[str, Any]) -> str:
+    """A question with its options and its answer, of a call the first line."""
+    text = clean(one["text"]).partition("\n")[0] if one["call"] else clean(one["text"])
+    options = f" [{' | '.join(one['options'])}]" if one["options"] else ""
+    return text + options + (f" → {one['answer']}" if one["answer"] else "")
+
+
+def _whole(one: dict[str, Any]) -> str:
+    facts = f"{one['agent']}, {one['state']}, until {when(one['deadline_at'])}"
+    pairs = zip(one["options"], one["labels"], strict=True)
+    options = "\n".join(f"  {option}: {label}" for option, label in pairs)
+    return "\n".join(filter(None, (facts, _call(one), options)))
+
+
+def _call(one: dict[str, Any]) -> str:
+    digest = f"\ndigest {one['digest']}" if one["digest"] else ""
+    return f"{one['whole']}{digest}"
+
+
+COLUMNS: Columns = ("id", "agent", "state", ("deadline", at("deadline_at")), ("question", _line))
+QUESTIONS = listing("questions", COLUMNS, "No question is {state}.")
+
+
+def _with_calls(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """The questions, and below them all of each call that waits for approval."""
+    QUESTIONS(screen, one)
+    for asked in one["questions"]:
+        if asked["call"]:
+            screen.say(f"\n{asked['id']} is about\n{_call(asked)}")
+
+
+@asks(_with_calls, questions, "list")
 def list_questions(
-    ctx: typer.Context,
     state: Annotated[str, typer.Option(help="open, answered, expired or cancelled.")] = "open",
     limit: Limit = PAGE,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Questions in one state, oldest first; calls that wait for approval with all of their words."""
-    query = {"state": state, "limit": limit}
-    document, screen = read(ctx, "/questions", as_json, query)
-    columns: dict[str, Column] = {
-        "id": "id",
-        "agent": "agent",
-        "state": "state",
-        "deadline": lambda one: when(one["deadline_at"]),
-        "question": _line,
-    }
-    screen.listing(document["questions"], columns, empty=f"No question is {state}.")
-    for one in document["questions"]:
-        if one["call"]:
-            screen.say(f"\n{one['id']} is about\n{_call(one)}")
+    return read("/questions", state=state, limit=limit)
 
 
 @questions.command()
@@ -138,59 +156,37 @@ def _asked(one: dict[str, Any], text: str, body: dict[str, Any]) -> dict[str, An
     return added
 
 
-def _line(one: dict[str, Any]) -> str:
-    """A question with its options and its answer, of a call the first line."""
-    text = clean(one["text"]).partition("\n")[0] if one["call"] else clean(one["text"])
-    options = f" [{' | '.join(one['options'])}]" if one["options"] else ""
-    return text + options + (f" → {one['answer']}" if one["answer"] else "")
-
-
-def _whole(one: dict[str, Any]) -> str:
-    facts = f"{one['agent']}, {one['state']}, until {when(one['deadline_at'])}"
-    pairs = zip(one["options"], one["labels"], strict=True)
-    options = "\n".join(f"  {option}: {label}" for option, label in pairs)
-    return "\n".join(filter(None, (facts, _call(one), options)))
-
-
-def _call(one: dict[str, Any]) -> str:
-    digest = f"\ndigest {one['digest']}" if one["digest"] else ""
-    return f"{one['whole']}{digest}"
-
-
 approvals = group("Grants that people gave for dangerous calls.")
 
 _SCOPES = {"run": "its run", "always": "until revoked"}
 
 
-@approvals.command("list")
+GRANTS: Columns = (
+    "agent",
+    ("tool", lambda one: ": ".join(filter(None, (one["tool"], one["pattern"])))),
+    ("for", lambda one: when(one["until_at"]) if one["until_at"] else _SCOPES[one["scope"]]),
+    (
+        "used",
+        lambda one: f"{one['uses']}×, {when(one['last_used_at'])}" if one["uses"] else "never",
+    ),
+    ("given by", "granted_by"),
+    ("given", at("granted_at")),
+    "id",
+)
+_NONE = "Nothing is pre-approved; you are asked before every dangerous call."
+
+
+@asks(listing("approvals", GRANTS, _NONE), approvals, "list")
 def list_(
-    ctx: typer.Context,
     agent: Annotated[str | None, typer.Option("--agent", help="Only of this agent.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """The grants in force, newest first."""
-    document, screen = read(ctx, "/approvals", as_json, {"agent": agent})
-    columns: dict[str, Column] = {
-        "agent": "agent",
-        "tool": lambda one: ": ".join(filter(None, (one["tool"], one["pattern"]))),
-        "for": lambda one: when(one["until_at"]) if one["until_at"] else _SCOPES[one["scope"]],
-        "used": lambda one: (
-            f"{one['uses']}×, {when(one['last_used_at'])}" if one["uses"] else "never"
-        ),
-        "given by": "granted_by",
-        "given": lambda one: when(one["granted_at"]),
-        "id": "id",
-    }
-    empty = "Nothing is pre-approved; you are asked before every dangerous call."
-    screen.listing(document["approvals"], columns, empty=empty)
+    return read("/approvals", agent=agent)
 
 
-@approvals.command()
+@asks("{approval[id]} is taken back", approvals)
 def revoke(
-    ctx: typer.Context,
     grant_id: Annotated[str, typer.Argument(metavar="ID", help="The id shown by `list`.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Revoke a grant; the tool is asked about again."""
-    one = client_of(ctx).post("/approvals/revoke", {"id": grant_id})
-    CommandOutput().done(one, clean(f"{one['approval']['id']} is taken back"), as_json=as_json)
+    return submit("/approvals/revoke", id=grant_id)

@@ -8,8 +8,9 @@ from urllib.parse import quote
 import typer
 
 from agentsup.cli.connect.failure import DaemonUnreachable
+from agentsup.cli.output.declared import Request, asks, submit
 from agentsup.cli.output.options import AsJson, client_of, group, location_of
-from agentsup.cli.output.show import Column, CommandOutput, when
+from agentsup.cli.output.show import Columns, CommandOutput, at
 from agentsup.kit.terminal import clean
 
 roles = group("Roles: what agents are for, and the most they may use meanwhile.")
@@ -19,20 +20,16 @@ roles = group("Roles: what agents are for, and the most they may use meanwhile."
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Every role; exit code 1 where a file is broken. Without a daemon: what the files say."""
     document = _found(ctx)
-    screen = CommandOutput()
-    if as_json:
-        screen.json(document)
-    else:
-        columns: dict[str, Column] = {
-            "name": "name",
-            "source": "source",
-            "state": _state,
-            "tools": lambda one: " ".join(one["tools"]) or "-",
-            "description": lambda one: one["description"] or "-",
-        }
-        screen.listing(document["roles"], columns, empty="There are no roles.")
-        for finding in document["findings"]:
-            screen.say(f"{screen.paint('error', 'red')}: {clean(finding)}")
+    screen = CommandOutput.unless_json(document, as_json, code=1 if document["findings"] else 0)
+    columns: Columns = (
+        *("name", "source"),
+        ("state", _state),
+        ("tools", lambda one: " ".join(one["tools"]) or "-"),
+        ("description", lambda one: one["description"] or "-"),
+    )
+    screen.listing(document["roles"], columns, empty="There are no roles.")
+    for finding in document["findings"]:
+        screen.finding(finding)
     if document["findings"]:
         raise typer.Exit(1)
 
@@ -57,24 +54,23 @@ def _state(one: dict[str, Any]) -> str:
     return "active" if one["served"] else "no tools"
 
 
+SCORES: Columns = (
+    *("role", "points"),
+    ("because", lambda one: ", ".join(map("{kind} {text} {points:+d}".format_map, one["signs"]))),
+)
+
+
+def _routed(screen: CommandOutput, one: dict[str, Any]) -> None:
+    screen.say(f"{one['role'] or 'nobody'} ({one['complexity']})")
+    screen.listing(one["scores"], SCORES, empty="No role fits.")
+
+
+@asks(_routed)
 def route(
-    ctx: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What somebody might ask.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Show the role that fits a text, and why."""
-    document = client_of(ctx).post("/route", {"text": text})
-    screen = CommandOutput.unless_json(document, as_json)
-    columns: dict[str, Column] = {
-        "role": "role",
-        "points": "points",
-        "because": lambda score: ", ".join(map(_SIGN.format_map, score["signs"])),
-    }
-    screen.say(f"{document['role'] or 'nobody'} ({document['complexity']})")
-    screen.listing(document["scores"], columns, empty="No role fits.")
-
-
-_SIGN = "{kind} {text} {points:+d}"
+    return submit("/route", text=text)
 
 
 def mcp(
@@ -94,15 +90,15 @@ def mcp(
     screen = CommandOutput.unless_json(
         found[0] if agent is not None else {"agents": found}, as_json
     )
-    columns: dict[str, Column] = {
-        "agent": "agent",
-        "server": "name",
-        "type": "type",
-        "state": lambda one: one["state"].replace("_", " "),
-        "since": lambda one: when(one["since"]),
-        "tools": lambda one: len(one["tools"]),
-        "errors": lambda one: "; ".join(filter(None, (one["error"], *one["notes"]))) or "-",
-    }
+    columns: Columns = (
+        "agent",
+        ("server", "name"),
+        "type",
+        ("state", lambda one: one["state"].replace("_", " ")),
+        ("since", at("since")),
+        ("tools", lambda one: len(one["tools"])),
+        ("errors", lambda one: "; ".join(filter(None, (one["error"], *one["notes"]))) or "-"),
+    )
     servers = [{"agent": each["agent"], **one} for each in found for one in each["servers"]]
     empty = "No agent has tool servers: `mcp` of an entry names them."
     screen.listing(servers, columns, empty=empty)

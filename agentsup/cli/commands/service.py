@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.output.declared import record
 from agentsup.cli.output.options import AsJson, group, home_location, location_of
-from agentsup.cli.output.show import CommandOutput
+from agentsup.cli.output.show import CommandOutput, all_of
 
 if TYPE_CHECKING:
     from agentsup.cli.service.unit import ServiceFile
@@ -23,6 +24,14 @@ AsUser = Annotated[
     str | None,
     typer.Option("--as", metavar="USER", help="With --system: who it runs as (else SUDO_USER)."),
 ]
+
+FIELDS: Final = record(
+    (
+        *("service", "state", "since", "pid", "restarts", "file", "runs"),
+        ("at boot", "at_boot"),
+        ("to mend", all_of("problems")),
+    )
+)
 
 
 @service.command()
@@ -73,23 +82,8 @@ def status(
     from agentsup.cli.commands.service_install import report
 
     one = report(_file(ctx, is_system, user), location_of(ctx))
-    screen = CommandOutput()
-    if as_json:
-        screen.json(one)
-    else:
-        screen.facts(
-            [
-                ("service", one["service"]),
-                ("state", one["state"]),
-                ("since", one["since"]),
-                ("pid", one["pid"]),
-                ("restarts", one["restarts"]),
-                ("file", one["file"]),
-                ("runs", one["runs"]),
-                ("at boot", one["at_boot"]),
-                ("to mend", "\n".join(one["problems"])),
-            ]
-        )
+    screen = CommandOutput.unless_json(one, as_json, code=0 if one["is_running"] else 1)
+    FIELDS(screen, one)
     if not one["is_running"]:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ import typer
 
 from agentsup.cli.connect.client import segment
 from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.output.declared import Request, asks, listing, read, record, submit
 from agentsup.cli.output.options import (
     AsJson,
     Limit,
@@ -17,10 +18,9 @@ from agentsup.cli.output.options import (
     complete_agent,
     complete_task,
     group,
-    read,
 )
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import Column, CommandOutput, duration, shortened, when
+from agentsup.cli.output.show import Columns, CommandOutput, at, duration, labelled, shortened, when
 from agentsup.kit.terminal import clean
 
 tasks = group("Background work: create, list, show, resume, answer, cancel, delete.")
@@ -59,39 +59,6 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-@tasks.command("list")
-def list_(
-    ctx: typer.Context,
-    agent: OfAgent = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            help="todo, queued, running, waiting, done, failed or cancelled; several with commas."
-        ),
-    ] = None,
-    owner: Annotated[
-        str | None, typer.Option("--from", metavar="AGENT", help="Of this agent's own only.")
-    ] = None,
-    limit: Limit = PAGE,
-    cursor: Annotated[str | None, typer.Option(help="next_cursor of the page before.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Tasks, newest first."""
-    query = {"agent": agent, "state": state, "from": owner, "limit": limit, "cursor": cursor}
-    document, screen = read(ctx, "/tasks/list", as_json, query)
-    columns: dict[str, Column] = {
-        "id": "id",
-        "agent": "agent",
-        "state": _state,
-        "%": lambda one: "" if one["percent"] is None else one["percent"],
-        "created": lambda one: when(one["created_at"]),
-        "what": _gist,
-    }
-    screen.listing(document["tasks"], columns, empty="There are no such tasks.")
-    if document.get("next_cursor") and screen.is_terminal:
-        screen.say(f"More: --cursor {document['next_cursor']}")
-
-
 def _state(one: dict[str, Any]) -> str:
     is_paused = one["schedule"] is not None and one["schedule"]["paused"]
     return f"{one['state']}, schedule paused" if is_paused else str(one["state"])
@@ -100,68 +67,6 @@ def _state(one: dict[str, Any]) -> str:
 def _gist(one: dict[str, Any]) -> str:
     said = one["error"] if one["state"] == "failed" else one["progress"] or one["result_preview"]
     return shortened(clean(f"{one['name']}: {said}" if said else one["name"]), 200)
-
-
-@tasks.command()
-def show(
-    ctx: typer.Context,
-    task_id: TaskId,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, max=600, help="Wait so many seconds for its end.")
-    ] = 0.0,
-    as_json: AsJson = False,
-) -> None:
-    """One task: state, question, result, runs and times to come."""
-    query = {"wait": wait} if wait else None
-    one = client_of(ctx).get(f"/tasks/{segment(task_id)}", query, timeout_s=wait + MARGIN_S + 20)
-    if as_json:
-        CommandOutput().json(one)
-    elif "run_list" in one:
-        _shown(CommandOutput(), one)
-    else:
-        _message(CommandOutput(), one)
-
-
-def _message(screen: CommandOutput, one: dict[str, Any]) -> None:
-    """Show the result of a message, if the id was a message's."""
-    screen.facts(
-        [
-            ("message", one["id"]),
-            ("agent", one["agent"]),
-            ("state", one["state"]),
-            ("error", one["error"]),
-            ("text", one["text"]),
-        ]
-    )
-
-
-def _shown(screen: CommandOutput, one: dict[str, Any]) -> None:
-    progress = " ".join(part for part in (_bar(one["percent"]), one["progress"]) if part)
-    screen.facts(
-        [
-            ("id", one["id"]),
-            ("name", one["name"]),
-            ("state", one["state"]),
-            ("progress", progress),
-            ("agent", one["agent"] + (f", as {one['target']}" if one["target"] else "")),
-            ("owner", one["owner"]),
-            ("schedule", _schedule(one["schedule"])),
-            ("created", when(one["created_at"])),
-            ("started", when(one["started_at"]) if one["started_at"] else ""),
-            ("finished", when(one["finished_at"]) if one["finished_at"] else ""),
-            ("took", duration(one["elapsed_seconds"]) if one["elapsed_seconds"] else ""),
-            ("error", one["error"]),
-            ("delivery", one["delivery"] if one["delivery"] != "none" else ""),
-            ("part of", one["parent_task_id"]),
-            ("limits", _limits(one)),
-            ("session", one["session_id"]),
-            ("folder", one["folder"]),
-            *[_run(run) for run in reversed(one["run_list"])],
-            *[_asked(question) for question in reversed(one["questions"])],
-            ("to do", one["prompt"]),
-            ("result", one["result"]),
-        ]
-    )
 
 
 def _bar(percent: int | None) -> str:
@@ -208,6 +113,81 @@ def _asked(question: dict[str, Any]) -> tuple[str, str]:
     said = f" → {question['answer']}" if question["answer"] else ""
     name = "asks" if question["state"] == "open" else "asked"
     return name, f"{question['text']}{options}{said} ({question['id']})"
+
+
+COLUMNS: Columns = (
+    *("id", "agent"),
+    ("state", _state),
+    ("%", lambda one: "" if one["percent"] is None else one["percent"]),
+    ("created", at("created_at")),
+    ("what", _gist),
+)
+FIELDS: Columns = (
+    *("id", "name", "state"),
+    ("progress", lambda one: " ".join(filter(None, (_bar(one["percent"]), one["progress"])))),
+    ("agent", lambda one: one["agent"] + (f", as {one['target']}" if one["target"] else "")),
+    "owner",
+    ("schedule", lambda one: _schedule(one["schedule"])),
+    ("created", at("created_at")),
+    ("started", at("started_at", "")),
+    ("finished", at("finished_at", "")),
+    ("took", lambda one: duration(one["elapsed_seconds"]) if one["elapsed_seconds"] else ""),
+    "error",
+    ("delivery", lambda one: one["delivery"] if one["delivery"] != "none" else ""),
+    ("part of", "parent_task_id"),
+    ("limits", _limits),
+    ("session", "session_id"),
+    "folder",
+)
+MESSAGE = record((("message", "id"), "agent", "state", "error", "text"))
+
+
+@asks(listing("tasks", COLUMNS, "There are no such tasks."), tasks, "list")
+def list_(
+    agent: OfAgent = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="todo, queued, running, waiting, done, failed or cancelled; several with commas."
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option("--from", metavar="AGENT", help="Of this agent's own only.")
+    ] = None,
+    limit: Limit = PAGE,
+    cursor: Annotated[str | None, typer.Option(help="next_cursor of the page before.")] = None,
+) -> Request:
+    """Tasks, newest first."""
+    page = {"from": owner, "limit": limit, "cursor": cursor}
+    return read("/tasks/list", agent=agent, state=state, **page)
+
+
+def _shown(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """A task with its runs and questions, or a message if the id was a message's."""
+    if "run_list" not in one:
+        MESSAGE(screen, one)
+        return
+    screen.facts(
+        [
+            *labelled(one, FIELDS),
+            *map(_run, reversed(one["run_list"])),
+            *map(_asked, reversed(one["questions"])),
+            ("to do", one["prompt"]),
+            ("result", one["result"]),
+        ]
+    )
+
+
+@asks(_shown, tasks)
+def show(
+    task_id: TaskId,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, max=600, help="Wait so many seconds for its end.")
+    ] = 0.0,
+) -> Request:
+    """One task: state, question, result, runs and times to come."""
+    query = {"wait": wait or None}
+    return Request(f"/tasks/{segment(task_id)}", query, timeout_s=wait + MARGIN_S + 20)
 
 
 @tasks.command()
@@ -328,33 +308,26 @@ def _state_text(one: dict[str, Any]) -> str:
     return f"{one['task_id']} is {one['state']}{then}: {clean(one['name'])}"
 
 
-@tasks.command()
+@asks("answered: {answer}", tasks)
 def answer(
-    ctx: typer.Context,
     task_id: TaskId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One of the options, if any.")],
     question: Annotated[
         str | None, typer.Option("--question", metavar="ID", help="Which, if several are open.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Request:
     """Answer what a task asks."""
-    body = {"task_id": task_id, "answer": text}
-    if question is not None:
-        body["question_id"] = question
-    one = client_of(ctx).post("/tasks/answer", body)
-    _done(one, f"answered: {one['answer']}", as_json=as_json)
+    which = {} if question is None else {"question_id": question}
+    return submit("/tasks/answer", task_id=task_id, answer=text, **which)
 
 
 def _add_change(verb: str, text: str, about: str, request: str = "", **more: bool) -> None:
     """Add a command that changes one task. ``request`` is its name in the API if that is not
     ``verb``; ``text`` says what came of it."""
 
-    def change(ctx: typer.Context, task_id: TaskId, as_json: AsJson = False) -> None:
-        one = client_of(ctx).post(f"/tasks/{request or verb}", {"task_id": task_id, **more})
-        _done(one, text.format_map(one), as_json=as_json)
-
-    tasks.command(verb, help=about)(change)
+    @asks(text, tasks, verb, help=about)
+    def change(task_id: TaskId) -> Request:
+        return submit(f"/tasks/{request or verb}", task_id=task_id, **more)
 
 
 _add_change(
@@ -371,30 +344,20 @@ _add_change("pause", _PAUSED, "Pause a schedule.", "update", paused=True)
 _add_change("unpause", _GOES_ON, "Let a paused schedule go on.", "update", paused=False)
 
 
-@tasks.command()
-def log(
-    ctx: typer.Context,
-    task_id: TaskId,
-    lines: Annotated[
-        int, typer.Option("-n", "--lines", min=1, max=500, help="How many at most.")
-    ] = PAGE,
-    as_json: AsJson = False,
-) -> None:
-    """Show the events of a task, oldest first."""
-    path = f"/tasks/{segment(task_id)}/log"
-    document, screen = read(ctx, path, as_json, {"tail": lines})
-    columns: dict[str, Column] = {
-        "when": lambda event: when(event["at"]),
-        "what": "type",
-        "facts": _facts_text,
-    }
-    screen.listing(document["events"], columns, empty="Nothing is on record any more.")
-
-
 def _facts_text(event: dict[str, Any]) -> str:
     facts = ((k, v) for k, v in event["data"].items() if k != "task_id" and v not in ("", None))
     return shortened(clean(" ".join(f"{name}={value}" for name, value in facts)), 300)
 
 
-def _done(document: dict[str, Any], text: str, *, as_json: bool) -> None:
-    CommandOutput().done(document, clean(text), as_json=as_json)
+EVENTS: Columns = (("when", at("at")), ("what", "type"), ("facts", _facts_text))
+
+
+@asks(listing("events", EVENTS, "Nothing is on record any more."), tasks)
+def log(
+    task_id: TaskId,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=1, max=500, help="How many at most.")
+    ] = PAGE,
+) -> Request:
+    """Show the events of a task, oldest first."""
+    return read(f"/tasks/{segment(task_id)}/log", tail=lines)

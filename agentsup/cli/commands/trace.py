@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from agentsup.cli.connect.client import segment
-from agentsup.cli.output.options import AsJson, complete_agent, group, read
+from agentsup.cli.output.declared import Request, asks, listing, read
+from agentsup.cli.output.options import complete_agent, group
 from agentsup.cli.output.reads import PAGE
-from agentsup.cli.output.show import Column, CommandOutput, shortened, when, width_of
+from agentsup.cli.output.show import Cell, Columns, CommandOutput, at, shortened, when, width_of
 from agentsup.kit.terminal import clean
 
 trace = group("What turns did, piece by piece, and how long each took.")
@@ -39,30 +40,9 @@ def length(ms: float | None) -> str:
     return f"{ms / 60_000:.1f} min"
 
 
-@trace.command("list")
-def list_(
-    ctx: typer.Context,
-    agent: OfAgent = None,
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    state: Annotated[
-        str | None, typer.Option(help="ok, failed, parked, running, cancelled, interrupted …")
-    ] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=500)] = PAGE,
-    as_json: AsJson = False,
-) -> None:
-    """Requests by their first turn, newest first."""
-    asked = {"limit": limit, "agent": agent, "session": session, "state": state}
-    document, screen = read(ctx, "/traces", as_json, asked)
-    columns: dict[str, Column] = {
-        "trace": lambda one: one["trace_id"][:_SHORT_ID],
-        "agent": "agent",
-        "state": "state",
-        "took": lambda one: length(one["duration_ms"]),
-        "spans": lambda one: f"{one['spans']}" + (f" ({n} failed)" if (n := one["failed"]) else ""),
-        "began": lambda one: when(one["started_at"]),
-        "what": _what,
-    }
-    screen.listing(document["traces"], columns, empty="No traces are kept.")
+def took(member: str) -> Cell:
+    """A column with a length of time in milliseconds."""
+    return lambda one: length(one[member])
 
 
 def _what(one: dict[str, Any]) -> str:
@@ -71,18 +51,44 @@ def _what(one: dict[str, Any]) -> str:
     return f"{one['code']}: {words}" if one["code"] else str(words)
 
 
-@trace.command()
-def show(ctx: typer.Context, which: Which = "last", as_json: AsJson = False) -> None:
-    """One request as a tree: turns, engines, calls, waits and deliveries."""
-    document, screen = read(ctx, f"/traces/{segment(which)}", as_json)
+COLUMNS: Columns = (
+    ("trace", lambda one: one["trace_id"][:_SHORT_ID]),
+    *("agent", "state"),
+    ("took", took("duration_ms")),
+    ("spans", lambda one: f"{one['spans']}" + (f" ({n} failed)" if (n := one["failed"]) else "")),
+    ("began", at("started_at")),
+    ("what", _what),
+)
+
+
+@asks(listing("traces", COLUMNS, "No traces are kept."), trace, "list")
+def list_(
+    agent: OfAgent = None,
+    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="ok, failed, parked, running, cancelled, interrupted …")
+    ] = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=500)] = PAGE,
+) -> Request:
+    """Requests by their first turn, newest first."""
+    return read("/traces", limit=limit, agent=agent, session=session, state=state)
+
+
+def _tree(screen: CommandOutput, one: dict[str, Any]) -> None:
     screen.say(
-        f"trace {document['trace_id']}: {document['state']}, {length(document['duration_ms'])}, "
-        f"{len(document['spans'])} spans, began {when(document['started_at'])}"
+        f"trace {one['trace_id']}: {one['state']}, {length(one['duration_ms'])}, "
+        f"{len(one['spans'])} spans, began {when(one['started_at'])}"
     )
-    for span in document["spans"]:
+    for span in one["spans"]:
         screen.say(line(span, screen.width))
-    if document["truncated"]:
+    if one["truncated"]:
         screen.say("… there are more turns than are shown")
+
+
+@asks(_tree, trace)
+def show(which: Which = "last") -> Request:
+    """One request as a tree: turns, engines, calls, waits and deliveries."""
+    return read(f"/traces/{segment(which)}")
 
 
 def line(span: dict[str, Any], width: int | None) -> str:
@@ -117,46 +123,45 @@ def _more(attributes: dict[str, Any]) -> list[str]:
     return parts
 
 
-@trace.command()
-def metrics(
-    ctx: typer.Context,
-    agent: OfAgent = None,
-    hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far back.")] = 24,
-    as_json: AsJson = False,
-) -> None:
-    """Show counts and durations: turns, segments, engines, tools and waits; errors by class."""
-    query = {"hours": hours, "agent": agent}
-    document, screen = read(ctx, "/traces/metrics", as_json, query)
-    rows = [row for one in document["agents"] for row in _statistics_rows(one)]
-    head = ("what", "count", "p50", "p95", "p99", "ended")
-    screen.table(head, rows, empty=f"Nothing has ended in the last {hours} hours.")
-    if document["errors"]:
+STATISTICS: Columns = (
+    *("what", "count"),
+    ("p50", took("p50_ms")),
+    ("p95", took("p95_ms")),
+    ("p99", took("p99_ms")),
+    ("ended", lambda one: ", ".join(f"{state} {n}" for state, n in sorted(one["states"].items()))),
+)
+ERRORS: Columns = ("agent", ("of a", "kind"), "count", ("error", "code"))
+
+
+def _statistics(screen: CommandOutput, one: dict[str, Any]) -> None:
+    """The lengths of what has ended, and the errors by class."""
+    rows = [row for each in one["agents"] for row in _statistics_rows(each)]
+    empty = f"Nothing has ended in the last {one['hours']} hours."
+    screen.listing(rows, STATISTICS, empty=empty)
+    if one["errors"]:
         screen.say("")
-        columns = {"agent": "agent", "of a": "kind", "count": "count", "error": "code"}
-        screen.listing(document["errors"], columns, empty="")
-    if document["truncated"]:
+        screen.listing(one["errors"], ERRORS, empty="")
+    if one["truncated"]:
         screen.say("Only the latest turns are counted.")
 
 
-def _statistics_rows(one: dict[str, Any]) -> list[tuple[str, ...]]:
+@asks(_statistics, trace)
+def metrics(
+    agent: OfAgent = None,
+    hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far back.")] = 24,
+) -> Request:
+    """Show counts and durations: turns, segments, engines, tools and waits; errors by class."""
+    return read("/traces/metrics", hours=hours, agent=agent)
+
+
+def _statistics_rows(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statistics of an agent, each with what it is of."""
     named = [("turns", one["turns"]), ("segments", one["segments"])]
     for kind in ("engines", "tools", "waits"):
         named += [(f"{kind.removesuffix('s')} {each['name']}", each) for each in one[kind]]
-    return [
-        (
-            f"{one['agent']}: {what}",
-            str(times["count"]),
-            length(times["p50_ms"]),
-            length(times["p95_ms"]),
-            length(times["p99_ms"]),
-            ", ".join(f"{state} {count}" for state, count in sorted(times["states"].items())),
-        )
-        for what, times in named
-        if times is not None
-    ]
+    return [{**times, "what": f"{one['agent']}: {what}"} for what, times in named if times]
 
 
-_COLOURS = {"warned": "yellow", "exhausted": "red"}
 _SCOPES = {
     "agent_day": "a day",
     "agent_month": "a month",
@@ -165,36 +170,57 @@ _SCOPES = {
 }
 
 
-def cost(
-    ctx: typer.Context,
-    agent: Annotated[
-        str | None, typer.Argument(metavar="[AGENT]", help="One agent; without it, all of them.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Money and tokens that agents have used, and what their budgets leave."""
-    document, screen = read(ctx, "/cost", as_json, {"agent": agent or None})
-    spent = [(one["agent"], one) for one in document["agents"]]
-    if document.get("all") is not None:
-        spent.append(("all", document["all"]))
-    rows = [
-        (name, *(_money(one[span]) for span in ("day", "month", "total")), _tokens(one["day"]))
-        for name, one in spent
-    ]
-    head = ("agent", "today", "this month", "in all", "tokens today")
-    screen.table(head, rows, empty="There are no agents.")
-    budgets = [(name, each) for name, one in spent for each in one["budgets"]]
+def _money(span: str) -> Cell:
+    return lambda one: "-" if one[span]["usd"] is None else f"${one[span]['usd']:.4f}"
+
+
+def _tokens(one: dict[str, Any]) -> str:
+    sums = one["day"]
+    used = sums["input_tokens"] + sums["output_tokens"]
+    return f"{'≈ ' if sums['estimated_tokens'] else ''}{used:,}" if used else "-"
+
+
+def _amount(member: str) -> Cell:
+    """A column with an amount of a budget, in its unit."""
+    return lambda one: (
+        f"${one[member]:.4f}" if one["unit"] == "usd" else f"{one[member]:,.0f} tokens"
+    )
+
+
+SPENT: Columns = (
+    "agent",
+    ("today", _money("day")),
+    ("this month", _money("month")),
+    ("in all", _money("total")),
+    ("tokens today", _tokens),
+)
+
+
+_reserved = _amount("held")
+BUDGETS: Columns = (
+    ("budget of", "of"),
+    ("for", lambda one: _SCOPES.get(one["scope"], one["scope"])),
+    ("used", _amount("used")),
+    ("of", _amount("limit")),
+    ("held", lambda one: _reserved(one) if one["held"] else "-"),
+    "state",
+    ("renewed", at("free_at")),
+)
+
+
+def _cost(screen: CommandOutput, one: dict[str, Any]) -> None:
+    spent = list(one["agents"])
+    if one.get("all") is not None:
+        spent.append({**one["all"], "agent": "all"})
+    screen.listing(spent, SPENT, empty="There are no agents.")
+    budgets = [{**each, "of": by["agent"]} for by in spent for each in by["budgets"]]
     if budgets:
         screen.say("")
-        screen.table(
-            ("budget of", "for", "used", "of", "held", "state", "renewed"),
-            [_budget(screen, name, each) for name, each in budgets],
-            empty="",
-        )
-    unpriced = sum(one["month"]["unpriced"] for one in document["agents"])
+        screen.listing(budgets, BUDGETS, empty="")
+    unpriced = sum(each["month"]["unpriced"] for each in one["agents"])
     if unpriced:
         screen.say(f"{unpriced} turns of this month have no known price and count in tokens alone.")
-    guessed = sum(one["month"]["estimated_tokens"] for one in document["agents"])
+    guessed = sum(each["month"]["estimated_tokens"] for each in one["agents"])
     if guessed:
         screen.say(
             f"{guessed:,} tokens of this month are estimated by the length of texts (≈): "
@@ -202,28 +228,11 @@ def cost(
         )
 
 
-def _budget(screen: CommandOutput, name: str, one: dict[str, Any]) -> tuple[str, ...]:
-    def shown(value: float) -> str:
-        return f"${value:.4f}" if one["unit"] == "usd" else f"{value:,.0f} tokens"
-
-    state = one["state"]
-    if state in _COLOURS:
-        state = screen.paint(state, _COLOURS[state])
-    return (
-        name,
-        _SCOPES.get(one["scope"], one["scope"]),
-        shown(one["used"]),
-        shown(one["limit"]),
-        shown(one["held"]) if one["held"] else "-",
-        state,
-        when(one["free_at"]),
-    )
-
-
-def _money(sums: dict[str, Any]) -> str:
-    return "-" if sums["usd"] is None else f"${sums['usd']:.4f}"
-
-
-def _tokens(sums: dict[str, Any]) -> str:
-    used = sums["input_tokens"] + sums["output_tokens"]
-    return f"{'≈ ' if sums['estimated_tokens'] else ''}{used:,}" if used else "-"
+@asks(_cost)
+def cost(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="[AGENT]", help="One agent; without it, all of them.")
+    ] = None,
+) -> Request:
+    """Money and tokens that agents have used, and what their budgets leave."""
+    return read("/cost", agent=agent or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,11 @@ import typer
 
 from agentsup import __version__
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.cli.output.options import agree, home_location
+from agentsup.cli.output.options import go_on, home_location
 from agentsup.cli.output.show import CommandOutput
 
 if TYPE_CHECKING:
-    from agentsup.cli.commands.upgrade_steps import Environment, Installation
-    from agentsup.cli.connect.locate import DaemonLocation
+    from agentsup.cli.commands.upgrade_steps import Installation
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
 
@@ -40,6 +38,7 @@ def upgrade(
     from agentsup.cli.commands.upgrade_steps import (
         StepFailed,
         fetched,
+        install,
         installation,
         news,
         version_of,
@@ -70,113 +69,12 @@ def upgrade(
         if checks:
             return
         argv = (*way.takes_wheel, _with_extras(way, chosen)) if chosen else way.upgrade
-        _upgrade(location, screen, argv, version, yes=yes)
+        install(location, screen, argv, version, yes=yes)
 
 
 def _with_extras(way: Installation, wheel: Path) -> str:
     name = way.upgrade[-1]
     return f"{wheel.absolute()}{name[name.index('[') :] if '[' in name else ''}"
-
-
-def _upgrade(
-    location: DaemonLocation,
-    screen: CommandOutput,
-    argv: tuple[str, ...],
-    version: str,
-    *,
-    yes: bool,
-) -> None:
-    from agentsup.cli.commands.background import STOP_S, answering, stop_daemon
-    from agentsup.cli.commands.backups import back_up_home
-    from agentsup.cli.commands.upgrade_steps import (
-        INSTALL_S,
-        Environment,
-        StepFailed,
-        healthy,
-        ran,
-    )
-    from agentsup.cli.connect.keeping import port_for_restart
-    from agentsup.kit.clock import SystemClock
-    from agentsup.store import stamp
-
-    home, environment = location.home, Environment()
-    if problem := environment.interrupted():
-        raise CommandFailed(f"{problem}. Nothing was changed")
-    running = answering(location)
-    agents = int(running.get("/status")["agents_up"]) if running else 0
-    port = port_for_restart(location, None) if running else None
-    backup = home.backups / f"before-upgrade-{stamp(SystemClock().now_ms())}.tar.gz"
-    screen.prose(
-        f"The home goes into {backup}"
-        + (", the daemon ends and starts again" if running else "")
-        + f", and this runs: {' '.join(argv)}"
-    )
-    _ask("Go on?", yes=yes)
-    if home.root.is_dir():
-        home.backups.mkdir(mode=0o700, exist_ok=True)
-        back_up_home(location, backup, screen)
-    log = (home.logs if home.logs.is_dir() else environment.prefix) / "upgrade.out"
-    try:
-        environment.copy()
-    except OSError as error:
-        environment.forget()
-        raise CommandFailed(f"{environment.prefix} can't be copied: {error}") from None
-    if running:
-        stop_daemon(location, STOP_S)
-        screen.say("ended the daemon")
-    try:
-        ran(argv, log, INSTALL_S)
-        ran(environment.command(home, "version"), log, INSTALL_S)
-        if running:
-            healthy(environment, home, log, agents, version, port)
-    except StepFailed as failure:
-        _go_back(location, screen, environment, backup, port, was_running=running is not None)
-        raise CommandFailed(
-            f"the new version does not work, and {__version__} is back: {failure} (all of it in {log})"
-        ) from None
-    environment.forget()
-    screen.say(f"agentsup {version or 'in its newest version'} is installed.")
-    if running:
-        screen.say("The daemon is up, with all its agents.")
-
-
-def _go_back(
-    location: DaemonLocation,
-    screen: CommandOutput,
-    environment: Environment,
-    backup: Path,
-    port: int | None,
-    *,
-    was_running: bool,
-) -> None:
-    import contextlib
-
-    from agentsup.cli.commands.background import STOP_S, stop_daemon
-    from agentsup.cli.commands.upgrade_steps import recover_store, started
-    from agentsup.cli.connect.failure import DaemonUnreachable
-    from agentsup.kit.archive.contents import ArchiveRefused
-    from agentsup.kit.files import HomeLocked
-    from agentsup.model.errors import AgentsupError
-
-    with contextlib.suppress(DaemonUnreachable):
-        stop_daemon(location, STOP_S)
-    try:
-        environment.go_back()
-        aside = recover_store(location.home, backup)
-    except (OSError, ArchiveRefused, HomeLocked, AgentsupError) as error:
-        raise CommandFailed(
-            f"the new version does not work, and going back failed: {error}. "
-            f"{environment.interrupted() or 'The program of before is back'}; "
-            f"`{location.command(f'restore {backup}')}` puts the home back"
-        ) from None
-    if aside is not None:
-        screen.prose(
-            f"The new version had changed the store, which is put back from {backup}. The changed one, "
-            f"with what came since, lies in {aside}."
-        )
-    if was_running:
-        started(environment, location.home, location.home.logs / "upgrade.out", port)
-        screen.say(f"agentsup {__version__} runs again.")
 
 
 def uninstall(
@@ -234,7 +132,7 @@ def uninstall(
         screen.say("  nothing: there is no service and no running daemon")
     if not home_too:
         screen.say(f"The home {home.root} stays.")
-    _ask("Go on?", yes=yes)
+    go_on(yes=yes)
     if home_too:  # first, so that nothing is gone if there is no room for it
         back_up_home(location, target, screen)
     if has_service:
@@ -248,11 +146,3 @@ def uninstall(
         remove_home(home)
         screen.say(f"removed {home.root}")
     screen.say(f"Last: {installation().removal}")
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed("nobody can be asked here; give --yes. Nothing was changed")
-    agree(question, "Nothing was changed")

@@ -7,6 +7,7 @@ rename two folders. Programs are started in sessions of their own, since a daemo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,16 +21,23 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
+from agentsup import __version__
 from agentsup.cli.archives.home import HOME, replace_home, room_for
-from agentsup.cli.commands.background import looks
-from agentsup.cli.connect.failure import CommandFailed
+from agentsup.cli.commands.background import STOP_S, answering, looks, stop_daemon
+from agentsup.cli.commands.backups import back_up_home
+from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
+from agentsup.cli.connect.keeping import port_for_restart
+from agentsup.cli.connect.locate import DaemonLocation
+from agentsup.cli.output.options import go_on
+from agentsup.cli.output.show import CommandOutput
 from agentsup.config import Home
+from agentsup.kit.archive.contents import ArchiveRefused
 from agentsup.kit.archive.unpacking import check
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.detached import exit_code_of, start_detached
-from agentsup.kit.files import HomeLock
-from agentsup.model.errors import SchemaTooNew
-from agentsup.store import restoring
+from agentsup.kit.files import HomeLock, HomeLocked
+from agentsup.model.errors import AgentsupError, SchemaTooNew
+from agentsup.store import restoring, stamp
 
 NAME: Final = "agentsup"
 _DISTRIBUTION: Final = re.compile(r"[\w.-]+")
@@ -299,3 +307,87 @@ def recover_store(home: Home, backup: Path) -> Path | None:
             assert contents.facts.get("kind") == HOME
             return replace_home(home, backup, contents, at_ms=SystemClock().now_ms())
     return None
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
+def install(
+    location: DaemonLocation,
+    screen: CommandOutput,
+    argv: tuple[str, ...],
+    version: str,
+    *,
+    yes: bool,
+) -> None:
+    """Install the new version with ``argv``; back to this one if it does not work. Raises
+    ``CommandFailed``."""
+    home, environment = location.home, Environment()
+    if problem := environment.interrupted():
+        raise CommandFailed(f"{problem}. Nothing was changed")
+    running = answering(location)
+    agents = int(running.get("/status")["agents_up"]) if running else 0
+    port = port_for_restart(location, None) if running else None
+    backup = home.backups / f"before-upgrade-{stamp(SystemClock().now_ms())}.tar.gz"
+    screen.prose(
+        f"The home goes into {backup}"
+        + (", the daemon ends and starts again" if running else "")
+        + f", and this runs: {' '.join(argv)}"
+    )
+    go_on(yes=yes)
+    if home.root.is_dir():
+        home.backups.mkdir(mode=0o700, exist_ok=True)
+        back_up_home(location, backup, screen)
+    log = (home.logs if home.logs.is_dir() else environment.prefix) / "upgrade.out"
+    try:
+        environment.copy()
+    except OSError as error:
+        environment.forget()
+        raise CommandFailed(f"{environment.prefix} can't be copied: {error}") from None
+    if running:
+        stop_daemon(location, STOP_S)
+        screen.say("ended the daemon")
+    try:
+        ran(argv, log, INSTALL_S)
+        ran(environment.command(home, "version"), log, INSTALL_S)
+        if running:
+            healthy(environment, home, log, agents, version, port)
+    except StepFailed as failure:
+        _go_back(location, screen, environment, backup, port, was_running=running is not None)
+        raise CommandFailed(
+            f"the new version does not work, and {__version__} is back: {failure} (all of it in {log})"
+        ) from None
+    environment.forget()
+    screen.say(f"agentsup {version or 'in its newest version'} is installed.")
+    if running:
+        screen.say("The daemon is up, with all its agents.")
+
+
+def _go_back(
+    location: DaemonLocation,
+    screen: CommandOutput,
+    environment: Environment,
+    backup: Path,
+    port: int | None,
+    *,
+    was_running: bool,
+) -> None:
+    with contextlib.suppress(DaemonUnreachable):
+        stop_daemon(location, STOP_S)
+    try:
+        environment.go_back()
+        aside = recover_store(location.home, backup)
+    except (OSError, ArchiveRefused, HomeLocked, AgentsupError) as error:
+        raise CommandFailed(
+            f"the new version does not work, and going back failed: {error}. "
+            f"{environment.interrupted() or 'The program of before is back'}; "
+            f"`{location.command(f'restore {backup}')}` puts the home back"
+        ) from None
+    if aside is not None:
+        screen.prose(
+            f"The new version had changed the store, which is put back from {backup}. The changed one, "
+            f"with what came since, lies in {aside}."
+        )
+    if was_running:
+        started(environment, location.home, location.home.logs / "upgrade.out", port)
+        screen.say(f"agentsup {__version__} runs again.")

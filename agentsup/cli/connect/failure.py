@@ -22,9 +22,12 @@ class DaemonUnreachable(CommandFailed):
 
 
 @contextmanager
-def failing_as(text: str) -> Iterator[None]:
-    """Raise an ``OSError`` as ``CommandFailed``: ``text``, and the reason that the system names."""
+def failing_as(text: str, *others: type[Exception], end: str = "") -> Iterator[None]:
+    """Raise an ``OSError`` or one of ``others`` as ``CommandFailed``: ``text``, the reason that the
+    system names, and ``end``."""
+    kinds: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except OSError as error:
-        raise CommandFailed(f"{text}: {error.strerror or error}") from None
+    except kinds as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandFailed(f"{text}: {reason}{end}") from None

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from agentsup.config import FenceSettings, McpServer, servers_of
 from agentsup.daemon.runtime import DaemonEngines, fencing_by
 from agentsup.engines import NotInstalled
 from agentsup.engines.process import Fencing, find_program, home_variables
-from agentsup.engines.programs import PROGRAMS, Preset, SignInState, sign_in_of
+from agentsup.engines.programs import PROGRAMS, Preset, sign_in_of
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.childenv import child_env
 from agentsup.kit.pool import BoundedPool
@@ -152,82 +152,42 @@ def _named(it: Examined) -> list[tuple[str, McpServer]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The state of one coding agent."""
-
-    preset: Preset
-    path: str | None
-    folder: str
-    """Its folder, if that is not on the PATH."""
-    version: str
-    sign_in: SignInState
-    is_used: bool
-    """An entry names it as its engine."""
-    absence: str
-    """Why it is not found, and what to do."""
-
-    @property
-    def is_well(self) -> bool:
-        """Whether an agent that uses it can work, as far as can be seen."""
-        return not self.is_used or (self.path is not None and bool(self.sign_in))
-
-    @property
-    def text(self) -> str:
-        """One line about the program."""
-        if self.path is None and self.folder:
-            return f"in {self.folder}, which is not on the PATH"
-        if self.path is None:
-            return f"not installed ({self.preset.install})"
-        known = self.version or "version not told"
-        return f"{known}, {self.sign_in} ({self.path})"
-
-    @property
-    def advice(self) -> str:
-        """The remedy if something is missing, else empty."""
-        if self.is_well and (self.path is None or self.sign_in):
-            return ""
-        return self.absence if self.path is None else self.preset.sign_in
-
-
 def check_programs(it: Examined) -> Iterator[Check]:
-    """Coding agents that can be an engine; one that an entry names must be installed."""
-    fence = it.settings.fence if it.settings is not None else FenceSettings()
-    fencing = fencing_by(it.home.root, it.environ, fence)
-    missing = []
+    """Coding agents that can be an engine; one that an entry names must be installed. Each is run for
+    its version, with an empty home and behind the fence of an agent's program."""
+    settings = it.settings.fence if it.settings is not None else FenceSettings()
+    fencing = fencing_by(it.home.root, it.environ, settings)
     used = {spec.engine for spec in it.specs.values()}
-    for each in _programs(it.environ, used, fencing):
-        if each.path is not None or each.is_used or each.folder:
-            result = OK if each.is_well else FAIL if each.path is None else WARN
-            yield Check(f"engine {each.preset.name}", result, each.text, each.advice)
+    paths = {
+        name: shutil.which(preset.program, path=it.environ.get("PATH", ""))
+        for name, preset in PROGRAMS.items()
+    }
+    installed = {name: path for name, path in paths.items() if path}
+    versions = asyncio.run(_versions(installed, it.environ, fencing))
+    missing = []
+    for name, preset in PROGRAMS.items():
+        if path := paths[name]:
+            yield _installed(preset, path, versions.get(name, ""), name in used, it.environ)
+        elif (folder := folder_of(preset.program)) or name in used:
+            where = f"in {folder}, which is not on the PATH"
+            text = where if folder else f"not installed ({preset.install})"
+            advice = not_found(preset.program, it.environ, preset.remedy) if name in used else ""
+            yield Check(f"engine {preset.name}", FAIL if name in used else OK, text, advice)
         else:
-            missing.append(each.preset.name)
+            missing.append(preset.name)
     if missing:
         text = f"not installed, and no agent names one: {', '.join(missing)}"
         yield Check("other engines", OK, text)
 
 
-def _programs(env: Mapping[str, str], used: Collection[str], fencing: Fencing) -> list[Program]:
-    """Every known coding agent; ``used`` are the engines that entries name. Each is run for its
-    version, with an empty home and behind the fence of an agent's program."""
-    paths = {
-        name: shutil.which(preset.program, path=env.get("PATH", ""))
-        for name, preset in PROGRAMS.items()
-    }
-    installed = {name: path for name, path in paths.items() if path}
-    versions = asyncio.run(_versions(installed, env, fencing))
-    return [
-        Program(
-            preset,
-            paths[name],
-            "" if paths[name] else folder_of(preset.program),
-            versions.get(name, ""),
-            sign_in_of(preset, env, os.path.isfile),
-            is_used=name in used,
-            absence=not_found(preset.program, env, preset.remedy),
-        )
-        for name, preset in PROGRAMS.items()
-    ]
+def _installed(
+    preset: Preset, path: str, version: str, is_used: bool, env: Mapping[str, str]
+) -> Check:
+    """A coding agent that is there; one that is used must be signed in."""
+    sign_in = sign_in_of(preset, env, os.path.isfile)
+    text = f"{version or 'version not told'}, {sign_in} ({path})"
+    result = WARN if is_used and not sign_in else OK
+    return Check(f"engine {preset.name}", result, text, "" if sign_in else preset.sign_in)
 
 
 async def _versions(

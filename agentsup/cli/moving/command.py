@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -65,12 +63,10 @@ def import_(
     plan = plan_move(source, read_home(source, product), home)
     check_plan(plan, home)
     brought = apply_move(plan, home) if apply else None
-    if as_json:
-        print(json.dumps(document(plan, brought), ensure_ascii=False, indent=2))
-        return
+    CommandOutput.unless_json(document(plan, brought), as_json)
     screen.say(f"{source.root} is a home of {plan.found.product}. For {home.root}:")
     for line in plan_lines(plan):
-        screen.say(_wrapped(clean(line), screen.width))
+        screen.prose(clean(line), indent=" " * (len(line) - len(line.lstrip()) + 2))
     screen.say("")
     if brought is None:
         command = location.command(f"import {shlex.quote(path)} --apply")
@@ -93,11 +89,3 @@ def import_(
         "Stop the other product before you start here: a bot talks to one program at a time. "
         f"Then `{location.command('doctor')}` checks, and `{location.command('up')}` starts."
     )
-
-
-def _wrapped(line: str, width: int | None) -> str:
-    """A line, broken between words where a terminal is narrow; what follows is indented more."""
-    if width is None or len(line) <= width:
-        return line
-    inner = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.fill(line, width, subsequent_indent=inner, break_on_hyphens=False)

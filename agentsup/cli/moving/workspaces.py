@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
 from agentsup.cli.moving.foreign_home import (
     MOST_NOTES_CHARS,
     MOST_PROMPT_CHARS,
     ForeignFile,
     ForeignMemory,
-    ForeignSkill,
-    Remark,
     joined_text,
 )
+from agentsup.cli.moving.gathered import Gathered
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import MOST_MEMORIES, memories_of, skill_of
 
 _MOST_SKILLS: Final = 200
-_MOST_LISTED: Final = 60
 RULES: Final = "AGENTS.md and such tell how to use what the other product has"
-
-
-@dataclass(slots=True)
-class Gathered:
-    """The values that are collected while a home is read."""
-
-    remarks: list[Remark] = field(default_factory=list)
-    skills: dict[str, ForeignSkill] = field(default_factory=dict)
-
-    def remark(self, what: str, why: str) -> None:
-        """Note something that does not come, once."""
-        if all(each.what != what for each in self.remarks):
-            self.remarks.append(Remark(what, why))
-
-    def remark_keys(
-        self, given: Mapping[str, Any], reasons: Mapping[str, str], prefix: str
-    ) -> None:
-        """Note those keys of an object that have no place, if they say anything."""
-        for key, why in reasons.items():
-            value = given.get(key)
-            is_on = value.get("enabled", True) if isinstance(value, dict) else value
-            if is_on and value:
-                self.remark(f"{prefix}{key}", why)
 
 
 def persona(source: SourceFolder, *paths: str) -> str:
@@ -87,12 +61,13 @@ def workspace_files(
 
 
 def skills(
-    source: SourceFolder, folder: str, gathered: Gathered, *, skip: Collection[str] = ()
+    gathered: Gathered, folder: str, *, skip: Collection[str] = ()
 ) -> tuple[ForeignFile, ...]:
     """The skills below a folder: each ``SKILL.md`` with the files beside it.
 
     Returns the files for the workspace of the agent that has them.
     """
+    source = gathered.source
     paths = source.walk(folder) if source.is_folder(folder) else []
     heads = [path for path in paths if path.endswith("/SKILL.md")]
     if len(heads) > _MOST_SKILLS:
@@ -110,20 +85,3 @@ def skills(
             if path.startswith(f"{home}/")
         ]
     return tuple({each.target: each for each in found}.values())
-
-
-def with_skills(
-    prompt: str, files: tuple[ForeignFile, ...], known: Mapping[str, ForeignSkill]
-) -> str:
-    """The persona, with the skills that lie in the workspace named at its end."""
-    names = sorted(
-        {each.target.split("/")[1] for each in files if each.target.startswith("skills/")}
-    )
-    if not names:
-        return prompt
-    lines = [
-        f"- {name}: {known[name].about}" if name in known and known[name].about else f"- {name}"
-        for name in names[:_MOST_LISTED]
-    ]
-    head = "Skills lie in your workspace. Before a task that one fits, read skills/NAME/SKILL.md:"
-    return joined_text(prompt, "\n".join([head, *lines]), most=MOST_PROMPT_CHARS * 2)

@@ -14,7 +14,6 @@ from typer.core import TyperCommand, TyperGroup
 from agentsup.cli.connect.client import DaemonClient, listed_now
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
-from agentsup.cli.output.show import CommandOutput
 
 EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "setup": [
@@ -291,6 +290,15 @@ def agree(question: str, refusal: str) -> None:
         raise CommandFailed(refusal)
 
 
+def go_on(*, yes: bool) -> None:
+    """Ask whether to go on, if ``yes`` was not given. Raises ``CommandFailed``."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed("nobody can be asked here; give --yes. Nothing was changed")
+    agree("Go on?", "Nothing was changed")
+
+
 def location_of(ctx: typer.Context) -> DaemonLocation:
     """The home or address that this command line is about."""
     location = ctx.find_object(DaemonLocation)
@@ -310,15 +318,6 @@ def client_of(ctx: typer.Context) -> DaemonClient:
     """A client of the daemon that this command line is about. Raises ``CommandFailed`` if none is
     known."""
     return DaemonClient.to(location_of(ctx))
-
-
-def read(
-    ctx: typer.Context, path: str, as_json: bool, query: Mapping[str, Any] | None = None
-) -> tuple[Any, CommandOutput]:
-    """The document at ``path``, and the output for its text. With ``as_json`` it prints the document
-    and ends the command: raises ``typer.Exit``, and ``CommandFailed``."""
-    document = client_of(ctx).get(path, query)
-    return document, CommandOutput.unless_json(document, as_json)
 
 
 class _Commands(typer.Typer):

@@ -11,7 +11,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TextIO
 
@@ -41,6 +41,8 @@ _STATES: Final = {
     "failed": "red",
     "dead": "red",
     "fail": "red",
+    "warned": "yellow",
+    "exhausted": "red",
 }
 
 
@@ -51,8 +53,8 @@ def is_plain(stream: TextIO) -> bool:
 
 
 def painted(text: str, colour: str, *, plain: bool) -> str:
-    """``text`` in a colour of the terminal, or as it is."""
-    return text if plain or not text else f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+    """``text`` in a colour of the terminal (empty: none), or as it is."""
+    return text if plain or not (text and colour) else f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def width_of(text: str) -> int:
@@ -143,10 +145,10 @@ def facts(pairs: Iterable[tuple[str, object]], width: int | None) -> str:
     return "\n".join(lines)
 
 
-def when(at_ms: int | None) -> str:
-    """A stored time as local time, to the second."""
+def when(at_ms: int | None, none: str = "-") -> str:
+    """A stored time as local time, to the second; ``none`` for no time."""
     if not at_ms:
-        return "-"
+        return none
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -166,7 +168,31 @@ def duration(seconds: float | None) -> str:
     return f"{whole} s"
 
 
-Column = str | Callable[[dict[str, Any]], object]
+Cell = Callable[[dict[str, Any]], object]
+"""Makes of a document what a table or a record shows of it."""
+Columns = Sequence[str | tuple[str, str | Cell]]
+"""What is shown of a document: members by their names, or under other labels."""
+
+
+def labelled(one: dict[str, Any], columns: Columns) -> list[tuple[str, object]]:
+    """What ``columns`` show of a document, each with its label."""
+    pairs = ((each, each) if isinstance(each, str) else each for each in columns)
+    return [(label, one[of] if isinstance(of, str) else of(one)) for label, of in pairs]
+
+
+def at(member: str, none: str = "-") -> Cell:
+    """The time in that member; ``none`` if there is none."""
+    return lambda one: when(one[member], none)
+
+
+def all_of(member: str) -> Cell:
+    """The texts in that member, each on a line of its own."""
+    return lambda one: "\n".join(one[member])
+
+
+def brief(member: str) -> Cell:
+    """The beginning of the text in that member, on one line."""
+    return lambda one: shortened(one[member], 200)
 
 
 class CommandOutput:
@@ -179,16 +205,16 @@ class CommandOutput:
         self.plain = is_plain(self._stream)
 
     @classmethod
-    def unless_json(cls, document: Any, as_json: bool) -> CommandOutput:
+    def unless_json(cls, document: Any, as_json: bool, code: int = 0) -> CommandOutput:
         """The output for a command's text. With ``as_json`` it prints the document instead and ends
-        the command: raises ``typer.Exit``."""
+        the command with ``code``: raises ``typer.Exit``."""
         screen = cls()
         if not as_json:
             return screen
         import typer
 
         screen.json(document)
-        raise typer.Exit
+        raise typer.Exit(code)
 
     @property
     def width(self) -> int | None:
@@ -199,11 +225,22 @@ class CommandOutput:
         """Print a text and a line end; of control sequences only our colours are kept."""
         print(clean_painted(with_home(text)), file=self._stream)
 
-    def prose(self, text: str) -> None:
-        """Sentences, broken between words where a terminal is narrow."""
-        width = self.width
-        text = with_home(text)
-        self.say(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
+    def prose(self, text: str, indent: str = "") -> None:
+        """Sentences, broken between words where a terminal is narrow; ``indent`` begins what is
+        broken off."""
+        width, text = self.width, with_home(text)
+        if width is not None:
+            text = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+        self.say(text)
+
+    def finding(self, text: object, kind: str = "error", colour: str = "red") -> None:
+        """Something that is wrong, after the word for how bad it is."""
+        self.say(f"{self.paint(kind, colour)}: {clean(text)}")
+
+    def difference(self, lines: Iterable[str]) -> None:
+        """Lines that were removed (``- ``) and added (``+ ``) in a file."""
+        for line in lines:
+            self.say(self.paint(clean(line), "red" if line[0] == "-" else "green"))
 
     def done(self, document: Any, text: str, *, as_json: bool) -> None:
         """Print the result of a change: ``text``, or the ``document`` as JSON."""
@@ -226,16 +263,11 @@ class CommandOutput:
         else:
             print(empty, file=self._stream if self.is_terminal else sys.stderr)
 
-    def listing(
-        self, found: Iterable[dict[str, Any]], columns: Mapping[str, Column], *, empty: str
-    ) -> None:
-        """A table of documents. A column shows a member by its name, or what a function makes of
-        the document."""
-        rows = [
-            [one[column] if isinstance(column, str) else column(one) for column in columns.values()]
-            for one in found
-        ]
-        self.table(tuple(columns), rows, empty=empty)
+    def listing(self, found: Iterable[dict[str, Any]], columns: Columns, *, empty: str) -> None:
+        """A table of documents."""
+        heads = [each if isinstance(each, str) else each[0] for each in columns]
+        rows = [[shown for _, shown in labelled(one, columns)] for one in found]
+        self.table(heads, rows, empty=empty)
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """``name  value`` lines."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,6 +125,23 @@ class Cli:
         finally:
             parent.close()
 
+    def in_terminal(self, *words: str, columns: int = 80, stdin: str | None = None) -> str:
+        """What one command prints on a terminal; ``stdin`` is what it reads from a pipe instead."""
+        ours, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        reading = terminal
+        if stdin is not None:
+            reading, writing = os.pipe()
+            with os.fdopen(writing, "w") as pipe:
+                pipe.write(stdin)
+        with self.forked(words, {**ENV, "TERM": "xterm"}, (reading, terminal, terminal)) as life:
+            for descriptor in {reading, terminal}:
+                os.close(descriptor)
+            found = b"".join(iter(lambda: read_terminal(ours), b""))
+            os.close(ours)
+            life.wait(BOUND_S)
+        return found.decode("utf-8", "replace")
+
     def good(self, *words: str, stdin: str = "") -> str:
         done = self.run(*words, stdin=stdin)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
@@ -191,3 +212,40 @@ class Cli:
     def kill(self, daemon: Process) -> None:
         daemon.kill()
         daemon.wait(WAIT_S)
+
+
+def read_terminal(terminal: int) -> bytes:
+    """Nothing once nobody has the other end."""
+    with contextlib.suppress(OSError):
+        return os.read(terminal, 65536)
+    return b""
+
+
+class Shell:
+    """A person's shell in a folder, with ``agentsup`` on its path."""
+
+    def __init__(self, folder: Path, **env: str) -> None:
+        self.folder = folder
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "agentsup").write_text(f'#!/bin/sh\nexec {sys.executable} -m agentsup "$@"\n')
+        (programs / "agentsup").chmod(0o700)
+        self.env = {**ENV, **env, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            env=self.env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+
+    def type(self, line: str) -> str:
+        """A line that ends well."""
+        done = self.run(line)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        return done.stdout

@@ -55,40 +55,22 @@ def test_from_nothing_to_two_agents_that_ask_each_other(tmp_path: Path) -> None:
             cli.run("stop")
 
 
-@pytest.mark.timeout(180)  # it starts some thirty programs
 def test_reads_of_a_running_daemon(cli: Cli) -> None:
+    """The text and the document of each command are in ``tests/golden``."""
     cli.daemon()
     sent = json.loads(cli.good("send", "writer", "hello", "--json"))
     assert (sent["text"], sent["success"]) == ("you said hello", True)
     assert cli.good("send", "writer", "-", stdin="from a pipe") == "you said from a pipe\n"
-    message_id = sent["message_id"]
-    reads: dict[str, Any] = {
-        "status": "state",
-        "agents list": "agents",
-        "agents show writer": "name",
-        "agents diff": None,
-        "agents explain writer": "values",
-        "agents validate": "findings",
-        "messages list": "messages",
-        f"messages show {message_id}": "id",
-        "dead list": "dead",
-        "poison list": "poison",
-        "memory list writer": "memories",
-        "cost writer": "agents",
-        "questions list": "questions",
-        "tasks list": "tasks",
-        "doctor": "checks",
-    }
-    for line, key in reads.items():
-        document = json.loads(cli.good(*line.split(), "--json"))
-        assert key is None or key in document, line
-        text = cli.good(*line.split())
-        assert "\x1b" not in text, f"{line}: no colours in a pipe"
-    assert message_id in cli.good("messages", "list", "--agent", "writer")
+    for line, key in (
+        ("status", "state"),
+        ("dead list", "dead"),
+        ("poison list", "poison"),
+        ("doctor", "checks"),
+    ):
+        assert key in json.loads(cli.good(*line.split(), "--json"))
+        assert "\x1b" not in cli.good(*line.split()), f"{line}: no colours in a pipe"
+    assert sent["message_id"] in cli.good("messages", "list", "--agent", "writer")
     assert "turn done" in cli.good("logs", "writer")
-    thread = json.loads(cli.good("messages", "show", message_id, "--json"))["thread_id"]
-    if thread:
-        assert message_id in cli.good("messages", "thread", thread)
 
 
 def test_status_tells_what_waits_for_a_person(cli: Cli) -> None:
@@ -161,22 +143,14 @@ REFUSED = [
     (("send", "writer", " "), "message"),
     (("send", "writer", "fail"), "the script wants it so"),
     (("send", "writer", "hang", "--timeout", "0.3"), "0.3"),
-    (("agents", "show", "nobody"), "nobody"),
     (("agents", "show", "nobody", "--json"), "nobody"),
-    (("messages", "show", "msg_none"), "msg_none"),
     (("messages", "list", "--state", "odd"), "state"),
     (("questions", "answer", "q_none", "x"), "q_none"),
     (("dead", "requeue", "msg_none"), "msg_none"),
-    (("poison", "show", "telegram.1"), "telegram.1"),
     (("poison", "retry", "odd"), "odd"),
-    (("memory", "list", "nobody"), "nobody"),
     (("cost", "nobody"), "nobody"),
-    (("cost", "nobody", "--json"), "nobody"),
-    (("memory", "show", "writer", "tea"), "tea"),
     (("memory", "pin", "writer", "tea"), "tea"),
-    (("memory", "share", "writer", "tea"), "tea"),
     (("memory", "share", "writer", "t", "--id", "mem_x", "--updated-at", "1"), "mem_x"),
-    (("memory", "list", "writer", "--kind", "odd"), "kind"),
 ]
 
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import termios
 import tomllib
 import urllib.request
 from collections.abc import AsyncIterator
@@ -19,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from agentsup.fakes.telegram.driver import TelegramDriver
-from tests.process.cli.process_cli import ENV, Cli, until
+from tests.process.cli.process_cli import Cli, until
 from tests.support.bound import BOUND_S
 from tests.support.ports import free_port
 from tests.support.telegram_process import FakeTelegramProcess
@@ -35,33 +30,18 @@ def config(cli: Cli, text: str) -> None:
     (cli.home / "config.toml").write_text(text)
 
 
-def in_terminal(cli: Cli, columns: int, *words: str) -> str:
-    """What a command prints on a terminal that is ``columns`` wide."""
-    ours, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with cli.forked(words, {**ENV, "TERM": "xterm"}, (terminal, terminal, terminal)) as life:
-        os.close(terminal)
-        seen = b""
-        with contextlib.suppress(OSError):
-            while data := os.read(ours, 65536):
-                seen += data
-        os.close(ours)
-        assert life.wait(BOUND_S) == 0, seen
-    return seen.decode()
-
-
 def test_a_link_is_drawn_where_another_machine_can_use_it(cli: Cli) -> None:
     config(cli, f'[api]\nport = {cli.port}\nallowed_hosts = ["{NAME}"]\n')
     cli.daemon()
     base = f"http://{NAME}:{cli.port}"
-    seen = in_terminal(cli, 40, "link", "--base", base)
+    seen = cli.in_terminal("link", "--base", base, columns=40)
     lines = [line for line in seen.splitlines() if BLOCKS.fullmatch(line)]
     assert len(lines) > 15
     assert {len(line) for line in lines} <= set(range(30, 41))
     assert "this machine only" in " ".join(seen.split())
     assert "without https" in " ".join(seen.split())
     # Here, in a pipe and as JSON there is no code; what is doubtful is on standard error.
-    assert not BLOCKS.search(in_terminal(cli, 80, "link"))
+    assert not BLOCKS.search(cli.in_terminal("link"))
     done = cli.run("link", "--base", base)
     assert done.stdout.startswith(f"{base}/#code=")
     assert len(done.stdout.splitlines()) == 1

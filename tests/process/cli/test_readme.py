@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentsup.engines.scripted.engine import NO_MODEL
-from tests.process.cli.process_cli import ENV, WAIT_S, Cli, until
+from tests.process.cli.process_cli import Cli, Shell, until
 from tests.support.ports import free_port
 from tests.support.source_tree import ROOT
 
@@ -109,30 +106,13 @@ def test_an_entry_that_is_saved_is_an_agent_at_once(home: Cli) -> None:
 
 def test_every_command_line_can_be_run(home: Cli, tmp_path: Path) -> None:
     begun(home)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "agentsup").write_text(f'#!/bin/sh\nexec {sys.executable} -m agentsup "$@"\n')
-    (programs / "agentsup").chmod(0o700)
-    env = {**ENV, "AGENTSUP_HOME": str(home.home), "PATH": f"{programs}:{os.environ['PATH']}"}
-
-    def run(line: str) -> None:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-
+    shell = Shell(tmp_path, AGENTSUP_HOME=str(home.home))
     before = (home.written() or {})["pid"]
     for line in LINES:
         first = shlex.split(line, comments=True)[:1]
         if line.startswith("›") or line in ELSEWHERE or first in ([], ["git"], ["make"]):
             continue  # `make run` is tried in a fresh clone by live tests
-        run(line)
+        shell.type(line)
     # It was killed by one of them, and comes back by itself.
     until(
         "the next daemon is ready",
@@ -140,4 +120,4 @@ def test_every_command_line_can_be_run(home: Cli, tmp_path: Path) -> None:
     )
     for code in INLINE:
         if code.startswith("agentsup ") and code not in ELSEWHERE:
-            run(code)
+            shell.type(code)

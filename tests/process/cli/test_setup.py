@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import pty
@@ -16,7 +15,7 @@ from types import MappingProxyType
 import pytest
 
 from agentsup.fakes.telegram.driver import TelegramDriver
-from tests.process.cli.process_cli import ENV, Cli
+from tests.process.cli.process_cli import ENV, Cli, read_terminal
 from tests.support.bound import BOUND_S
 from tests.support.model_server import ModelServer, Reply
 from tests.support.telegram_process import FakeTelegramProcess
@@ -40,12 +39,7 @@ def at_terminal(
     with cli.forked(words, {**ENV, "TERM": "xterm", **env}, (terminal, terminal, terminal)) as life:
         os.close(terminal)
         waiting = list(said)
-        while True:
-            data = b""
-            with contextlib.suppress(OSError):
-                data = os.read(ours, 65536)
-            if not data:
-                break
+        while data := read_terminal(ours):
             seen += data.decode()
             while waiting and waiting[0][0] in seen[at:]:
                 question, answer = waiting.pop(0)
@@ -54,6 +48,13 @@ def at_terminal(
         os.close(ours)
         assert waiting == [], seen
         return life.wait(BOUND_S), seen
+
+
+async def run(cli: Cli, *words: str, stdin: str = "", code: int = 0) -> str:
+    """What a command prints, on one line."""
+    done = await asyncio.to_thread(cli.run, *words, stdin=stdin)
+    assert done.returncode == code, done.stdout + done.stderr
+    return " ".join((done.stdout + done.stderr).split())
 
 
 def settings(cli: Cli) -> dict[str, object]:
@@ -155,11 +156,7 @@ async def test_a_key_that_is_gone_or_wrong_is_told_and_the_daemon_stays_up(cli: 
                 f'{{ base_url = "{server.base_url}", api_key = "file:secrets/own.key" }}\n'
             )
         (cli.home / "agents.json").write_text("[]")
-
-        async def good(*words: str, stdin: str = "") -> str:
-            done = await asyncio.to_thread(cli.run, *words, stdin=stdin)
-            assert done.returncode == 0, done.stdout + done.stderr
-            return " ".join(done.stdout.split())
+        good = partial(run, cli)
 
         assert "own.key" in await good("up", "--no-chat")
         assert "own.key" in await good("chat", stdin="hello\n")
@@ -190,11 +187,7 @@ async def test_an_address_alone_takes_the_only_model_and_lists_several(cli: Cli)
     async with ModelServer(lambda asked: Reply("I am here."), models=["llama3.2"]) as server:
         (cli.home / "environment").write_text(f"OPENAI_BASE_URL={server.base_url}\n")
         (cli.home / "agents.json").write_text("[]")
-
-        async def good(*words: str, stdin: str = "") -> str:
-            done = await asyncio.to_thread(cli.run, *words, stdin=stdin)
-            assert done.returncode == 0, done.stdout + done.stderr
-            return " ".join(done.stdout.split())
+        good = partial(run, cli)
 
         assert "The engine llm answers with llama3.2." in await good("up", "--no-chat")
         assert "llama3.2" in await good("agents", "list")
@@ -221,29 +214,25 @@ async def test_a_chat_has_a_model_of_its_own_until_it_goes_back(cli: Cli) -> Non
                 f'{{ base_url = "{server.base_url}", api_key = "{KEY}" }}\n'
             )
         (cli.home / "agents.json").write_text("[]")
-
-        async def run(*words: str, stdin: str = "", code: int = 0) -> str:
-            done = await asyncio.to_thread(cli.run, *words, stdin=stdin)
-            assert done.returncode == code, done.stdout + done.stderr
-            return " ".join((done.stdout + done.stderr).split())
+        said = partial(run, cli)
 
         async def asked() -> str:
-            await run("chat", stdin="hello\n")
+            await said("chat", stdin="hello\n")
             return str(server.asked[-1].body["model"])
 
-        await run("up", "--no-chat")
+        await said("up", "--no-chat")
         assert await asked() == "good-mini"
-        wrong = await run("chat", stdin="/model here good-lagre\n")
+        wrong = await said("chat", stdin="/model here good-lagre\n")
         assert "Did you mean good-large" in wrong
-        assert "nobody has written to main in telegram:1" in await run(
+        assert "nobody has written to main in telegram:1" in await said(
             *("models", "set", "good-large", "--chat", "telegram:1"), code=1
         )
-        said = await run("models", "set", "good-large", "--chat", "console:local")
-        assert said == "good-large answers in console:local from the next turn on."
-        assert "console:local good-large yes" in await run("models", "chats")
-        await run("restart")
+        told = await said("models", "set", "good-large", "--chat", "console:local")
+        assert told == "good-large answers in console:local from the next turn on."
+        assert "console:local good-large yes" in await said("models", "chats")
+        await said("restart")
         assert await asked() == "good-large"
-        await run("models", "set", "default", "--chat", "console:local")
+        await said("models", "set", "default", "--chat", "console:local")
         assert await asked() == "good-mini"
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli.process_cli import ENV, RULES, WAIT_S, Cli, until
+from tests.process.cli.process_cli import RULES, Cli, Shell, until
 from tests.support.moving_homes import openclaw_home
 from tests.support.ports import free_port
 from tests.support.shown_commands import HAS_PLACES, codes, shell_lines
@@ -59,39 +56,19 @@ AGENTS = [
 ]
 
 
-class Shell:
-    """A person's shell: a home folder of its own, and ``agentsup`` on the path."""
+class Reader(Shell):
+    """Types what the pages show."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder, HOME=str(folder))
         self.cli = Cli(folder / ".agentsup", free_port())
-        programs = folder / "bin"
-        programs.mkdir()
-        (programs / "agentsup").write_text(f'#!/bin/sh\nexec {sys.executable} -m agentsup "$@"\n')
-        (programs / "agentsup").chmod(0o700)
-        path = f"{programs}:{os.environ['PATH']}"
-        self.env = {**ENV, "HOME": str(folder), "PATH": path}
-
-    def run(self, line: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line],
-            env=self.env,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
 
     def type(self, line: str) -> str:
         if line.endswith((" status", " doctor")):
             # On a busy machine they say rightly that the daemon is held up.
             until(line, lambda: self.run(line).returncode == 0)
             return ""
-        done = self.run(line)
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-        return done.stdout
+        return super().type(line)
 
     def say(self, text: str) -> str:
         """Say a line of a chat."""
@@ -99,11 +76,11 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
+def shell(tmp_path: Path) -> Iterator[Reader]:
     shutil.copytree(DOCS / "examples", tmp_path / "docs" / "examples")
     shutil.copytree(ROOT / "packaging", tmp_path / "packaging")
     openclaw_home(tmp_path / ".openclaw")
-    made = Shell(tmp_path)
+    made = Reader(tmp_path)
     made.type("agentsup init")
     home = made.cli.home
     (home / "agents.json").write_text(json.dumps(AGENTS))
@@ -167,7 +144,7 @@ def test_what_runs_a_line_elsewhere_is_there() -> None:
     assert INSTEAD.keys() <= shown
 
 
-def test_each_line_that_is_shown_works(shell: Shell) -> None:
+def test_each_line_that_is_shown_works(shell: Reader) -> None:
     pages = [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "examples").glob("*.md"))]
     typed: set[str] = set()
     for path in pages:

@@ -9,7 +9,6 @@ import pty
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import typer.main
 
 from agentsup.cli.app import app
 from tests.process.cli.process_cli import ENV, Cli, until
-from tests.support.bound import BOUND_S
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edesrever\u2066x\x7f"
 QUOTED = json.dumps(EVIL + " said")
@@ -43,28 +41,6 @@ FEW = {
     "upgrade",
 }
 """They start or end daemons, or an editor. What they print of others is the log, seen below."""
-
-
-def in_terminal(cli: Cli, words: Sequence[str], said: str = "") -> str:
-    """What one command prints on a terminal. ``said`` is its standard input, as a pipe."""
-    reading, writing = os.pipe()
-    with os.fdopen(writing, "w") as pipe:
-        pipe.write(said)
-    ours, terminal = pty.openpty()
-    with cli.forked(words, {**ENV, "TERM": "xterm"}, (reading, terminal, terminal)) as life:
-        os.close(reading)
-        os.close(terminal)
-        found = b"".join(iter(lambda: _read(ours), b""))
-        os.close(ours)
-        life.wait(BOUND_S)
-    return found.decode("utf-8", "replace")
-
-
-def _read(terminal: int) -> bytes:
-    """Nothing once nobody has the other end."""
-    with contextlib.suppress(OSError):
-        return os.read(terminal, 65536)
-    return b""
 
 
 def leaves(command: Any, name: tuple[str, ...] = ()) -> set[str]:
@@ -101,8 +77,8 @@ def test_no_command_passes_a_control_code_on(cli: Cli) -> None:
     message = json.loads(cli.good("send", "writer", f"hello {EVIL}", "--json"))["message_id"]
     cli.run("send", "writer", "fail", "--json")
     task = json.loads(cli.good("tasks", "create", f"do {EVIL}", "--json"))
-    assert in_terminal(cli, ["chat"], f"hello {EVIL}\nfail\n"), "nothing was shown"
-    asked = in_terminal(cli, ["chat"], "ask\n1\n")
+    assert cli.in_terminal("chat", stdin=f"hello {EVIL}\nfail\n"), "nothing was shown"
+    asked = cli.in_terminal("chat", stdin="ask\n1\n")
     assert "desrever" in asked
     ids = {
         "ID": message,
@@ -114,7 +90,7 @@ def test_no_command_passes_a_control_code_on(cli: Cli) -> None:
         words = [*leaf.split(), *ARGUMENTS.get(leaf, "").format(**ids).split()]
         has_words = leaf in ARGUMENTS or leaf.endswith("list")
         for extra in ([], ["--json"]) if has_words else ([],):
-            shown[" ".join([leaf, *extra])] = in_terminal(cli, [*words, *extra])
+            shown[" ".join([leaf, *extra])] = cli.in_terminal(*words, *extra, stdin="")
     process.send_signal(signal.SIGTERM)
     os.set_blocking(daemon, True)
     while True:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.cli.commands import home_files
-from agentsup.cli.commands.home_files import change_file, create_home
+from agentsup.cli.commands.home_files import change_file
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config.edit import listed, with_entry, without_entry
 from agentsup.config.home import Home
@@ -61,13 +61,6 @@ def test_removing_one_leaves_the_other_as_it_was_written(name: str) -> None:
 def test_refusals_say_why(change: object, said: str) -> None:
     with pytest.raises(Refused, match=said):
         change(ODD)  # type: ignore[operator]  # a lambda of the table
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    found = Home(tmp_path / "home")
-    create_home(found)
-    return found
 
 
 def test_the_old_file_is_kept_and_the_mode_stays(home: Home) -> None:

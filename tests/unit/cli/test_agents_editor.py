@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentsup.cli.commands.agents_editor import edit, in_editor
-from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path / "home")
-    create_home(made)
-    return made
 
 
 def typing(*changes: Callable[[str], str]) -> Callable[[Path], None]:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from agentsup.cli.app import app
-from agentsup.cli.commands.home_files import create_home
 from agentsup.cli.connect.failure import CommandFailed
 from agentsup.config import Home
 from agentsup.model.errors import NotFound
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path / "home")
-    create_home(made)
-    return made
 
 
 def run(home: Home, *words: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,132 +18,117 @@ class Paper:
         self.lines: list[str] = []
         self.painter = Painter(self.lines.append, lambda: width, plain=True)
 
-    def show(
-        self,
-        kind: ShownKind,
-        text: str = "",
-        message_id: str = "m1",
-        *,
-        ok: bool = True,
-        state: str = "",
-    ) -> None:
-        self.painter.show(ShownItem(kind, text, "main", message_id, ok=ok, state=state))
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+    def show(self, kind: ShownKind, text: str = "", message_id: str = "m1") -> None:
+        self.painter.show(item(kind, text, message_id))
 
 
-def test_a_streamed_answer_is_shown_once() -> None:
+def item(kind: ShownKind, text: str = "", message_id: str = "m1", **more: Any) -> ShownItem:
+    return ShownItem(kind, text, "main", message_id, **more)
+
+
+BEGIN, END = item(ShownKind.BEGIN), item(ShownKind.END)
+delta, answer = partial(item, ShownKind.DELTA), partial(item, ShownKind.ANSWER)
+notice, picture = partial(item, ShownKind.NOTICE), partial(item, ShownKind.PICTURE)
+SEEN: dict[str, tuple[list[ShownItem], list[str]]] = {
+    "what the stream missed comes with the answer": (
+        [delta("Hel"), answer("Hello"), delta("lo"), END],
+        ["main: Hello"],
+    ),
+    "an answer without a stream": ([answer("a\nb")], ["main: a", "b"]),
+    "an answer other than the stream is shown whole": (
+        [delta("draft"), answer("final")],
+        ["main: draft", "main: final"],
+    ),
+    "tools stand between": (
+        [
+            delta("I ask."),
+            *(
+                item(ShownKind.TOOL, f"ask_agent {state}", state=state)
+                for state in ("started", "finished", "failed")
+            ),
+            delta(" Done."),
+            answer("I ask. Done."),
+        ],
+        ["main: I ask.", "  · ask_agent started", "  · ask_agent failed", " Done."],
+    ),
+    "a notice does not break a word in two places": (
+        [delta("one "), notice("writer was asked", "m9"), delta("two"), answer("one two")],
+        ["main: one ", "* writer was asked", "two"],
+    ),
+    "a client that comes late sees the text so far and no more": (
+        [
+            *(picture("one two"), picture("one two three"), delta(" four")),
+            answer("one two three four"),
+        ],
+        ["main: one two three four"],
+    ),
+    "a turn goes on after a question": (
+        [
+            *(BEGIN, delta("I need to know."), END),
+            item(ShownKind.QUESTION, "Which?", options=("tea", "coffee")),
+            *(BEGIN, delta("Coffee."), END, answer("I need to know.Coffee.")),
+        ],
+        [
+            *("main: I need to know.", "main asks: Which?", "  1. tea", "  2. coffee"),
+            *("  (type its number)", "Coffee."),
+        ],
+    ),
+    "a turn starts again after a crash": (
+        [
+            *(BEGIN, delta("1 2 3 "), notice("reconnecting…", ""), picture("1 ")),
+            *(delta("2 3 4"), END, answer("1 2 3 4")),
+        ],
+        ["main: 1 2 3 ", "* reconnecting…", "4"],
+    ),
+    "a turn is tried again": (
+        [BEGIN, delta("first try"), END, BEGIN, delta("second"), END, answer("second")],
+        ["main: first try", "main: second"],
+    ),
+    "what was seen is not written again as long as a new attempt says the same": (
+        [
+            *(BEGIN, delta("1 2 "), delta("3 4\n5 ")),
+            ShownItem(ShownKind.WELCOME, who="main", old=True, state="running"),
+            picture("1 2 "),  # of the attempt that the next process makes
+            *(delta("3 4\n"), delta("5 6"), delta(" 7"), END, answer("1 2 3 4\n5 6 7")),
+        ],
+        ["main: 1 2 3 4", "5 6 7"],
+    ),
+    "an attempt that says something else is shown from its beginning": (
+        [delta("first try"), BEGIN, delta("fi"), delta("nal words"), answer("final words")],
+        ["main: first try", "main: final words"],
+    ),
+    "an answer that came while one was away is only completed": (
+        [delta("1 2 3"), BEGIN, delta("1 "), answer("1 2 3 4")],
+        ["main: 1 2 3 4"],
+    ),
+    "who comes midway sees the answer once": (
+        [picture("two three"), delta(" four"), answer("two three four")],
+        ["main: two three four"],
+    ),
+    "also where the beginning of the text is not kept any more": (
+        [picture("two three", is_cut=True), delta(" four"), answer("one two three four")],
+        ["main: two three four"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEN)
+def test_every_character_is_seen_once(case: str) -> None:
+    items, lines = SEEN[case]
     paper = Paper()
-    paper.show(ShownKind.BEGIN)
-    for piece in ("Hel", "lo\nwor", "ld"):
-        paper.show(ShownKind.DELTA, piece)
-    assert paper.lines == ["main: Hello"]
-    assert paper.painter.tail == "world"
-    paper.show(ShownKind.END)
-    paper.show(ShownKind.ANSWER, "Hello\nworld")
-    assert paper.lines == ["main: Hello", "world"]
-    assert paper.painter.tail == ""
+    for one in items:
+        paper.painter.show(one)
+    assert paper.lines == lines
 
 
-def test_what_the_stream_missed_comes_with_the_answer() -> None:
+def test_a_line_that_is_being_written_is_held_back() -> None:
     paper = Paper()
-    paper.show(ShownKind.DELTA, "Hel")
-    paper.show(ShownKind.ANSWER, "Hello")
-    paper.show(ShownKind.DELTA, "lo")
-    paper.show(ShownKind.END)
-    assert paper.lines == ["main: Hello"]
-
-
-def test_an_answer_without_a_stream() -> None:
-    paper = Paper()
-    paper.show(ShownKind.ANSWER, "a\nb")
-    assert paper.lines == ["main: a", "b"]
-
-
-def test_an_answer_other_than_the_stream_is_shown_whole() -> None:
-    paper = Paper()
-    paper.show(ShownKind.DELTA, "draft")
-    paper.show(ShownKind.ANSWER, "final")
-    assert paper.lines == ["main: draft", "main: final"]
-
-
-def test_tools_stand_between() -> None:
-    paper = Paper()
-    paper.show(ShownKind.DELTA, "I ask.")
-    for state in ("started", "finished", "failed"):
-        paper.show(ShownKind.TOOL, f"ask_agent {state}", state=state)
-    paper.show(ShownKind.DELTA, " Done.")
-    paper.show(ShownKind.ANSWER, "I ask. Done.")
-    assert paper.lines == [
-        "main: I ask.",
-        "  · ask_agent started",
-        "  · ask_agent failed",
-        " Done.",
-    ]
-
-
-def test_a_notice_does_not_break_a_word_in_two_places() -> None:
-    paper = Paper()
-    paper.show(ShownKind.DELTA, "one ")
-    paper.show(ShownKind.NOTICE, "writer was asked", message_id="m9")
-    paper.show(ShownKind.DELTA, "two")
-    paper.show(ShownKind.ANSWER, "one two")
-    assert paper.lines == ["main: one ", "* writer was asked", "two"]
-
-
-def test_a_client_that_comes_late_sees_the_text_so_far_and_no_more() -> None:
-    paper = Paper()
-    paper.show(ShownKind.PICTURE, "one two")
-    paper.show(ShownKind.PICTURE, "one two three")
-    paper.show(ShownKind.DELTA, " four")
-    paper.show(ShownKind.ANSWER, "one two three four")
-    assert paper.lines == ["main: one two three four"]
-
-
-def test_a_turn_that_goes_on_after_a_question() -> None:
-    paper = Paper()
-    paper.show(ShownKind.BEGIN)
-    paper.show(ShownKind.DELTA, "I need to know.")
-    paper.show(ShownKind.END)
-    paper.painter.show(
-        ShownItem(ShownKind.QUESTION, "Which?", "main", "m1", options=("tea", "coffee"))
-    )
-    paper.show(ShownKind.BEGIN)
-    paper.show(ShownKind.DELTA, "Coffee.")
-    paper.show(ShownKind.END)
-    paper.show(ShownKind.ANSWER, "I need to know.Coffee.")
-    assert paper.lines == [
-        "main: I need to know.",
-        "main asks: Which?",
-        "  1. tea",
-        "  2. coffee",
-        "  (type its number)",
-        "Coffee.",
-    ]
-
-
-def test_a_turn_that_starts_again_after_a_crash() -> None:
-    paper = Paper()
-    paper.show(ShownKind.BEGIN)
-    paper.show(ShownKind.DELTA, "1 2 3 ")
-    paper.show(ShownKind.NOTICE, "reconnecting…", message_id="")
-    paper.show(ShownKind.PICTURE, "1 ")
-    paper.show(ShownKind.DELTA, "2 3 4")
-    paper.show(ShownKind.END)
-    paper.show(ShownKind.ANSWER, "1 2 3 4")
-    assert paper.lines == ["main: 1 2 3 ", "* reconnecting…", "4"]
-
-
-def test_a_turn_that_is_tried_again() -> None:
-    paper = Paper()
-    for text in ("first try", "second"):
-        paper.show(ShownKind.BEGIN)
-        paper.show(ShownKind.DELTA, text)
-        paper.show(ShownKind.END)
-    paper.show(ShownKind.ANSWER, "second")
-    assert paper.lines == ["main: first try", "main: second"]
+    for one in (BEGIN, delta("Hel"), delta("lo\nwor"), delta("ld")):
+        paper.painter.show(one)
+    assert (paper.lines, paper.painter.tail) == (["main: Hello"], "world")
+    for one in (END, answer("Hello\nworld")):
+        paper.painter.show(one)
+    assert (paper.lines, paper.painter.tail) == (["main: Hello", "world"], "")
 
 
 @pytest.mark.parametrize("width", [24, 40, 80])
@@ -171,48 +158,4 @@ def test_escape_sequences_of_an_answer_do_nothing() -> None:
     paper = Paper()
     paper.show(ShownKind.DELTA, "\x1b[2J")
     paper.show(ShownKind.ANSWER, "\x1b[2J!")
-    assert "\x1b" not in paper.text
-
-
-def test_an_attempt_after_a_crash_goes_on_where_the_first_one_was() -> None:
-    """What the person has seen is not written again as long as the new attempt says the same."""
-    paper = Paper()
-    paper.show(ShownKind.BEGIN)
-    for piece in ("1 2 ", "3 4\n5 "):
-        paper.show(ShownKind.DELTA, piece)
-    paper.painter.show(ShownItem(ShownKind.WELCOME, who="main", old=True, state="running"))
-    paper.show(ShownKind.PICTURE, "1 2 ")  # of the attempt that the next process makes
-    for piece in ("3 4\n", "5 6", " 7"):
-        paper.show(ShownKind.DELTA, piece)
-    paper.show(ShownKind.END)
-    paper.show(ShownKind.ANSWER, "1 2 3 4\n5 6 7")
-    assert paper.lines == ["main: 1 2 3 4", "5 6 7"]
-
-
-def test_an_attempt_after_a_crash_that_says_something_else_is_shown_from_its_beginning() -> None:
-    paper = Paper()
-    paper.show(ShownKind.DELTA, "first try")
-    paper.show(ShownKind.BEGIN)
-    paper.show(ShownKind.DELTA, "fi")
-    paper.show(ShownKind.DELTA, "nal words")
-    paper.show(ShownKind.ANSWER, "final words")
-    assert paper.lines == ["main: first try", "main: final words"]
-
-
-def test_an_answer_that_came_while_one_was_away_is_only_completed() -> None:
-    paper = Paper()
-    paper.show(ShownKind.DELTA, "1 2 3")
-    paper.show(ShownKind.BEGIN)
-    paper.show(ShownKind.DELTA, "1 ")
-    paper.show(ShownKind.ANSWER, "1 2 3 4")
-    assert paper.lines == ["main: 1 2 3 4"]
-
-
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_who_comes_midway_sees_the_answer_once(is_cut: bool) -> None:
-    """``is_cut``: the text is so long that its beginning is not kept any more."""
-    paper = Paper()
-    paper.painter.show(ShownItem(ShownKind.PICTURE, "two three", "main", "m1", is_cut=is_cut))
-    paper.show(ShownKind.DELTA, " four")
-    paper.show(ShownKind.ANSWER, ("one " if is_cut else "") + "two three four")
-    assert paper.lines == ["main: two three four"]
+    assert "\x1b" not in "".join(paper.lines)

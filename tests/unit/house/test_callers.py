@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tests.support.source_tree import ROOT, modules, nodes_of, tree_of
 
 CALLED_BY_DECORATOR = re.compile(
-    r"^_?(get|post|tool)\(|validator|serializer|\.command|callback|register|computed_field|overload|override"
+    r"^_?(get|post|tool)\(|validator|serializer|\.command|^asks\(|callback|register|computed_field|overload|override"
 )
 """Decorators of what a library or the route table calls."""
 OFFERED = "agentsup.fakes."

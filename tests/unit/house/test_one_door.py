@@ -86,7 +86,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/commands/backups.py": ("_back_up_store", "_restore_home"),
         "cli/commands/exporting.py": ("chats.read",),
         "cli/commands/import_agent.py": ("bring", "_move_in"),
-        "cli/commands/upgrade.py": ("_upgrade",),
+        "cli/commands/upgrade_steps.py": ("install",),
         "cli/commands/model_choice.py": ("_agents_text", "read_key", "store_secret"),
         "cli/doctor/check.py": ("Examined.settings",),
         "cli/commands/home_files.py": ("create_home", "write_home"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from agentsup.cli.moving.gathered import Gathered
 from agentsup.cli.moving.values import mapping, matrix_users, number, telegram_ids, text_of, time_ms
-from agentsup.cli.moving.workspaces import Gathered
 from agentsup.engines.providers import PROVIDERS
 from agentsup.model.task import NewSchedule
 
@@ -24,47 +23,11 @@ _SAME: Final[Mapping[str, str]] = {
 }
 """Their names of providers, and ours."""
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
-_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_KEY: Final = re.compile(r"[\x21-\x7e]{8,4096}")
-_PLACEHOLDER: Final = re.compile(r"your[_-]|replace|_here$|changeme|^null$|\.\.\.$", re.IGNORECASE)
 _PAIRED = "pairing is done again here: agentsup pair, or write the ids into allowed_user_ids"
 
 
-def is_secret(text: str) -> bool:
-    """Whether a text can be a key or token, and is no placeholder of an example."""
-    return bool(_KEY.fullmatch(text)) and not _PLACEHOLDER.search(text)
-
-
-@dataclass(slots=True)
-class Keyring:
-    """The secrets that are found, each for a file of its own, and the variables they come from."""
-
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: dict[str, str] = field(default_factory=dict, repr=False)
-
-    def value(self, written: object) -> str:
-        """A text with ``${NAME}`` replaced by the variable, or the variable that an object names."""
-        if isinstance(written, dict):
-            name = written.get("id") if written.get("source") == "env" else None
-            return self.variables.get(name, "") if isinstance(name, str) else ""
-        if not isinstance(written, str):
-            return ""
-        return _REFERENCE.sub(lambda found: self.variables.get(found[1], found[0]), written).strip()
-
-    def reference(self, written: object, file: str) -> str:
-        """The reference to a secret for an entry: ``file:…``, ``env:NAME``; empty if there is
-        none."""
-        text = self.value(written)
-        if unknown := _REFERENCE.fullmatch(text):
-            return f"env:{unknown[1]}"
-        if not is_secret(text):
-            return ""
-        self.secrets[file] = text
-        return f"file:secrets/{file}"
-
-
 def model_fields(
-    model: str, provider: str, keys: Keyring, *, key: object = None, base_url: object = None
+    found: Gathered, model: str, provider: str = "", *, key: object = None, base_url: object = None
 ) -> dict[str, Any]:
     """The fields of an entry for a model; empty if it can't be reached from here.
 
@@ -77,14 +40,14 @@ def model_fields(
     elif wanted and rest and _SAME.get(named) == _SAME.get(wanted, wanted):
         model = rest
     ours = PROVIDERS.get(_SAME.get(wanted, ""), PROVIDERS["compatible"])
-    address = keys.value(base_url)
+    address = found.value(base_url)
     address = address if _URL.fullmatch(address) else ours.base_url
     if not model or not address:
         return {}
     file = f"{ours.name if ours.name != 'compatible' else _file_name(wanted)}.key"
-    reference = keys.reference(key, file)
+    reference = found.secret(key, file)
     if not reference and ours.key_name:
-        reference = keys.reference(keys.variables.get(ours.key_name), file)
+        reference = found.secret(found.variables.get(ours.key_name), file)
         reference = reference or f"env:{ours.key_name}"
     return {
         "engine": "llm",
@@ -99,7 +62,7 @@ def _file_name(text: str) -> str:
 
 
 def telegram_account(
-    given: object, name: str, keys: Keyring, gathered: Gathered, *, paired: object = None
+    found: Gathered, given: object, name: str, *, paired: object = None
 ) -> dict[str, Any]:
     """The fields of an entry for a bot and the people who may talk to it; empty if it is off.
 
@@ -108,10 +71,10 @@ def telegram_account(
     bot = mapping(given)
     if not bot or bot.get("enabled") is False:
         return {}
-    written = bot.get("botToken") or bot.get("token") or keys.variables.get("TELEGRAM_BOT_TOKEN")
-    token = keys.reference(written, f"{name}-telegram.token")
+    written = bot.get("botToken") or bot.get("token") or found.variables.get("TELEGRAM_BOT_TOKEN")
+    token = found.secret(written, f"{name}-telegram.token")
     if not token:
-        gathered.remark(
+        found.remark(
             f"{name}: its Telegram bot", "its token is missing, elsewhere or a placeholder"
         )
         return {}
@@ -120,22 +83,20 @@ def telegram_account(
     more += telegram_ids(bot.get("groupAllowFrom"))[0]
     groups, _ = telegram_ids([*mapping(bot.get("groups"))])
     if "*" in others:
-        gathered.remark(f"{name}: everybody on Telegram", "who may talk to a bot is listed by id")
+        found.remark(f"{name}: everybody on Telegram", "who may talk to a bot is listed by id")
     if names := [each for each in others if each != "*"]:
-        gathered.remark(
-            f"{name}: {', '.join(names[:20])}", "people on Telegram are known by numbers"
-        )
+        found.remark(f"{name}: {', '.join(names[:20])}", "people on Telegram are known by numbers")
     fields: dict[str, Any] = {"telegram_token": token}
     if people := [each for each in dict.fromkeys((*users, *more)) if each > 0]:
         fields["allowed_user_ids"] = people
     else:
-        gathered.remark(f"{name}: nobody is let in on Telegram", _PAIRED)
+        found.remark(f"{name}: nobody is let in on Telegram", _PAIRED)
     if groups:
         fields["allowed_group_ids"] = groups
     return fields
 
 
-def matrix_account(given: object, name: str, keys: Keyring, gathered: Gathered) -> dict[str, Any]:
+def matrix_account(found: Gathered, given: object, name: str) -> dict[str, Any]:
     """The fields of an entry for a Matrix account; empty if it is off."""
     account = mapping(given)
     if not account or account.get("enabled") is False:
@@ -146,23 +107,21 @@ def matrix_account(given: object, name: str, keys: Keyring, gathered: Gathered) 
         "device_id": text_of(account.get("deviceId"), 200),
     }
     for key, theirs in (("access_token", "accessToken"), ("password", "password")):
-        if reference := keys.reference(account.get(theirs), f"{name}-matrix-{key}.secret"):
+        if reference := found.secret(account.get(theirs), f"{name}-matrix-{key}.secret"):
             matrix[key] = reference
             break
     else:
-        gathered.remark(f"{name}: its Matrix account", "its password or access token is missing")
+        found.remark(f"{name}: its Matrix account", "its password or access token is missing")
         return {}
     users, others = matrix_users(account.get("allowFrom") or _direct(account))
     if others:
-        gathered.remark(
-            f"{name}: {', '.join(others[:20])}", "people on Matrix look like @name:server"
-        )
+        found.remark(f"{name}: {', '.join(others[:20])}", "people on Matrix look like @name:server")
     matrix["allowed_users"] = users
     matrix["allowed_rooms"] = [
         room for room in mapping(account.get("groups") or account.get("rooms")) if room[:1] == "!"
     ]
     if account.get("encryption") or account.get("e2eeEnabled"):
-        gathered.remark(f"{name}: encrypted Matrix rooms", "rooms without encryption are served")
+        found.remark(f"{name}: encrypted Matrix rooms", "rooms without encryption are served")
     return {"matrix": {key: value for key, value in matrix.items() if value}}
 
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.foreign_home import (
-    ForeignAgent,
-    ForeignChat,
-    ForeignHome,
-    ForeignMemory,
-    ForeignSchedule,
-    names_for,
-)
+from agentsup.cli.moving.foreign_home import ForeignHome, ForeignMemory, names_for
+from agentsup.cli.moving.gathered import MOST_CHATS, Gathered
 from agentsup.cli.moving.products.accounts import (
-    Keyring,
     at_time,
     matrix_account,
     model_fields,
@@ -29,19 +22,16 @@ from agentsup.cli.moving.values import (
     look,
     mapping,
     number,
-    objects,
     telegram_ids,
     text_of,
     texts,
     time_ms,
     variables,
 )
-from agentsup.cli.moving.workspaces import Gathered, persona, skills, with_skills
+from agentsup.cli.moving.workspaces import persona, skills
 from agentsup.model.agent import MAIN
 from agentsup.model.task import MAX_PROMPT_CHARS, NewSchedule
 
-_MOST_CHATS: Final = 500
-_MOST_JOBS: Final = 500
 _MEMORY_ENDS: Final = "\n§\n"
 _CHANNELS: Final = (
     "DISCORD",
@@ -72,70 +62,43 @@ def looks_like(source: SourceFolder) -> bool:
 
 def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there: the home itself is main, each profile another agent."""
-    gathered = Gathered()
+    found = Gathered("hermes", source)
     profiles = [name for name in source.folders("profiles") if name != "default"]
     names = names_for([MAIN, *(name for name in profiles if name != MAIN)], MAIN)
-    agents: list[ForeignAgent] = []
-    schedules: list[ForeignSchedule] = []
-    chats: list[ForeignChat] = []
-    secrets: dict[str, str] = {}
     for there, name in names.items():
         home = "" if there == MAIN else f"profiles/{there}/"
-        keys = Keyring(variables(source.text(f"{home}.env")))
+        found.variables = variables(source.text(f"{home}.env"))
         config = mapping(source.yaml(f"{home}config.yaml"))
-        agents.append(_agent(source, home, name, config, keys, gathered))
-        secrets |= keys.secrets
-        zone = text_of(config.get("timezone"), 100)
-        schedules += _schedules(source, home, name, zone, gathered)
-        chats += _chats(source, home, name)
+        _read_agent(found, home, name, config)
+        _read_schedules(found, home, name, text_of(config.get("timezone"), 100))
+        _read_chats(found, home, name)
     if source.has("auth.json"):
-        gathered.remark(
-            "auth.json", "signing in by OAuth is done again; agentsup setup takes a key"
-        )
-    return ForeignHome(
-        product="hermes",
-        agents=tuple(agents),
-        schedules=tuple(schedules),
-        chats=tuple(chats),
-        skills=tuple(gathered.skills.values()),
-        secrets=secrets,
-        remarks=tuple(gathered.remarks),
-    )
+        found.remark("auth.json", "signing in by OAuth is done again; agentsup setup takes a key")
+    return found.home()
 
 
-def _agent(
-    source: SourceFolder,
-    home: str,
-    name: str,
-    config: Mapping[str, Any],
-    keys: Keyring,
-    gathered: Gathered,
-) -> ForeignAgent:
+def _read_agent(found: Gathered, home: str, name: str, config: Mapping[str, Any]) -> None:
     fields = {
-        **_model(config, name, keys, gathered),
-        **_telegram(config, name, keys, gathered),
-        **_matrix(config, name, keys, gathered),
+        **_model(found, config, name),
+        **_telegram(found, config, name),
+        **_matrix(found, name),
     }
     if zone := text_of(config.get("timezone"), 100):
         fields["user_timezone"] = zone
     turns = number(look(config, "agent", "max_turns"))
     if turns and turns >= 1:
         fields["max_steps"] = int(turns)
-    gathered.remark_keys(config, _NOT_HERE, f"{name}: config.yaml: ")
+    found.remark_keys(config, _NOT_HERE, f"{name}: config.yaml: ")
     for channel in _CHANNELS:
-        if any(key.startswith(f"{channel}_") for key in keys.variables):
-            gathered.remark(
-                f"{name}: channel {channel.lower()}",
-                "people talk over Telegram, Matrix, page and terminal",
-            )
-    files = skills(source, f"{home}skills", gathered)
-    prompt = with_skills(persona(source, f"{home}SOUL.md"), files, gathered.skills)
-    return ForeignAgent(
+        if any(key.startswith(f"{channel}_") for key in found.variables):
+            found.remark_channel(f"{name}: channel {channel.lower()}")
+    found.agent(
         name,
-        {**fields, **({"prompt": prompt} if prompt else {})},
-        notes=_notes(source, home),
-        memories=_memories(source, home),
-        files=files,
+        fields,
+        persona(found.source, f"{home}SOUL.md"),
+        skills=skills(found, f"{home}skills"),
+        notes=_notes(found.source, home),
+        memories=_memories(found.source, home),
     )
 
 
@@ -157,9 +120,7 @@ def _entries(text: str) -> list[str]:
     return [each.strip() for each in text.replace("\r\n", "\n").split(_MEMORY_ENDS) if each.strip()]
 
 
-def _model(
-    config: Mapping[str, Any], name: str, keys: Keyring, gathered: Gathered
-) -> dict[str, Any]:
+def _model(found: Gathered, config: Mapping[str, Any], name: str) -> dict[str, Any]:
     chosen = config.get("model")
     given = mapping(chosen) or {"default": chosen}
     model = text_of(given.get("default") or given.get("model"), 200)
@@ -169,45 +130,43 @@ def _model(
     if named:
         base = named.get("base_url")
     elif provider == "auto" and not base:
-        provider = "openrouter" if "OPENROUTER_API_KEY" in keys.variables else provider
+        provider = "openrouter" if "OPENROUTER_API_KEY" in found.variables else provider
     if isinstance(base, str) and "openrouter.ai" in base:
         provider, base = "openrouter", None
     key = (
         given.get("api_key")
         or named.get("api_key")
-        or keys.variables.get(str(named.get("key_env")))
+        or found.variables.get(str(named.get("key_env")))
     )
     if provider == "custom":
-        key = key or keys.variables.get("OPENAI_API_KEY")
-    fields = model_fields(model, provider, keys, key=key, base_url=base)
+        key = key or found.variables.get("OPENAI_API_KEY")
+    fields = model_fields(found, model, provider, key=key, base_url=base)
     if model and not fields:
-        gathered.remark(
+        found.remark(
             f"{name}: the model {model}",
             f"{provider} is not known here; agentsup setup chooses one",
         )
     return fields
 
 
-def _telegram(
-    config: Mapping[str, Any], name: str, keys: Keyring, gathered: Gathered
-) -> dict[str, Any]:
-    token = keys.variables.get("TELEGRAM_BOT_TOKEN")
+def _telegram(found: Gathered, config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    token = found.variables.get("TELEGRAM_BOT_TOKEN")
     given = mapping(look(config, "platforms", "telegram")) or mapping(config.get("telegram"))
     token = token or given.get("token") or given.get("bot_token")
     if not token:
         return {}
-    users = texts(keys.variables.get("TELEGRAM_ALLOWED_USERS")) or texts(given.get("allowed_users"))
-    fields = telegram_account({"token": token, "allowFrom": users}, name, keys, gathered)
-    home_chat, _ = telegram_ids(keys.variables.get("TELEGRAM_HOME_CHANNEL"))
+    users = texts(found.variables.get("TELEGRAM_ALLOWED_USERS")) or texts(
+        given.get("allowed_users")
+    )
+    fields = telegram_account(found, {"token": token, "allowFrom": users}, name)
+    home_chat, _ = telegram_ids(found.variables.get("TELEGRAM_HOME_CHANNEL"))
     if groups := [each for each in home_chat if each < 0]:
         fields["allowed_group_ids"] = groups
     return fields
 
 
-def _matrix(
-    config: Mapping[str, Any], name: str, keys: Keyring, gathered: Gathered
-) -> dict[str, Any]:
-    known = keys.variables
+def _matrix(found: Gathered, name: str) -> dict[str, Any]:
+    known = found.variables
     if not known.get("MATRIX_HOMESERVER"):
         return {}
     account: dict[str, object] = {
@@ -224,13 +183,11 @@ def _matrix(
         },
         "encryption": known.get("MATRIX_ENCRYPTION", "").casefold() == "true",
     }
-    return matrix_account(account, name, keys, gathered)
+    return matrix_account(found, account, name)
 
 
-def _schedules(
-    source: SourceFolder, home: str, name: str, zone: str, gathered: Gathered
-) -> Iterable[ForeignSchedule]:
-    for job in objects(look(source.json(f"{home}cron/jobs.json"), "jobs"))[:_MOST_JOBS]:
+def _read_schedules(found: Gathered, home: str, name: str, zone: str) -> None:
+    for job in found.jobs(f"{home}cron/jobs.json"):
         key = text_of(job.get("id"), 200)
         title = text_of(job.get("name"), 200) or key
         prompt = text_of(job.get("prompt"), MAX_PROMPT_CHARS)
@@ -238,17 +195,17 @@ def _schedules(
         if named:
             prompt = f"Use the skills {', '.join(named[:20])}.\n\n{prompt}"
         if job.get("no_agent") or not prompt.strip():
-            gathered.remark(f"{name}: schedule {title}", "it runs a script without an agent")
+            found.remark(f"{name}: schedule {title}", "it runs a script without an agent")
             continue
         if job.get("script"):
-            gathered.remark(f"{name}: schedule {title}: its script", "nothing is run before a turn")
+            found.remark(f"{name}: schedule {title}: its script", "nothing is run before a turn")
         times = _times(mapping(job.get("schedule")), zone)
         if times is None:
-            gathered.remark(f"{name}: schedule {title}", "its time has passed or is not understood")
+            found.remark(f"{name}: schedule {title}", "its time has passed or is not understood")
             continue
         is_paused = job.get("enabled") is False or job.get("state") == "paused"
         to = _delivery(job)
-        yield ForeignSchedule(name, f"hermes:{key}", title, prompt, times, is_paused, *to)
+        found.schedule(name, key, title, prompt, times, to=to, is_paused=is_paused)
 
 
 def _times(schedule: Mapping[str, Any], zone: str) -> NewSchedule | None:
@@ -275,14 +232,14 @@ def _delivery(job: Mapping[str, Any]) -> tuple[str, str]:
     return chat_of(channel, target)
 
 
-def _chats(source: SourceFolder, home: str, name: str) -> Iterable[ForeignChat]:
-    database = f"{home}state.db"
+def _read_chats(found: Gathered, home: str, name: str) -> None:
+    source, database = found.source, f"{home}state.db"
     if not source.has(database):
         return
     # Only what all versions of the schema have is asked for by name.
     sessions = source.rows(database, "SELECT * FROM sessions ORDER BY started_at DESC", 5_000)
     chats = [row for row in sessions if row.get("source") not in ("cron", "tool", "subagent")]
-    chats = [row for row in chats if not row.get("parent_session_id")][:_MOST_CHATS]
+    chats = [row for row in chats if not row.get("parent_session_id")][:MOST_CHATS]
     wanted = {row["id"]: row for row in chats}
     said: dict[str, list[tuple[object, object, object]]] = {}
     for row in source.rows(
@@ -293,13 +250,11 @@ def _chats(source: SourceFolder, home: str, name: str) -> Iterable[ForeignChat]:
             content = _content(row.get("content"))
             said.setdefault(row["session_id"], []).append((row["role"], content, row["timestamp"]))
     for session, row in wanted.items():
-        lines = chat_lines(said.get(session, ()))
-        if lines:
-            target, thread = str(row.get("chat_id") or ""), str(row.get("thread_id") or "")
-            to = chat_of(text_of(row.get("source"), 50), target, thread)
-            title = text_of(row.get("title") or row.get("display_name"), 200)
-            title = title or text_of(row.get("source"), 50)
-            yield ForeignChat(name, f"{row.get('source')}:{session}", lines, title, *to)
+        target, thread = str(row.get("chat_id") or ""), str(row.get("thread_id") or "")
+        to = chat_of(text_of(row.get("source"), 50), target, thread)
+        title = text_of(row.get("title") or row.get("display_name"), 200)
+        title, lines = title or text_of(row.get("source"), 50), chat_lines(said.get(session, ()))
+        found.chat(name, f"{row.get('source')}:{session}", lines, title, to)
 
 
 def _content(content: object) -> object:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.foreign_home import (
-    ChatLine,
-    ForeignAgent,
-    ForeignChat,
-    ForeignHome,
-    ForeignSchedule,
-    joined_text,
-)
+from agentsup.cli.moving.foreign_home import ChatLine, ForeignHome, joined_text
+from agentsup.cli.moving.gathered import MOST_CHATS, Gathered
 from agentsup.cli.moving.products.accounts import (
-    Keyring,
     job_times,
     matrix_account,
     model_fields,
@@ -28,27 +21,22 @@ from agentsup.cli.moving.values import (
     chat_of,
     look,
     mapping,
-    objects,
     text_of,
     time_ms,
     variables,
 )
 from agentsup.cli.moving.workspaces import (
     RULES,
-    Gathered,
     memories,
     notes,
     persona,
     skills,
-    with_skills,
     workspace_files,
 )
 from agentsup.model.agent import MAIN
 from agentsup.model.task import MAX_PROMPT_CHARS
 
 _WORKSPACE: Final = "workspace"
-_MOST_CHATS: Final = 500
-_MOST_JOBS: Final = 500
 _MOST_HISTORY: Final = 200
 _SYSTEM_JOBS: Final = ("heartbeat", "dream")
 
@@ -63,33 +51,29 @@ def looks_like(source: SourceFolder) -> bool:
 
 def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
-    config, gathered = mapping(source.json("config.json")), Gathered()
-    keys = Keyring(variables(source.text(".env")))
+    found = Gathered("nanobot", source, variables(source.text(".env")))
+    config = mapping(source.json("config.json"))
     defaults = mapping(look(config, "agents", "defaults"))
     written = text_of(defaults.get("workspace"))
     if written and not written.rstrip("/").endswith(f"/{_WORKSPACE}") and written != _WORKSPACE:
-        gathered.remark(
+        found.remark(
             f"the workspace {written}",
             "only what lies in this folder is read; put it in workspace/",
         )
+    paired = look(source.json("pairing.json"), "approved", "telegram")
+    channels = mapping(config.get("channels"))
     fields = {
-        **_model(config, defaults, keys, gathered),
-        **telegram_account(
-            *(look(config, "channels", "telegram"), MAIN, keys, gathered),
-            paired=look(source.json("pairing.json"), "approved", "telegram"),
-        ),
-        **matrix_account(look(config, "channels", "matrix"), MAIN, keys, gathered),
+        **_model(found, config, defaults),
+        **telegram_account(found, channels.get("telegram"), MAIN, paired=paired),
+        **matrix_account(found, channels.get("matrix"), MAIN),
     }
     if "timezone" in defaults and defaults.get("timezoneMode") != "auto":
         fields["user_timezone"] = text_of(defaults["timezone"], 100)
-    for name, channel in mapping(config.get("channels")).items():
+    for name, channel in channels.items():
         if name not in ("telegram", "matrix") and look(channel, "enabled"):
-            gathered.remark(
-                f"channel {name}", "people talk over Telegram, Matrix, page and terminal"
-            )
-    _servers(config, gathered)
-    own_skills = skills(source, f"{_WORKSPACE}/skills", gathered)
-    prompt = with_skills(persona(source, f"{_WORKSPACE}/SOUL.md"), own_skills, gathered.skills)
+            found.remark_channel(f"channel {name}")
+    _servers(found, config)
+    own_skills = skills(found, f"{_WORKSPACE}/skills")
     files = workspace_files(
         source,
         _WORKSPACE,
@@ -97,30 +81,26 @@ def read(source: SourceFolder) -> ForeignHome:
         skip_below=("memory", "skills", "cron", "sessions", ".nanobot"),
     )
     if source.has(f"{_WORKSPACE}/AGENTS.md"):
-        gathered.remark("AGENTS.md as instructions", f"{RULES}; it lies in the workspace as a file")
+        found.remark("AGENTS.md as instructions", f"{RULES}; it lies in the workspace as a file")
     if source.text(f"{_WORKSPACE}/HEARTBEAT.md").strip():
-        gathered.remark("HEARTBEAT.md", "agents have no heartbeat; make a task with a schedule")
-    agent = ForeignAgent(
+        found.remark_heartbeat("HEARTBEAT.md")
+    found.agent(
         MAIN,
-        {**fields, **({"prompt": prompt} if prompt else {})},
+        fields,
+        persona(source, f"{_WORKSPACE}/SOUL.md"),
+        skills=own_skills,
+        files=files,
         notes=notes(source, f"{_WORKSPACE}/USER.md", f"{_WORKSPACE}/memory/MEMORY.md"),
         memories=memories(source, f"{_WORKSPACE}/memory", "nanobot", skip=("MEMORY.md",)),
-        files=(*files, *own_skills),
         texts=_history(source),
     )
-    return ForeignHome(
-        product="nanobot",
-        agents=(agent,),
-        schedules=tuple(_schedules(source, gathered)),
-        chats=tuple(_chats(source)),
-        skills=tuple(gathered.skills.values()),
-        secrets=keys.secrets,
-        remarks=tuple(gathered.remarks),
-    )
+    _read_schedules(found)
+    _read_chats(found)
+    return found.home()
 
 
 def _model(
-    config: Mapping[str, Any], defaults: Mapping[str, Any], keys: Keyring, gathered: Gathered
+    found: Gathered, config: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
     preset = text_of(defaults.get("modelPreset") or defaults.get("model_preset"))
     chosen = mapping(look(config, "modelPresets", preset)) or defaults
@@ -134,56 +114,52 @@ def _model(
             if look(providers, each, "apiKey"):
                 provider, entry = each, mapping(providers[each])
                 break
+    key = entry.get("apiKey") or entry.get("api_key")
     base = entry.get("apiBase") or entry.get("api_base")
-    fields = model_fields(
-        model, provider, keys, key=entry.get("apiKey") or entry.get("api_key"), base_url=base
-    )
+    fields = model_fields(found, model, provider, key=key, base_url=base)
     if model and not fields:
-        gathered.remark(
-            f"the model {model}", f"{named} is not known here; choose one: agentsup setup"
-        )
+        found.remark(f"the model {model}", f"{named} is not known here; choose one: agentsup setup")
     return fields
 
 
-def _servers(config: Mapping[str, Any], gathered: Gathered) -> None:
+def _servers(found: Gathered, config: Mapping[str, Any]) -> None:
     servers = look(config, "tools", "mcpServers") or look(config, "tools", "mcp_servers")
     for name in mapping(servers):
-        gathered.remark(
+        found.remark(
             f"tool server {name}",
             "tool servers are programs that are started for you: write them into mcp of an entry",
         )
 
 
-def _schedules(source: SourceFolder, gathered: Gathered) -> Iterable[ForeignSchedule]:
+def _read_schedules(found: Gathered) -> None:
     path = f"{_WORKSPACE}/cron/jobs.json"
-    store = source.json(path if source.has(path) else "cron/jobs.json")
-    for job in objects(look(store, "jobs"))[:_MOST_JOBS]:
+    for job in found.jobs(path if found.source.has(path) else "cron/jobs.json"):
         key, payload = text_of(job.get("id"), 200), mapping(job.get("payload"))
         name = text_of(job.get("name"), 200) or key
         message = text_of(payload.get("message"), MAX_PROMPT_CHARS)
         if payload.get("kind") == "system_event" or name in _SYSTEM_JOBS or not message:
-            gathered.remark(f"schedule {name}", "it is a part of nanobot itself")
+            found.remark(f"schedule {name}", "it is a part of nanobot itself")
             continue
         times = job_times(mapping(job.get("schedule")))
         if times is None:
-            gathered.remark(f"schedule {name}", "its time has passed or is not understood")
+            found.remark(f"schedule {name}", "its time has passed or is not understood")
             continue
         channel = text_of(payload.get("originChannel") or payload.get("channel"), 50)
         target = text_of(payload.get("originChatId") or payload.get("to"), 300)
         if not channel:
             channel, _, target = text_of(payload.get("sessionKey"), 400).partition(":")
         to, is_paused = chat_of(channel, target), job.get("enabled") is False
-        yield ForeignSchedule(MAIN, f"nanobot:{key}", name, message, times, is_paused, *to)
+        found.schedule(MAIN, key, name, message, times, to=to, is_paused=is_paused)
 
 
-def _chats(source: SourceFolder) -> Iterable[ForeignChat]:
+def _read_chats(found: Gathered) -> None:
+    source = found.source
     folders = [each for each in ("sessions", f"{_WORKSPACE}/sessions") if source.has(each)]
     paths = [p for each in folders for p in source.walk(each) if p.endswith(".jsonl")]
-    for path in paths[:_MOST_CHATS]:
+    for path in paths[:MOST_CHATS]:
         key, lines = _session(source, path)
-        if lines:
-            channel, _, target = key.partition(":")
-            yield ForeignChat(MAIN, key, lines, key, *chat_of(channel, target))
+        channel, _, target = key.partition(":")
+        found.chat(MAIN, key, lines, key, chat_of(channel, target))
 
 
 def _session(source: SourceFolder, path: str) -> tuple[str, tuple[ChatLine, ...]]:

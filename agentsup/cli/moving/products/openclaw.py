@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from agentsup.cli.moving.foreign_home import ForeignAgent, ForeignHome, ForeignSchedule, names_for
+from agentsup.cli.moving.foreign_home import ForeignHome, names_for
+from agentsup.cli.moving.gathered import Gathered
 from agentsup.cli.moving.products.accounts import (
-    Keyring,
     job_times,
     matrix_account,
     model_fields,
     telegram_account,
 )
-from agentsup.cli.moving.products.openclaw_chats import chats
+from agentsup.cli.moving.products.openclaw_chats import read_chats
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import (
     chat_of,
@@ -27,12 +28,10 @@ from agentsup.cli.moving.values import (
 )
 from agentsup.cli.moving.workspaces import (
     RULES,
-    Gathered,
     memories,
     notes,
     persona,
     skills,
-    with_skills,
     workspace_files,
 )
 from agentsup.model.agent import MAIN
@@ -63,39 +62,28 @@ def looks_like(source: SourceFolder) -> bool:
 def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
     config = next((c for n in _CONFIGS if (c := mapping(source.json5(n)))), {})
-    gathered = Gathered()
     own = {**mapping(config.get("env")), **mapping(look(config, "env", "vars"))}
-    keys = Keyring(
-        {**{k: v for k, v in own.items() if isinstance(v, str)}, **variables(source.text(".env"))}
-    )
+    given = {k: v for k, v in own.items() if isinstance(v, str)}
+    found = Gathered("openclaw", source, {**given, **variables(source.text(".env"))})
     listed = _listed(config)
     main = next((i for i, e in listed.items() if e.get("default") is True), next(iter(listed)))
     main = MAIN if MAIN in listed else main
     names = names_for([*listed], main)
     if main != MAIN:
-        gathered.remark(f"the name {main}", "the first agent is called main here")
-    gathered.remark_keys(config, _NOT_HERE, "openclaw.json: ")
+        found.remark(f"the name {main}", "the first agent is called main here")
+    found.remark_keys(config, _NOT_HERE, "openclaw.json: ")
     for channel, value in mapping(config.get("channels")).items():
         if channel not in _SERVED and look(value, "enabled") is not False:
-            gathered.remark(
-                f"channel {channel}", "people talk over Telegram, Matrix, page and terminal"
-            )
+            found.remark_channel(f"channel {channel}")
     if look(config, "agents", "defaults", "heartbeat", "every"):
-        gathered.remark("heartbeat", "agents have no heartbeat; make a task with a schedule")
-    bots = _bots(source, config, names, main, keys, gathered)
-    agents = [
-        _agent(source, config, there, names[there], listed[there], bots, keys, gathered)
-        for there in listed
-    ]
-    return ForeignHome(
-        product="openclaw",
-        agents=tuple(agents),
-        schedules=tuple(_schedules(source, names, main, gathered)),
-        chats=tuple(chats(source, names)),
-        skills=tuple(gathered.skills.values()),
-        secrets=keys.secrets,
-        remarks=tuple(gathered.remarks),
-    )
+        found.remark_heartbeat("heartbeat")
+    bots = _bots(found, config, names, main)
+    for there, entry in listed.items():
+        agent = _Agent(found, config, there, names[there], entry)
+        agent.read(bots.get(there, {}))
+    _read_schedules(found, names, main)
+    read_chats(found, names)
+    return found.home()
 
 
 def _listed(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -109,15 +97,10 @@ def _listed(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _bots(
-    source: SourceFolder,
-    config: Mapping[str, Any],
-    names: Mapping[str, str],
-    main: str,
-    keys: Keyring,
-    gathered: Gathered,
+    found: Gathered, config: Mapping[str, Any], names: Mapping[str, str], main: str
 ) -> dict[str, dict[str, Any]]:
     """The accounts of each agent (by its id), by the bindings. One account serves one agent."""
-    found: dict[str, dict[str, Any]] = {}
+    bots: dict[str, dict[str, Any]] = {}
     for channel, read_account in (("telegram", telegram_account), ("matrix", matrix_account)):
         given = mapping(look(config, "channels", channel))
         accounts = {k: mapping(v) for k, v in mapping(given.get("accounts")).items()}
@@ -128,19 +111,19 @@ def _bots(
                 continue
             more: dict[str, Any] = {}
             if channel == "telegram":
-                more["paired"] = _paired(source, account)
+                more["paired"] = _paired(found.source, account)
             merged = {**shared, **own}
             if merged.get("tokenFile") and not merged.get("botToken"):
-                merged["botToken"] = _token_file(source, text_of(merged["tokenFile"], 1_000))
-            fields = read_account(merged, names[agent], keys, gathered, **more)
-            known = found.setdefault(agent, {})
+                merged["botToken"] = _token_file(found.source, text_of(merged["tokenFile"], 1_000))
+            fields = read_account(found, merged, names[agent], **more)
+            known = bots.setdefault(agent, {})
             if known.keys() & fields.keys():
-                gathered.remark(
+                found.remark(
                     f"{channel} account {account}", f"{names[agent]} has another one already"
                 )
             else:
                 known |= fields
-    return found
+    return bots
 
 
 def _bound(config: Mapping[str, Any], channel: str, account: str, main: str) -> str:
@@ -174,99 +157,136 @@ def _token_file(source: SourceFolder, path: str) -> str:
     return "" if inside.startswith(("/", "~")) else source.text(inside).strip()
 
 
-def _agent(
-    source: SourceFolder,
-    config: Mapping[str, Any],
-    there: str,
-    name: str,
-    entry: Mapping[str, Any],
-    bots: Mapping[str, Mapping[str, Any]],
-    keys: Keyring,
-    gathered: Gathered,
-) -> ForeignAgent:
-    fields = {**model_of(source, config, there, entry, name, keys, gathered), **bots.get(there, {})}
-    identity = {**mapping(config.get("identity")), **mapping(entry.get("identity"))}
-    if called := text_of(identity.get("name") or entry.get("name"), 64):
-        fields["nickname"] = called
-    if zone := text_of(look(config, "agents", "defaults", "userTimezone"), 100):
-        fields["user_timezone"] = zone
-    folder = _workspace(source, config, there, name, entry, gathered)
-    own_skills = skills(source, f"{folder}/skills", gathered) if folder else ()
-    shared = skills(source, "skills", gathered)
-    prompt = persona(source, *(f"{folder}/{each}" for each in _PERSONA)) if folder else ""
-    prompt = with_skills(prompt, (*shared, *own_skills), gathered.skills)
-    files = (
-        workspace_files(
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """One agent: its id there, its name here, and its entry."""
+
+    found: Gathered
+    config: Mapping[str, Any]
+    there: str
+    name: str
+    entry: Mapping[str, Any]
+
+    def _default(self, *path: str) -> Any:
+        """A value that agents have if their entries name no other."""
+        return look(self.config, "agents", "defaults", *path)
+
+    def read(self, bots: Mapping[str, Any]) -> None:
+        """Add the agent, with its ``bots``."""
+        source, found = self.found.source, self.found
+        fields = {**self._model(), **bots}
+        identity = {**mapping(self.config.get("identity")), **mapping(self.entry.get("identity"))}
+        if called := text_of(identity.get("name") or self.entry.get("name"), 64):
+            fields["nickname"] = called
+        if zone := text_of(self._default("userTimezone"), 100):
+            fields["user_timezone"] = zone
+        folder = self._workspace()
+        own_skills = skills(found, f"{folder}/skills") if folder else ()
+        own_skills = (*skills(found, "skills"), *own_skills)
+        if not folder:
+            self._remark_sandbox()
+            found.agent(self.name, fields, skills=own_skills)
+            return
+        files = workspace_files(
             source,
             folder,
             skip=(*_PERSONA, *_NOTES, "BOOTSTRAP.md", "HEARTBEAT.md", "BOOT.md"),
             skip_below=("memory", "skills", "canvas"),
         )
-        if folder
-        else ()
-    )
-    if any(each.target in ("AGENTS.md", "TOOLS.md") for each in files):
-        gathered.remark(
-            f"{name}: AGENTS.md, TOOLS.md", f"{RULES}; they lie in the workspace as files"
-        )
-    for each in ("HEARTBEAT.md", "BOOT.md"):
-        if folder and source.text(f"{folder}/{each}").strip():
-            gathered.remark(
-                f"{name}: {each}", "agents have no heartbeat; make a task with a schedule"
+        if any(each.target in ("AGENTS.md", "TOOLS.md") for each in files):
+            found.remark(
+                f"{self.name}: AGENTS.md, TOOLS.md", f"{RULES}; they lie in the workspace as files"
             )
-    if look(entry, "sandbox", "mode") or look(config, "agents", "defaults", "sandbox", "mode"):
-        gathered.remark(
-            "sandbox", "what agents run is kept from the home by [fence] of config.toml"
+        for each in ("HEARTBEAT.md", "BOOT.md"):
+            if source.text(f"{folder}/{each}").strip():
+                found.remark_heartbeat(f"{self.name}: {each}")
+        self._remark_sandbox()
+        found.agent(
+            self.name,
+            fields,
+            persona(source, *(f"{folder}/{each}" for each in _PERSONA)),
+            skills=own_skills,
+            files=files,
+            notes=notes(source, *(f"{folder}/{each}" for each in _NOTES)),
+            memories=memories(source, f"{folder}/memory", "openclaw"),
         )
-    by_target = {each.target: each for each in (*files, *shared, *own_skills)}
-    return ForeignAgent(
-        name,
-        {**fields, **({"prompt": prompt} if prompt else {})},
-        notes=notes(source, *(f"{folder}/{each}" for each in _NOTES)) if folder else "",
-        memories=memories(source, f"{folder}/memory", "openclaw") if folder else (),
-        files=tuple(by_target.values()),
-    )
 
+    def _remark_sandbox(self) -> None:
+        if look(self.entry, "sandbox", "mode") or self._default("sandbox", "mode"):
+            self.found.remark(
+                "sandbox", "what agents run is kept from the home by [fence] of config.toml"
+            )
 
-def _workspace(
-    source: SourceFolder,
-    config: Mapping[str, Any],
-    there: str,
-    name: str,
-    entry: Mapping[str, Any],
-    gathered: Gathered,
-) -> str:
-    """The folder of the agent's workspace in the home; empty if it lies elsewhere."""
-    given = text_of(entry.get("workspace"), 1_000)
-    default = text_of(
-        look(config, "agents", "defaults", "workspace") or look(config, "agent", "workspace"), 1_000
-    )
-    inside = _inside(source, given or default)
-    is_missing = not inside or not source.is_folder(inside)
-    if is_missing and (given or (default and inside is None)):
-        gathered.remark(
-            f"{name}: the workspace {given or default}",
-            "only what lies in this folder is read; copy it there as workspace",
+    def _workspace(self) -> str:
+        """The folder of the agent's workspace in the home; empty if it lies elsewhere."""
+        source, given = self.found.source, text_of(self.entry.get("workspace"), 1_000)
+        shared = self._default("workspace") or look(self.config, "agent", "workspace")
+        default = text_of(shared, 1_000)
+        inside = _inside(source, given or default)
+        is_missing = not inside or not source.is_folder(inside)
+        if is_missing and (given or (default and inside is None)):
+            self.found.remark(
+                f"{self.name}: the workspace {given or default}",
+                "only what lies in this folder is read; copy it there as workspace",
+            )
+            inside = None
+        candidates = [inside] if given and inside else self._usual_workspaces(inside)
+        marks = (*_PERSONA, *_NOTES, "AGENTS.md")
+        for each in candidates:
+            if each == "workspace" and self.name != MAIN:
+                continue  # main's
+            if each == inside == given or any(source.has(f"{each}/{mark}") for mark in marks):
+                return each
+        return ""
+
+    def _usual_workspaces(self, shared: str | None) -> list[str]:
+        """The folders in which it may lie, if its entry does not say; ``shared``: that of all."""
+        ours = [f"{shared}/{self.there}", shared] if shared else []
+        return [*ours, f"workspace-{self.there}", f"workspace/{self.there}", "workspace"]
+
+    def _model(self) -> dict[str, Any]:
+        chosen = (
+            self.entry.get("model") or self._default("model") or look(self.config, "agent", "model")
         )
-        inside = None
-    candidates = (
-        [inside]
-        if given and inside
-        else [
-            *([f"{inside}/{there}", inside] if inside else []),
-            *(f"workspace-{there}", f"workspace/{there}"),
-            *(["workspace"] if name == MAIN else []),
-        ]
-    )
-    marks = (*_PERSONA, *_NOTES, "AGENTS.md")
-    for each in candidates:
-        if each and (
-            each == inside == given or any(source.has(f"{each}/{mark}") for mark in marks)
+        model = text_of(chosen if isinstance(chosen, str) else look(chosen, "primary"), 200)
+        named = model.partition("/")[0]
+        provider = mapping(look(self.config, "models", "providers", named))
+        key = provider.get("apiKey") or self._profile_key(named)
+        fields = model_fields(self.found, model, key=key, base_url=provider.get("baseUrl"))
+        if model and not fields:
+            self.found.remark(
+                f"{self.name}: the model {model}",
+                f"{named} is not known here; agentsup setup chooses one",
+            )
+        for each in texts(look(chosen, "fallbacks"))[:1]:
+            spare = model_fields(self.found, each, key=self._profile_key(each.partition("/")[0]))
+            if spare and fields:
+                fields |= {
+                    f"fallback_{ours}": spare[theirs]
+                    for ours, theirs in (
+                        *(("model", "model"), ("provider", "provider")),
+                        *(("engine", "engine"), ("options", "engine_options")),
+                    )
+                }
+        return fields
+
+    def _profile_key(self, provider: str) -> object:
+        """The key of a provider among the profiles by which an agent signs in."""
+        source, agent = self.found.source, f"agents/{self.there}/agent"
+        stores = [look(source.json(f"{agent}/auth-profiles.json"), "profiles")]
+        for path, table in (
+            (f"{agent}/openclaw-agent.sqlite", "auth_profile_store"),
+            (STATE, "auth_profile_stores"),
         ):
-            if each == "workspace" and name != MAIN:
-                continue
-            return each
-    return ""
+            if source.has(path):
+                rows = source.rows(path, f"SELECT store_json FROM {table}", 20)  # noqa: S608 - one of two names
+                stores += [look(parsed(row["store_json"]), "profiles") for row in rows]
+        for store in stores:
+            for profile in mapping(store).values():
+                is_key = look(profile, "type") in ("api_key", None)
+                if look(profile, "provider") == provider and is_key:
+                    return look(profile, "key") or look(profile, "keyRef")
+        return None
 
 
 def _inside(source: SourceFolder, path: str) -> str | None:
@@ -282,9 +302,8 @@ def _inside(source: SourceFolder, path: str) -> str | None:
     )
 
 
-def _schedules(
-    source: SourceFolder, names: Mapping[str, str], main: str, gathered: Gathered
-) -> Iterable[ForeignSchedule]:
+def _read_schedules(found: Gathered, names: Mapping[str, str], main: str) -> None:
+    source = found.source
     jobs = objects(look(source.json("cron/jobs.json"), "jobs"))
     rows = source.rows(
         STATE,
@@ -304,11 +323,11 @@ def _schedules(
         times = job_times(mapping(job.get("schedule")))
         if not prompt or times is None:
             why = "its time is not understood" if prompt else "it does not ask an agent"
-            gathered.remark(f"schedule {name}", why)
+            found.remark(f"schedule {name}", why)
             continue
         delivery = mapping(job.get("delivery"))
         if delivery.get("mode") == "webhook":
-            gathered.remark(f"schedule {name}: its webhook", "results go to a chat or stay here")
+            found.remark(f"schedule {name}: its webhook", "results go to a chat or stay here")
         to = chat_of(
             text_of(delivery.get("channel"), 50),
             text_of(delivery.get("to"), 300),
@@ -316,60 +335,4 @@ def _schedules(
         )
         agent = names.get(text_of(job.get("agentId"), 100), names[main])
         is_paused = job.get("enabled") is False
-        yield ForeignSchedule(agent, f"openclaw:{key}", name, prompt, times, is_paused, *to)
-
-
-def model_of(
-    source: SourceFolder,
-    config: Mapping[str, Any],
-    there: str,
-    entry: Mapping[str, Any],
-    name: str,
-    keys: Keyring,
-    gathered: Gathered,
-) -> dict[str, Any]:
-    chosen = (
-        entry.get("model")
-        or look(config, "agents", "defaults", "model")
-        or look(config, "agent", "model")
-    )
-    model = text_of(chosen if isinstance(chosen, str) else look(chosen, "primary"), 200)
-    named = model.partition("/")[0]
-    provider = mapping(look(config, "models", "providers", named))
-    key = provider.get("apiKey") or _profile_key(source, there, named)
-    fields = model_fields(model, "", keys, key=key, base_url=provider.get("baseUrl"))
-    if model and not fields:
-        gathered.remark(
-            f"{name}: the model {model}", f"{named} is not known here; agentsup setup chooses one"
-        )
-    for each in texts(look(chosen, "fallbacks"))[:1]:
-        spare = model_fields(
-            each, "", keys, key=_profile_key(source, there, each.partition("/")[0])
-        )
-        if spare and fields:
-            fields |= {
-                f"fallback_{ours}": spare[theirs]
-                for ours, theirs in (
-                    *(("model", "model"), ("provider", "provider")),
-                    *(("engine", "engine"), ("options", "engine_options")),
-                )
-            }
-    return fields
-
-
-def _profile_key(source: SourceFolder, there: str, provider: str) -> object:
-    """The key of a provider among the profiles by which an agent signs in."""
-    agent = f"agents/{there}/agent"
-    stores = [look(source.json(f"{agent}/auth-profiles.json"), "profiles")]
-    for path, table in (
-        (f"{agent}/openclaw-agent.sqlite", "auth_profile_store"),
-        (STATE, "auth_profile_stores"),
-    ):
-        if source.has(path):
-            rows = source.rows(path, f"SELECT store_json FROM {table}", 20)  # noqa: S608 - one of two names
-            stores += [look(parsed(row["store_json"]), "profiles") for row in rows]
-    for store in stores:
-        for profile in mapping(store).values():
-            if look(profile, "provider") == provider and look(profile, "type") in ("api_key", None):
-                return look(profile, "key") or look(profile, "keyRef")
-    return None
+        found.schedule(agent, key, name, prompt, times, to=to, is_paused=is_paused)

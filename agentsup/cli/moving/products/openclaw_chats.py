@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentsup.cli.moving.foreign_home import ChatLine, ForeignChat
-from agentsup.cli.moving.source import SourceFolder
+from agentsup.cli.moving.foreign_home import ChatLine
+from agentsup.cli.moving.gathered import MOST_CHATS, Gathered
 from agentsup.cli.moving.values import chat_lines, chat_of, look, mapping, parsed, text_of
 
-_MOST_CHATS: Final = 500
 _KINDS: Final = ("direct", "dm", "group", "channel")
 
 
-def chats(source: SourceFolder, names: Mapping[str, str]) -> Iterable[ForeignChat]:
+def read_chats(found: Gathered, names: Mapping[str, str]) -> None:
+    """The chats of each agent, by its id there."""
     for there, name in names.items():
         folder = f"agents/{there}/sessions"
-        index = mapping(source.json(f"{folder}/sessions.json"))
-        for key, entry in list(index.items())[:_MOST_CHATS]:
+        index = mapping(found.source.json(f"{folder}/sessions.json"))
+        for key, entry in list(index.items())[:MOST_CHATS]:
             session = text_of(look(entry, "sessionId"), 100)
             if session and "/" not in session and not _is_inner(key):
-                lines = _lines(source.json_lines(f"{folder}/{session}.jsonl"))
-                yield from _chat(name, key, entry, lines)
+                lines = _lines(found.source.json_lines(f"{folder}/{session}.jsonl"))
+                _add(found, name, key, entry, lines)
         database = f"agents/{there}/agent/openclaw-agent.sqlite"
-        if source.has(database):
-            yield from _stored_chats(source, database, name)
+        if found.source.has(database):
+            _read_stored(found, database, name)
 
 
-def _stored_chats(source: SourceFolder, database: str, name: str) -> Iterable[ForeignChat]:
-    nodes = source.rows(
+def _read_stored(found: Gathered, database: str, name: str) -> None:
+    nodes = found.source.rows(
         database,
         "SELECT session_key, current_session_id, entry_json FROM session_nodes",
-        _MOST_CHATS,
+        MOST_CHATS,
     )
     wanted = {row["current_session_id"]: row for row in nodes if not _is_inner(row["session_key"])}
     events: dict[str, list[Mapping[str, Any]]] = {}
-    for row in source.rows(
+    for row in found.source.rows(
         database, "SELECT session_id, event_json FROM transcript_events ORDER BY session_id, seq"
     ):
         if row["session_id"] in wanted:
             events.setdefault(row["session_id"], []).append(parsed(row["event_json"]))
     for session, row in wanted.items():
-        lines = _lines(events.get(session, ()))
-        yield from _chat(name, text_of(row["session_key"]), parsed(row["entry_json"]), lines)
+        key, lines = text_of(row["session_key"]), _lines(events.get(session, ()))
+        _add(found, name, key, parsed(row["entry_json"]), lines)
 
 
 def _is_inner(key: object) -> bool:
@@ -61,9 +61,7 @@ def _lines(records: Iterable[Mapping[str, Any]]) -> tuple[ChatLine, ...]:
     )
 
 
-def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> Iterable[ForeignChat]:
-    if not lines:
-        return
+def _add(found: Gathered, name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> None:
     parts = key.split(":")
     to = ("", "")
     for channel in ("telegram", "matrix"):
@@ -77,4 +75,4 @@ def _chat(name: str, key: str, entry: object, lines: tuple[ChatLine, ...]) -> It
             channel = text_of(look(last, "lastChannel") or look(last, "channel"), 50)
             to = chat_of(channel, text_of(look(last, "lastTo") or look(last, "to"), 300))
     title = text_of(look(entry, "displayName") or look(entry, "label"), 200) or key
-    yield ForeignChat(name, key, lines, title, *to)
+    found.chat(name, key, lines, title, to)

@@ -6,25 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agentsup.cli.moving.foreign_home import (
-    ForeignAgent,
-    ForeignHome,
-    ForeignSchedule,
-    Remark,
-    joined_text,
-    names_for,
-)
-from agentsup.cli.moving.products.accounts import Keyring, is_secret
+from agentsup.cli.moving.foreign_home import ForeignHome, joined_text, names_for
+from agentsup.cli.moving.gathered import Gathered, is_secret
 from agentsup.cli.moving.source import SourceFolder
 from agentsup.cli.moving.values import chat_of, look, mapping, objects, text_of, variables
-from agentsup.cli.moving.workspaces import (
-    Gathered,
-    memories,
-    notes,
-    skills,
-    with_skills,
-    workspace_files,
-)
+from agentsup.cli.moving.workspaces import memories, notes, skills, workspace_files
 from agentsup.config import Report, translate
 from agentsup.model.agent import MAIN
 from agentsup.model.task import MAX_PROMPT_CHARS, NewSchedule
@@ -71,7 +57,6 @@ _NOT_HERE: Final = {
     "cli_parameters": "engines are started with a fixed command line; see engine_options",
     "transcription": "speech is not written down",
 }
-_MOST_JOBS: Final = 500
 
 
 def looks_like(source: SourceFolder) -> bool:
@@ -83,38 +68,30 @@ def looks_like(source: SourceFolder) -> bool:
 
 def read(source: SourceFolder) -> ForeignHome:
     """Everything that is found there."""
-    config, gathered, keys = mapping(source.json(_CONFIG)), Gathered(), Keyring()
+    found, config = Gathered("sygen", source), mapping(source.json(_CONFIG))
     entries = [each for each in objects(source.json("agents.json")) if text_of(each.get("name"))]
     ids = [MAIN, *(text_of(each["name"], 200) for each in entries if each["name"] != MAIN)]
     names = names_for(list(dict.fromkeys(ids)), MAIN)
-    gathered.remark_keys(config, _NOT_HERE, "config.json: ")
-    agents = [_agent(source, "", MAIN, _fields(config, {}, MAIN, keys, gathered), gathered)]
-    jobs = _schedules(source, "", MAIN, gathered)
+    found.remark_keys(config, _NOT_HERE, "config.json: ")
+    _read_agent(found, "", MAIN, _fields(found, config, {}, MAIN))
+    _read_schedules(found, "", MAIN)
     for entry in entries:
         there = text_of(entry["name"], 200)
         name = names[there]
-        if name == MAIN or any(each.name == name for each in agents):
+        if any(each.name == name for each in found.agents):
             continue
-        home = f"agents/{there}/" if "/" not in there and there not in (".", "..") else ""
-        fields = _fields(entry, config, name, keys, gathered)
-        agents.append(
-            _agent(source, home, name, fields, gathered) if home else ForeignAgent(name, fields)
-        )
-        jobs += _schedules(source, home, name, gathered) if home else []
-    _remark_rest(source, gathered)
-    return ForeignHome(
-        product="sygen",
-        agents=tuple(agents),
-        schedules=tuple(jobs),
-        skills=tuple(gathered.skills.values()),
-        secrets=keys.secrets,
-        shared=source.text("SHAREDMEMORY.md"),
-        remarks=tuple(gathered.remarks),
-    )
+        fields = _fields(found, entry, config, name)
+        if "/" in there or there in (".", ".."):
+            found.agent(name, fields)
+            continue
+        _read_agent(found, f"agents/{there}/", name, fields)
+        _read_schedules(found, f"agents/{there}/", name)
+    _remark_rest(found)
+    return found.home(source.text("SHAREDMEMORY.md"))
 
 
 def _fields(
-    entry: Mapping[str, Any], main: Mapping[str, Any], name: str, keys: Keyring, gathered: Gathered
+    found: Gathered, entry: Mapping[str, Any], main: Mapping[str, Any], name: str
 ) -> dict[str, Any]:
     """An entry in our keys; what it has from main there is written out."""
     values = {key: entry[key] for key in _TAKEN if entry.get(key) not in (None, "", [])}
@@ -126,42 +103,40 @@ def _fields(
         values["description"] = description
     if look(values, "mcp", "enabled") is False:
         del values["mcp"]
-    _by_reference(values, name, keys, gathered)
+    _by_reference(found, values, name)
     if values.pop("permission_mode", None) == "bypassPermissions":
-        gathered.remark(
+        found.remark(
             f"{name}: permission_mode bypassPermissions",
             "agents ask before they do what can't be taken back; set it if you want that",
         )
     report = Report("agents.json")
     translated = translate(values, (name,), report).values
     for finding in report.findings:
-        gathered.remark(f"{name}: {(finding.field or '').partition('.')[2]}", finding.message)
+        found.remark(f"{name}: {(finding.field or '').partition('.')[2]}", finding.message)
     return {key: value for key, value in translated.items() if value is not None}
 
 
-def _by_reference(values: dict[str, Any], name: str, keys: Keyring, gathered: Gathered) -> None:
+def _by_reference(found: Gathered, values: dict[str, Any], name: str) -> None:
     if token := values.pop("telegram_token", None):
-        if reference := keys.reference(token, f"{name}-telegram.token"):
+        if reference := found.secret(token, f"{name}-telegram.token"):
             values["telegram_token"] = reference
         else:
-            gathered.remark(f"{name}: its Telegram bot", "telegram_token is a placeholder")
+            found.remark(f"{name}: its Telegram bot", "telegram_token is a placeholder")
     matrix = {k: v for k, v in mapping(values.get("matrix")).items() if v not in ("", None, [])}
     for key in ("password", "access_token"):
         if key in matrix:
             secret = text_of(matrix.pop(key))
             if is_secret(secret):
-                matrix[key] = keys.reference(secret, f"{name}-matrix-{key}.secret")
+                matrix[key] = found.secret(secret, f"{name}-matrix-{key}.secret")
     rooms = matrix.get("allowed_rooms") or []
     matrix["allowed_rooms"] = [each for each in rooms if str(each).startswith("!")]
     if len(rooms) > len(matrix["allowed_rooms"]):
-        gathered.remark(
-            f"{name}: Matrix rooms by alias", "name them by their ids, which begin with !"
-        )
+        found.remark(f"{name}: Matrix rooms by alias", "name them by their ids, which begin with !")
     values.pop("matrix", None)
     if matrix.get("password") or matrix.get("access_token"):
         values["matrix"] = matrix
     elif matrix.get("user_id"):
-        gathered.remark(f"{name}: its Matrix account", "its password is missing or a placeholder")
+        found.remark(f"{name}: its Matrix account", "its password is missing or a placeholder")
     wanted = {"telegram": "telegram_token", "matrix": "matrix"}
     for key in ("transport", "transports"):
         given = values.get(key)
@@ -175,16 +150,14 @@ def _by_reference(values: dict[str, Any], name: str, keys: Keyring, gathered: Ga
         values.pop("transport", None)
 
 
-def _agent(
-    source: SourceFolder, home: str, name: str, fields: dict[str, Any], gathered: Gathered
-) -> ForeignAgent:
+def _read_agent(found: Gathered, home: str, name: str, fields: dict[str, Any]) -> None:
     workspace = f"{home}workspace"
     memory = f"{workspace}/memory_system"
     rules = {"CLAUDE.md", "AGENTS.md", "GEMINI.md", "JOIN_NOTIFICATION.md"}
     files = tuple(
         each
         for each in workspace_files(
-            source,
+            found.source,
             workspace,
             skip_below=(
                 *("memory_system", "skills", "cron_tasks", "cron_results", "tasks"),
@@ -193,65 +166,57 @@ def _agent(
         )
         if each.target.rpartition("/")[2] not in rules and each.target != "tools/_tool_shared.py"
     )
-    own_skills = skills(source, f"{workspace}/skills", gathered, skip=("skill-creator",))
-    prompt = with_skills(text_of(fields.get("prompt")), own_skills, gathered.skills)
-    return ForeignAgent(
+    found.agent(
         name,
-        {**fields, **({"prompt": prompt} if prompt else {})},
-        notes=notes(source, f"{memory}/MAINMEMORY.md"),
-        memories=memories(source, f"{memory}/modules", "sygen", skip=tuple(rules)),
-        files=(*files, *own_skills),
+        fields,
+        text_of(fields.get("prompt")),
+        skills=skills(found, f"{workspace}/skills", skip=("skill-creator",)),
+        files=files,
+        notes=notes(found.source, f"{memory}/MAINMEMORY.md"),
+        memories=memories(found.source, f"{memory}/modules", "sygen", skip=tuple(rules)),
         texts=tool_scripts(),
     )
 
 
-def _schedules(
-    source: SourceFolder, home: str, name: str, gathered: Gathered
-) -> list[ForeignSchedule]:
-    found: list[ForeignSchedule] = []
-    for job in objects(look(source.json(f"{home}cron_jobs.json"), "jobs"))[:_MOST_JOBS]:
-        key, title = text_of(job.get("id"), 200), text_of(job.get("title"), 200)
+def _read_schedules(found: Gathered, home: str, name: str) -> None:
+    for job in found.jobs(f"{home}cron_jobs.json"):
+        key = text_of(job.get("id"), 200)
+        title = text_of(job.get("title"), 200) or key
         if job.get("script_mode"):
-            gathered.remark(f"{name}: schedule {title or key}", "it runs a script without an agent")
+            found.remark(f"{name}: schedule {title}", "it runs a script without an agent")
             continue
         folder = text_of(job.get("task_folder"), 200)
         described = ""
         if folder and "/" not in folder and folder not in (".", ".."):
-            described = source.text(f"{home}workspace/cron_tasks/{folder}/TASK_DESCRIPTION.md")
+            path = f"{home}workspace/cron_tasks/{folder}/TASK_DESCRIPTION.md"
+            described = found.source.text(path)
         prompt = joined_text(
             text_of(job.get("agent_instruction")), described, most=MAX_PROMPT_CHARS
         )
-        chat = str(job.get("chat_id") or "")
         channel = {"tg": "telegram", "mx": "matrix"}.get(str(job.get("transport", "tg")), "")
-        to = chat_of(channel, chat, str(job.get("topic_id") or ""))
+        to = chat_of(channel, str(job.get("chat_id") or ""), str(job.get("topic_id") or ""))
         cron, zone = text_of(job.get("schedule"), 200), text_of(job.get("timezone"), 100)
         times, is_paused = NewSchedule(cron=cron, zone=zone), job.get("enabled") is False
-        facts = (name, f"sygen:{key}", title or key, prompt or title or key)
-        found.append(ForeignSchedule(*facts, times, is_paused, *to))
-    return found
+        found.schedule(name, key, title, prompt or title, times, to=to, is_paused=is_paused)
 
 
-def _remark_rest(source: SourceFolder, gathered: Gathered) -> None:
-    gathered.remark(
+def _remark_rest(found: Gathered) -> None:
+    source = found.source
+    found.remark(
         "scripts that make or remove agents",
         "use `agentsup agents add`; those for agents, tasks and schedules are made anew",
     )
     if objects(look(source.json("webhooks.json"), "hooks")):
-        gathered.remark(
-            "webhooks.json", "there are no webhooks; call POST /interagent/send instead"
-        )
+        found.remark("webhooks.json", "there are no webhooks; call POST /interagent/send instead")
     if source.has("sessions.json") or source.has("named_sessions.json"):
-        gathered.remark(
+        found.remark(
             "chats", "Sygen keeps ids of sessions only; the words lie with claude, codex or gemini"
         )
     if objects(look(source.json("tasks.json"), "tasks")):
-        gathered.remark("tasks.json", "it holds no prompts, so the tasks can't be done again")
+        found.remark("tasks.json", "it holds no prompts, so the tasks can't be done again")
     if names := variables(source.text(".env")):
-        gathered.remarks.append(
-            Remark(
-                f".env: {', '.join(sorted(names))}", "write what is still needed into environment"
-            )
-        )
+        what = f".env: {', '.join(sorted(names))}"
+        found.remark(what, "write what is still needed into environment")
 
 
 def tool_scripts() -> dict[str, str]:

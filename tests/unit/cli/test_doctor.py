@@ -1,124 +1,50 @@
-"""The log as people read it, and what the doctor finds."""
+"""What ``agentsup doctor`` finds, and what it says to do."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from agentsup.cli.app import app
-from agentsup.cli.commands import log_lines
-from agentsup.cli.commands.home_files import create_home
-from agentsup.cli.commands.log_lines import follow_log, tail_log, text_of
-from agentsup.cli.connect.failure import CommandFailed
 from agentsup.cli.connect.locate import DaemonLocation
 from agentsup.cli.doctor import check as doctor_checks
 from agentsup.cli.doctor import fence as doctor_fence
+from agentsup.cli.doctor.agents import amiss, check_servers
 from agentsup.cli.doctor.check import Check, Examined
-from agentsup.cli.doctor.checks import examine, file_system_of
+from agentsup.cli.doctor.checks import check_proxies, check_work, examine, file_system_of
 from agentsup.config.home import Home
 from agentsup.engines.programs.presets import PROGRAMS
 from agentsup.kit import fence
+from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import HomeLock
-
-
-def line(number: int, agent: str | None = None) -> str:
-    facts = {"at": "2026-11-21T03:12:18.000Z", "level": "info", "event": f"event {number}"}
-    return json.dumps({**facts, **({"agent": agent} if agent else {})})
-
-
-def test_the_tail_reaches_into_rotated_pieces(tmp_path: Path) -> None:
-    log = tmp_path / "agentsup.log"
-    for name, numbers in (("agentsup.log.2", (1, 2)), ("agentsup.log.1", (3, 4)), (log.name, (5,))):
-        (tmp_path / name).write_text("".join(line(n) + "\n" for n in numbers))
-    (tmp_path / "agentsup.log.gz").write_text("no piece")
-    assert tail_log(log, 4, None) == [line(n) for n in (2, 3, 4, 5)]
-    assert len(tail_log(log, 99, None)) == 5
-    assert tail_log(log, 0, None) == []
-
-
-def test_a_log_that_can_not_be_read_is_told_in_one_sentence(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
-    create_home(home)
-    (home.logs / "agentsup.log").mkdir(parents=True)  # refuses a reader, also for root
-    done = CliRunner().invoke(app, ["--home", str(home.root), "logs"])
-    assert isinstance(done.exception, CommandFailed), done.exception
-    assert str(home.logs / "agentsup.log") in str(done.exception)
-
-
-def test_a_line_that_is_half_written_at_a_rotation_is_followed_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, old = tmp_path / "agentsup.log", tmp_path / "agentsup.log.1"
-    log.write_text("")
-    one, two = line(1), line(2)
-
-    was_replaced = log_lines._was_replaced
-
-    def rotated(path: Path, descriptor: int) -> bool:
-        """The rest of the line is written between the look at the file and at its name."""
-        if log.read_text() == one[:20]:
-            log.rename(old)
-            with old.open("a") as file:
-                file.write(f"{one[20:]}\n")
-            log.write_text(f"{two}\n")
-        return was_replaced(path, descriptor)
-
-    def pause(*_: object) -> None:
-        if old.exists():
-            raise KeyboardInterrupt
-        log.write_text(one[:20])
-
-    monkeypatch.setattr(log_lines, "_was_replaced", rotated)
-    monkeypatch.setattr("select.select", pause)
-    seen: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        follow_log(log, None, seen.append)
-    assert seen == [one, two]
-
-
-def test_the_tail_of_one_agent(tmp_path: Path) -> None:
-    log = tmp_path / "agentsup.log"
-    log.write_text(
-        "\n".join([line(1, "main"), line(2, "writer"), "torn {", line(3, "Main")]) + "\n"
-    )
-    assert tail_log(log, 9, "main") == [line(1, "main"), line(3, "Main")]
-
-
-def test_a_line_for_people() -> None:
-    facts = {
-        "at": "2026-11-21T03:12:18.000Z",
-        "level": "warning",
-        "event": "retry\x1b[2J",
-        "agent": "main",
-        "code": 7,
-        "exception": "Traceback\n  boom",
-    }
-    text = text_of(json.dumps(facts), plain=True)
-    assert text.split(" ", 2)[2] == "warning [main] retry·[2J code=7\nTraceback\n  boom"
-    assert text_of("not json \x1b", plain=True) == "not json ·"
+from agentsup.mailbox.messages.attempts import AttemptRow, record_tx
+from agentsup.store.database import Database
+from agentsup.store.options import StoreOptions
+from agentsup.store.transaction import Tx
 
 
 def found(checks: list[Check], name: str) -> Check:
     return next(one for one in checks if one.name == name)
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+@pytest.fixture(autouse=True)
+def machine(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No keys in the environment, and a port that is free."""
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_BASE_URL")):
             monkeypatch.delenv(name)
-    made = Home(tmp_path / "home")
-    create_home(made)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        made.config_toml.write_text(f"[api]\nport = {free.getsockname()[1]}\n")
-    return made
+        home.config_toml.write_text(f"[api]\nport = {free.getsockname()[1]}\n")
 
 
 def checks(home: Home) -> list[Check]:
@@ -223,6 +149,162 @@ def test_network_file_systems_are_known(tmp_path: Path) -> None:
     assert file_system_of(tmp_path / "home", mounts) == "nfs4"
     assert file_system_of(Path("/etc"), mounts) == "ext4"
     assert file_system_of(tmp_path, tmp_path / "none") == ""
+
+
+# -- proxies and tool servers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "environ, result, told",
+    [
+        (
+            {"https_proxy": "http://me:secret@proxy.example:3128", "NO_PROXY": "*"},
+            [doctor_checks.OK],
+            "proxy.example:3128",
+        ),
+        ({"ALL_PROXY": "socks5://me:secret@proxy.example:1080"}, [doctor_checks.WARN], "socks5"),
+        ({"NO_PROXY": "x"}, [], ""),
+    ],
+)
+def test_proxies_are_shown_without_passwords(
+    home: Home, environ: dict[str, str], result: list[str], told: str
+) -> None:
+    seen = [*check_proxies(Examined(DaemonLocation(home), environ))]
+    assert [one.result for one in seen] == result
+    assert told in repr(seen)
+    assert "secret" not in repr(seen)
+
+
+def servers_of(home: Home, servers: Any) -> dict[str, Check]:
+    """What is said of the tool servers of an agent, by their names."""
+    home.agents_json.write_text(json.dumps([{"name": "ada", "mcp": servers}]))
+    seen = check_servers(Examined(DaemonLocation(home), {"PATH": "/usr/bin"}))
+    return {one.text.split(" ")[0]: one for one in seen}
+
+
+def test_each_program_is_looked_for_and_no_address_is_asked(home: Home) -> None:
+    seen = servers_of(
+        home,
+        {
+            "here": {"command": sys.executable},
+            "gone": {"command": "no-such-program"},
+            "off": {"command": "no-such-program", "enabled": False},
+            "web": {"url": "https://x.example/mcp?key=1"},
+        },
+    )
+    assert {name: one.result for name, one in seen.items()} == {
+        "here": doctor_checks.OK,
+        "gone": doctor_checks.FAIL,
+        "web": doctor_checks.OK,
+    }
+    assert "install it" in seen["gone"].advice
+    assert "key=1" not in seen["web"].text
+    assert servers_of(home, {}) == {}
+
+
+def test_a_missing_library_is_told_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (one,) = servers_of(home, {"a": {"command": "x"}, "b": {"command": "y"}}).values()
+    assert (one.result, "agentsup[mcp]" in one.advice) == (doctor_checks.FAIL, True)
+
+
+def test_what_is_amiss_with_a_running_server_is_named_with_it() -> None:
+    well: dict[str, Any] = {"name": "well", "state": "running", "error": "", "notes": []}
+    noted = well | {"name": "many", "notes": ["22 tools are left out", "bad has no schema"]}
+    away = well | {"name": "away", "state": "not_signed_in", "error": "it answered 401"}
+    many, out = amiss("ada", [well, noted, away, well | {"state": "disabled"}])
+    assert (many.result, out.result) == (doctor_checks.WARN, doctor_checks.WARN)
+    assert many.text == "many of ada: 22 tools are left out; bad has no schema"
+    assert out.text == "away of ada: not signed in: it answered 401"
+
+
+def test_an_endpoint_without_the_library_fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.config_toml.write_text('[otel]\nendpoint = "http://127.0.0.1:4318"\n')
+    assert found(checks(home), "otel").result == doctor_checks.OK
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name.startswith("opentelemetry") else find(name, *more),
+    )
+    missing = found(checks(home), "otel")
+    assert (missing.result, "agentsup[otel]" in missing.advice) == (doctor_checks.FAIL, True)
+
+
+# -- the latest work ---------------------------------------------------------------------------------
+
+MESSAGE = (
+    "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, outcome,"
+    " parts, principal, deliver_to, root_id, accepted_at, finished_at, error_code, error_text)"
+    " VALUES (?, 'agt', 'ses', 'chat', 'interactive', 2, ?, ?, '[]', '{}', '{}', 'm', 0, ?, ?, ?)"
+)
+
+
+def work_of(home: Home) -> list[Check]:
+    return [*check_work(Examined(DaemonLocation(home), {}))]
+
+
+def stored(home: Home, write: Callable[[Tx], object] = lambda tx: None) -> None:
+    async def run() -> None:
+        options = StoreOptions(reserve_bytes=0)
+        database = await Database.open(home.state_db, clock=SystemClock(), options=options)
+        await database.write(write)
+        await database.close()
+
+    asyncio.run(run())
+
+
+def test_a_quiet_store_is_well_and_a_leak_is_told_with_what_to_do(home: Home) -> None:
+    assert work_of(home) == []
+    stored(home)
+    (work,) = work_of(home)
+    assert (work.result, "nothing amiss" in work.text) == (doctor_checks.OK, True)
+    row = "INSERT INTO processes VALUES (4711, 1, 'old', 'agt', 'msg', '/bin/cat', 1)"
+    stored(home, lambda tx: tx.execute(row).rowcount)
+    leak = found(work_of(home), "leaks")
+    assert (leak.result, "/bin/cat" in leak.text) == (doctor_checks.WARN, True)
+    assert leak.advice == "the next start ends what is left of them"
+
+
+def test_a_store_that_can_not_be_read_is_told(home: Home) -> None:
+    home.state_db.write_bytes(b"this is no database" * 500)
+    (work,) = work_of(home)
+    assert (work.result, str(home.state_db) in work.text) == (doctor_checks.FAIL, True)
+
+
+def test_failures_of_a_day_are_told_by_kind(home: Home) -> None:
+    now = SystemClock().now_ms()
+
+    def write(tx: Tx) -> None:
+        tx.execute(
+            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
+            " VALUES ('ses', 'agt', 'k', 0, 0)"
+        )
+        for number, (state, outcome, age_h, code) in enumerate(
+            [
+                ("done", "failed", 1, "quota_exceeded"),
+                ("dead", None, 2, "server_error"),
+                ("done", "failed", 3, "quota_exceeded"),
+                ("done", "failed", 50, "auth_failed"),
+                ("done", "failed", 1, "cancelled"),
+                ("done", "ok", 1, "turn_limit"),
+            ]
+        ):
+            at = now - age_h * 3_600_000
+            tx.execute(MESSAGE, (f"m{number}", state, outcome, at, code, f"because of\n{number}"))
+        for number in range(3):
+            facts = ("primary", "llm", "llm at acme", "big", "quota", "quota_exceeded")
+            record_tx(tx, AttemptRow(f"m{number}", *facts, "no credit", "switch", now))
+
+    stored(home, write)
+    assert [one.text for one in work_of(home) if one.name == "failures"] == [
+        "2 failed within a day with quota_exceeded, the last one: because of 0",
+        "1 failed within a day with server_error, the last one: because of 1",
+        "3 went to a fallback model within a day, the last because: no credit",
+    ]
+
+
+# -- coding agents -----------------------------------------------------------------------------------
 
 
 def test_coding_agents_are_shown_with_version_and_sign_in(
