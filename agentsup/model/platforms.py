@@ -41,7 +41,7 @@ class PlatformSpec:
     name: str
     title: str
     library: str
-    """The module that a bot needs, of the distribution ``distribution``."""
+    """The module that a bot needs, of the distribution ``distribution``; both empty: none."""
     distribution: str
     is_idempotent: bool
     """Whether a send can be repeated by its key."""
@@ -115,8 +115,8 @@ TELEGRAM: Final = PlatformSpec(
 MATRIX: Final = PlatformSpec(
     name="matrix",
     title="Matrix",
-    library="nio",
-    distribution="matrix-nio",
+    library="",
+    distribution="",
     is_idempotent=True,
     account="matrix.user_id",
     account_name="Matrix user",

@@ -11,7 +11,7 @@ from typing import Any, Final
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown
 from agentsup.channels.core.files.inbox_files import Write
 from agentsup.channels.core.files.upload import UploadFile
-from agentsup.channels.core.sending.http import BeforeSending, CallSlots, HttpPool
+from agentsup.channels.core.sending.http import BeforeSending, CallSlots, HttpPool, HttpRequest
 from agentsup.channels.telegram.errors import error_of
 from agentsup.channels.telegram.flood import RateLimiter, Rates
 from agentsup.kit.loading import hidden, late
@@ -155,7 +155,7 @@ class TelegramClient:
         ``write``. In these cases a part of the file may have been written.
         """
         url = f"{self._root}/file/bot{self._token}/{file_path}"
-        fetching = self._http.pool.open("GET", url, server=SERVER, timeout_s=_DOWNLOAD_S)
+        fetching = self._http.pool.open(HttpRequest("GET", url, SERVER, _DOWNLOAD_S))
         async with self._slots.one(), fetching as response:
             if response.status != 200:
                 raise error_of(response.status, await response.beginning(_CHUNK_BYTES))

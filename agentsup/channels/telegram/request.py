@@ -20,7 +20,7 @@ from telegram.request._requestparameter import RequestParameter
 
 from agentsup.channels.core.errors import PlatformError
 from agentsup.channels.core.receiving.raw import object_in
-from agentsup.channels.core.sending.http import BeforeSending
+from agentsup.channels.core.sending.http import BeforeSending, HttpRequest
 from agentsup.channels.telegram.client import SERVER, SharedHttp
 from agentsup.channels.telegram.errors import error_of
 
@@ -89,15 +89,10 @@ class Request(BaseRequest):
         """Post ``request_data``; ``read_timeout`` bounds the call. Raises ``WrappedError``."""
         timeout_s = float(read_timeout) if isinstance(read_timeout, int | float) else _TIMEOUT_S
         try:
-            answer = await self._http.pool.request(
-                "POST",
-                url,
-                server=SERVER,
-                data=_form(request_data),
-                timeout_s=timeout_s,
-                hang_up_after=_CONFLICT,
-                before=_before.get(),
+            wanted = HttpRequest(
+                "POST", url, SERVER, timeout_s, data=_form(request_data), before=_before.get()
             )
+            answer = await self._http.pool.request(wanted, hang_up_after=_CONFLICT)
         except PlatformError as error:
             raise WrappedError(error) from None
         if not 200 <= answer.status <= 299:

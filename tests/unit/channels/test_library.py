@@ -31,27 +31,3 @@ def test_the_library_is_loaded_on_demand_and_lean() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
     assert done.stderr == ""
     assert done.stdout.split() == []
-
-
-MATRIX = """
-import asyncio, sys
-import agentsup.channels.matrix.deliver, agentsup.channels.matrix.client
-known = "agentsup.channels.matrix._nio_api"
-assert known not in sys.modules, "a daemon without a bot pays for the library"
-from agentsup.channels.matrix.client import library
-async def main():
-    first, second = await asyncio.gather(library(), library())
-    assert first.whoami("")[0] == "GET"
-    assert first.room_send("", "!a/b:h", "m.x", {}, "t")[1].startswith(
-        "/_matrix/client/v3/rooms/%21a%2Fb%3Ah/send/m.x/t"
-    )
-asyncio.run(main())
-print(*sorted({"nio", "Crypto", "jsonschema", "vodozemac", "aiohttp_socks"} & set(sys.modules)))
-"""
-
-
-def test_of_the_matrix_library_only_the_requests_are_loaded() -> None:
-    command = [sys.executable, "-W", "error", "-c", MATRIX]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
-    assert done.stderr == ""
-    assert done.stdout.split() == []
