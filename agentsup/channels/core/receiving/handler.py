@@ -152,7 +152,7 @@ class MessageHandler(Generic[EventT]):
             await self._downloads.discard(parts)
             return
         message_id = reply.message.message_id
-        self._platform.accepted(message_id, event)
+        deps.accepted(message_id, conversation, event.platform_id)
         if ahead:
             self._watch(message_id, conversation)
 
