@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.core.receiving.inbox import ChatPlace, InboxReply
+from agentsup.channels.core.receiving.inbox import ChatOrigin, InboxReply
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import services
@@ -244,7 +244,7 @@ class VirtualDaemon:
         """A person writes to an agent."""
         return await self.daemon.inbox.say(
             agent_name=name,
-            where=ChatPlace("console", conversation, is_shared=is_shared),
+            where=ChatOrigin("console", conversation, is_shared=is_shared),
             text=text,
             principal=who,
             external_id=external_id or self.entropy.new_id("ext"),

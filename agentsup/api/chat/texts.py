@@ -20,7 +20,7 @@ from agentsup.api.http import privacy
 from agentsup.api.http.connections import PendingText, PendingTexts
 from agentsup.api.http.route import Call
 from agentsup.api.web.files import attached
-from agentsup.channels.core.receiving import ChatPlace, InboxReply, scope_of
+from agentsup.channels.core.receiving import ChatOrigin, InboxReply, scope_of
 from agentsup.kit.tasks import OwnerClosed
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded
@@ -170,7 +170,7 @@ class TextIntake:
             say = partial(
                 self._call.deps.inbox.say,
                 agent_name=self._entry.name,
-                where=ChatPlace(
+                where=ChatOrigin(
                     self._hello.channel,
                     self._hello.conversation,
                     has_buttons=self._hello.channel == privacy.CHANNEL,

@@ -14,7 +14,7 @@ import pytest
 from agentsup.agents.budget import spending
 from agentsup.api.http.problems import encode
 from agentsup.api.routes import cost
-from agentsup.channels.core.receiving import ChatPlace
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.usage.budget import ledger
 from agentsup.mailbox.usage.budget.decide import ScopeKind
 from agentsup.model.engine import (
@@ -449,7 +449,7 @@ async def test_cost_shows_what_was_used_and_what_is_left(household: Open) -> Non
     assert "All agents together\nToday: 200 tokens in, 0 out, $1.00" in everything
     own = await house.daemon.inbox.say(
         agent_name="ann",
-        where=ChatPlace("console", "local"),
+        where=ChatOrigin("console", "local"),
         text="/cost",
         principal=replace(PERSON, language="de"),
         external_id="x1",

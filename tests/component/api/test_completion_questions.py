@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from agentsup.channels.core.receiving import ChatPlace
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.questions.asking import park_tx
 from agentsup.model.engine import Suspended
@@ -312,7 +312,7 @@ async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
     await rig.mailbox.point(first.agent_id, "chat:console:local", first.session_id)
     await rig.deps.inbox.say(
         agent_name="main",
-        where=ChatPlace("console", "local"),
+        where=ChatOrigin("console", "local"),
         text="paint it",
         principal=OPERATOR,
         external_id="1",

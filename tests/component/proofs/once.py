@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.core.receiving import ChatPlace
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import BusRequest
@@ -37,7 +37,7 @@ async def a_platform_repeats_itself(home: Path) -> None:
         async def update() -> None:
             await house.daemon.inbox.say(
                 agent_name="main",
-                where=ChatPlace("console", "c1"),
+                where=ChatOrigin("console", "c1"),
                 text="hello",
                 principal=EVA,
                 external_id="update-7",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.channels.core.errors import TRANSIENT, PlatformError
-from agentsup.channels.core.receiving.inbox import ChatPlace
+from agentsup.channels.core.receiving.inbox import ChatOrigin
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending.buttons import ChatNotices
 from agentsup.kit.log import get_logger
@@ -50,7 +50,7 @@ EditCard = Callable[[CardAddress, str, Keyboard], Awaitable[None]]
 
 
 async def run_button(
-    deps: BotServices, where: ChatPlace, command: str, principal: Principal, language: str
+    deps: BotServices, where: ChatOrigin, command: str, principal: Principal, language: str
 ) -> CommandReply:
     """Run the command of a button or card, and return its reply."""
     context = CommandContext(
@@ -232,7 +232,7 @@ class LiveCards:
             await self._stop_updating(card)
             return False
         conversation, _ = at = card.at
-        where = ChatPlace(
+        where = ChatOrigin(
             self._channel, conversation, has_buttons=True, is_shared=self._is_shared(conversation)
         )
         language = str(card.live["language"])

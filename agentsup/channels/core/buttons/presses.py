@@ -18,7 +18,7 @@ from agentsup.channels.core.buttons.display import P, PressDisplay
 from agentsup.channels.core.buttons.live_cards import run_button
 from agentsup.channels.core.buttons.questions import ChatQuestions
 from agentsup.channels.core.buttons.typed_answers import TypedText
-from agentsup.channels.core.receiving.inbox import ChatPlace
+from agentsup.channels.core.receiving.inbox import ChatOrigin
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons, cards
 from agentsup.channels.core.sending.buttons import Pressed, PressRefusal, RefusedPress
@@ -238,7 +238,7 @@ class Presses(Generic[P]):
         """
 
     async def _run(self, command: str, press: P, principal: Principal) -> CommandReply:
-        where = ChatPlace(
+        where = ChatOrigin(
             self._channel, press.conversation, has_buttons=True, is_shared=press.is_shared
         )
         return await run_button(self._deps, where, command, principal, press.language)

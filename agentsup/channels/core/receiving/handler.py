@@ -15,7 +15,7 @@ from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving import texts
 from agentsup.channels.core.receiving.downloads import Downloads, MessageDropped
 from agentsup.channels.core.receiving.gate import scope_of
-from agentsup.channels.core.receiving.inbox import ChatPlace, InboxReply
+from agentsup.channels.core.receiving.inbox import ChatOrigin, InboxReply
 from agentsup.channels.core.receiving.messages import (
     EventT,
     Lane,
@@ -206,7 +206,7 @@ class MessageHandler(Generic[EventT]):
     ) -> InboxReply | None:
         """Pass the text to the inbox; on a refusal notify the person and return None."""
         deps, conversation = self._deps, event.address.conversation
-        where = ChatPlace(
+        where = ChatOrigin(
             deps.channel, conversation, has_buttons=True, is_shared=not event.is_private
         )
         while True:

@@ -52,7 +52,7 @@ class InboxReply(CommandReply):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatPlace:
+class ChatOrigin:
     """The conversation in which a text was said."""
 
     channel: str
@@ -87,7 +87,7 @@ class Inbox:
         self,
         *,
         agent_name: str,
-        where: ChatPlace,
+        where: ChatOrigin,
         text: str,
         principal: Principal,
         external_id: str,
