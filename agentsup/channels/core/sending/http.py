@@ -280,7 +280,7 @@ async def _translated(progress: _RequestProgress) -> AsyncIterator[None]:
         raise progress.unknown(error.text) from None
     except aiohttp.InvalidURL:
         raise progress.not_sent("the address is not valid") from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         failed = progress.unknown if progress.may_be_sent else progress.not_sent
         raise failed(_why(error)) from None
 
