@@ -42,7 +42,7 @@ class PlatformSpec:
     name: str
     title: str
     library: str
-    """The module that a bot imports. ``distribution`` is the package that installs it."""
+    """The module that a bot needs, of the distribution ``distribution``; both empty: none."""
     distribution: str
     is_idempotent: bool
     """Whether a send can be repeated by its key."""
@@ -116,8 +116,8 @@ TELEGRAM: Final = PlatformSpec(
 MATRIX: Final = PlatformSpec(
     name="matrix",
     title="Matrix",
-    library="nio",
-    distribution="matrix-nio",
+    library="",
+    distribution="",
     is_idempotent=True,
     account="matrix.user_id",
     account_name="Matrix user",

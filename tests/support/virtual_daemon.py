@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.core.receiving.inbox import InboxReply
+from agentsup.channels.core.receiving.inbox import ChatOrigin, InboxReply
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import children
@@ -244,12 +244,10 @@ class VirtualDaemon:
         """A person writes to an agent."""
         return await self.daemon.inbox.say(
             agent_name=name,
-            channel="console",
-            conversation=conversation,
+            where=ChatOrigin("console", conversation, is_shared=is_shared),
             text=text,
             principal=who,
             external_id=external_id or self.entropy.new_id("ext"),
-            is_shared=is_shared,
         )
 
     async def said(self, name: str, text: str, **more: Any) -> str:

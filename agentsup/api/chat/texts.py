@@ -20,7 +20,7 @@ from agentsup.api.http import privacy
 from agentsup.api.http.connections import PendingText, PendingTexts
 from agentsup.api.http.route import Call
 from agentsup.api.web.files import attached
-from agentsup.channels.core.receiving import InboxReply, scope_of
+from agentsup.channels.core.receiving import ChatOrigin, InboxReply, scope_of
 from agentsup.kit.tasks import OwnerClosed
 from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded
@@ -170,19 +170,20 @@ class TextIntake:
             say = partial(
                 self._call.deps.inbox.say,
                 agent_name=self._entry.name,
-                channel=self._hello.channel,
-                conversation=self._hello.conversation,
+                where=ChatOrigin(
+                    self._hello.channel,
+                    self._hello.conversation,
+                    has_buttons=self._hello.channel == privacy.CHANNEL,
+                    # One person's conversation; ``still_here`` checks who writes.
+                    is_private=True,
+                ),
                 text=frame.text,
                 principal=replace(self._still_here(), language=self._call.language),
-                language=self._call.language,
                 external_id=frame.id,
-                has_buttons=self._hello.channel == privacy.CHANNEL,
-                # A console or page conversation is one person's; ``still_here`` checks who writes.
-                is_private=True,
                 also=said.also,
             )
             if key is not None:
-                became = await self._call.api.connections.commands.run(key, partial(say, files=()))
+                became = await self._call.api.connections.commands.run(key, say)
             else:
                 given = [(file.path, file.name) for file in frame.files]
                 async with self._pending_texts.in_order:

@@ -194,7 +194,7 @@ class ApiRoute:
     """The body is a file of any type, read by the endpoint within its own limit."""
     takes_work: bool = False
     """Refused with 503 while draining."""
-    offered: Callable[[ApiDependencies], None] | None = None
+    offered: Callable[[ApiDependencies], object] | None = None
     """Raises the refusal if this daemon does not offer the route; runs before the body is read."""
     refusals: tuple[int, ...] = ()
     """Statuses of its own refusals, beside those every route has."""
@@ -214,7 +214,7 @@ class RouteRules(TypedDict, total=False):
     body_optional: bool
     takes_bytes: bool
     takes_work: bool
-    offered: Callable[[ApiDependencies], None] | None
+    offered: Callable[[ApiDependencies], object] | None
     refusals: tuple[int, ...]
     headers: Mapping[str, str]
 

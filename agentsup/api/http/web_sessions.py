@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agentsup.kit.backoff import SlidingWindow
+from agentsup.api.http.sign_in_failures import FailureLimits, SignInFailures
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.model.errors import (
-    AgentsupError,
-    BadRequest,
-    Conflict,
-    Overloaded,
-    StoreUnavailable,
-    Unauthorised,
-)
+from agentsup.model.errors import BadRequest, Conflict, StoreUnavailable
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.store import Database, Tx
 
@@ -44,18 +36,7 @@ class WebSessionLimits:
     """Per person; one more ends the session that was used longest ago."""
     codes: int = 20
     """Per person; one more removes the oldest code."""
-    failures: int = 10
-    """Failed sign-ins of one address within ``failures_s`` seconds; further ones must wait."""
-    failures_in_all: int = 100
-    failures_s: float = 60.0
-    addresses: int = 1000
-    """Addresses that are counted separately; those that failed longest ago are dropped."""
-
-
-class LoginFailed(Unauthorised):
-    """The code or token is not valid. One message for every reason, so a guess learns nothing."""
-
-    code = "login_failed"
+    failures: FailureLimits = field(default_factory=FailureLimits)
 
 
 class OtherSession(Conflict):
@@ -138,8 +119,7 @@ class WebSessions:
         self._limits = limits or WebSessionLimits()
         self._port = 0
         self._sessions: dict[str, WebSession] = {}
-        self._failures = SlidingWindow(self._limits.failures_s)
-        self._failures_of: OrderedDict[str, SlidingWindow] = OrderedDict()
+        self._failures = SignInFailures(self._limits.failures, clock)
 
     async def load(self, port: int) -> None:
         """Load the sessions of earlier starts; remove ended ones and those of another port.
@@ -248,7 +228,7 @@ class WebSessions:
         )
         subject = await self._database.write(use, name="web.redeem") if is_known else None
         if subject is None or self._principal(subject) is None:
-            raise self._failed(
+            raise self._failures.refusal(
                 address,
                 "this link was used already, has expired or is unknown; get a new one with "
                 "`agentsup link`",
@@ -265,7 +245,7 @@ class WebSessions:
     ) -> tuple[str, WebSession]:
         """Start a session of the operator if ``is_operator``. Raises as ``redeem`` does."""
         if not is_operator:
-            raise self._failed(
+            raise self._failures.refusal(
                 address, "this is not the operator's token (it is in api.token of the home)"
             )
         self._check_same(keeps, "")
@@ -397,31 +377,6 @@ class WebSessions:
     def _known(self) -> str:
         """The subjects that may have sessions, as a JSON list; the operator's is empty."""
         return json.dumps(["", *self._people()])
-
-    def _failed(self, address: str, why: str) -> AgentsupError:
-        """Count a failed sign-in and return the refusal for it."""
-        limits, now = self._limits, self._clock.monotonic()
-        of_one = self._failures_of.pop(address, None) or SlidingWindow(
-            limits.failures_s, max_entries=limits.failures + 1
-        )
-        self._failures_of[address] = of_one
-        if len(self._failures_of) > limits.addresses:
-            self._failures_of.popitem(last=False)
-        of_one.add(now)
-        self._failures.add(now)
-        count, limit = of_one.count(now), limits.failures
-        if count <= limit:
-            count, limit = self._failures.count(now), limits.failures_in_all
-        if count <= limit:
-            return LoginFailed(why)
-        return Overloaded(
-            f"{limit} sign-ins failed within {limits.failures_s:g} s; wait a minute, or get a link "
-            "with `agentsup link`",
-            queue="web.login",
-            size=count,
-            limit=limit,
-            retry_after_s=limits.failures_s,
-        )
 
 
 def _prune_tx(tx: Tx, known: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -71,28 +72,28 @@ def _document(agent: str, request: PairingRequest) -> PairingDocument:
     )
 
 
-def _offered(deps: ApiDependencies) -> None:
+def _pairing(deps: ApiDependencies) -> Pairing:
     if deps.pairing is None:
         raise NotFound("this daemon lets nobody in")
+    return deps.pairing
 
 
-def _pairing(call: Call) -> Pairing:
-    assert call.deps.pairing is not None
-    return call.deps.pairing
+_get = partial(get, access=Access.STEER, offered=_pairing)
+_post = partial(post, access=Access.STEER, offered=_pairing)
 
 
-@get("/pairings", access=Access.STEER, offered=_offered, refusals=(404,))
+@_get("/pairings", refusals=(404,))
 async def listing(call: Call) -> PairingList:
     """Strangers who ask to be let in now."""
-    found = await _pairing(call).requests()
+    found = await _pairing(call.deps).requests()
     return PairingList(pairings=[_document(*each) for each in found])
 
 
-@post("/pairings/let_in", access=Access.STEER, offered=_offered, refusals=(404, 409))
+@_post("/pairings/let_in", refusals=(404, 409))
 async def let_in(call: Call, body: LetInBody) -> LetInDocument:
     """Let a stranger in, by the code."""
     role = None if body.role is None else PersonRole[body.role.upper()]
-    done = await _pairing(call).let_in(body.code, call.by, role=role, name=body.name or "")
+    done = await _pairing(call.deps).let_in(body.code, call.by, role=role, name=body.name or "")
     return LetInDocument(
         success=True,
         pairing=_document(done.agent, done.request),
@@ -102,10 +103,10 @@ async def let_in(call: Call, body: LetInBody) -> LetInDocument:
     )
 
 
-@post("/pairings/refuse", access=Access.STEER, offered=_offered, refusals=(404,))
+@_post("/pairings/refuse", refusals=(404,))
 async def refuse(call: Call, body: RefuseBody) -> RefusedDocument:
     """Refuse a stranger, by the code."""
-    refused = await _pairing(call).refuse(body.code, call.by)
+    refused = await _pairing(call.deps).refuse(body.code, call.by)
     name = call.deps.directory.by_id(refused.agent_id)
     shown = _document(name.name if name is not None else refused.agent_id, refused)
     return RefusedDocument(success=True, pairing=shown)

@@ -5,6 +5,7 @@ What is typed there is checked, kept in files of the home and named by reference
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -105,20 +106,20 @@ class BotDocument(DoneDocument):
     username: str
 
 
-def _offered(deps: ApiDependencies) -> None:
+def _setup(deps: ApiDependencies) -> Setup:
     if deps.setup is None:
         raise NotFound("this daemon is not set up from here")
+    return deps.setup
 
 
-def _setup(call: Call) -> Setup:
-    assert call.deps.setup is not None
-    return call.deps.setup
+_get = partial(get, access=Access.STEER, offered=_setup)
+_post = partial(post, access=Access.STEER, offered=_setup)
 
 
-@get("/setup", access=Access.STEER, offered=_offered, refusals=(404,))
+@_get("/setup", refusals=(404,))
 async def offered(call: Call) -> SetupDocument:
-    """List the model providers and coding agents, and tell how the daemon is restarted."""
-    setup = _setup(call)
+    """What agents can think with, and what keeps the daemon running."""
+    setup = _setup(call.deps)
     return SetupDocument(
         providers=[ProviderDocument.from_value(each) for each in setup.providers(call.by)],
         programs=[ProgramDocument.from_value(each) for each in await setup.programs(call.by)],
@@ -126,43 +127,43 @@ async def offered(call: Call) -> SetupDocument:
     )
 
 
-@post("/setup/program", access=Access.STEER, offered=_offered, refusals=(404, 409))
+@_post("/setup/program", refusals=(404, 409))
 async def use_program(call: Call, body: WantedProgramBody) -> ProgramUsed:
     """Let agents use a coding agent that name no engine of their own."""
-    others = await _setup(call).use_program(body.name, call.by)
+    others = await _setup(call.deps).use_program(body.name, call.by)
     return ProgramUsed(success=True, others=list(others))
 
 
-@post("/setup/operator", access=Access.STEER, offered=_offered, refusals=(404, 409))
+@_post("/setup/operator", refusals=(404, 409))
 async def add_operator(call: Call, body: OperatorBody) -> DoneDocument:
     """Write who somebody is, as an operator."""
-    await _setup(call).add_operator(body.person, body.telegram_id, call.by)
+    await _setup(call.deps).add_operator(body.person, body.telegram_id, call.by)
     return DoneDocument(success=True)
 
 
-@post("/setup/models", access=Access.STEER, offered=_offered, refusals=(404, 502))
+@_post("/setup/models", refusals=(404, 502))
 async def models(call: Call, body: WantedModelBody) -> OfferedModelsDocument:
     """Sign in to a provider, and list its models."""
-    found = await _setup(call).models(body.wanted, call.by)
+    found = await _setup(call.deps).models(body.wanted, call.by)
     return OfferedModelsDocument.from_value(found, names=list(found.names))
 
 
-@post("/setup/test", access=Access.STEER, offered=_offered, refusals=(404, 502))
+@_post("/setup/test", refusals=(404, 502))
 async def test(call: Call, body: WantedModelBody) -> TriedModelDocument:
     """Make one short request to a model."""
-    return TriedModelDocument.from_value(await _setup(call).try_model(body.wanted, call.by))
+    return TriedModelDocument.from_value(await _setup(call.deps).try_model(body.wanted, call.by))
 
 
-@post("/setup/model", access=Access.STEER, offered=_offered, refusals=(404, 409, 502))
+@_post("/setup/model", refusals=(404, 409, 502))
 async def use_model(call: Call, body: WantedModelBody) -> DoneDocument:
     """Keep the key, and let agents think with the model that name none of their own."""
-    await _setup(call).use_model(body.wanted, call.by)
+    await _setup(call.deps).use_model(body.wanted, call.by)
     return DoneDocument(success=True)
 
 
-@post("/setup/bot", access=Access.STEER, offered=_offered, refusals=(404, 409))
+@_post("/setup/bot", refusals=(404, 409))
 async def use_bot(call: Call, body: WantedBotBody) -> BotDocument:
     """Check the token of a Telegram bot, and let main use it."""
     wanted = BotDraft(body.token, body.person, body.telegram_id)
-    username = await _setup(call).use_bot(wanted, call.by)
+    username = await _setup(call.deps).use_bot(wanted, call.by)
     return BotDocument(success=True, username=username)

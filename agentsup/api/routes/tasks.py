@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from agentsup.api.documents import task_bodies as bodies
 from agentsup.api.documents import tasks
 from agentsup.api.documents.document import page_of
 from agentsup.api.documents.messages import EventDocument, ResultDocument
@@ -28,7 +29,7 @@ _MESSAGE = "msg_"
 _BUSY = (TaskState.QUEUED, TaskState.RUNNING)
 
 
-def _offered(deps: ApiDependencies) -> None:
+def _hub(deps: ApiDependencies) -> TaskHub:
     if deps.tasks is None:
         raise NotReady(
             "tasks are not enabled in this daemon (tasks.enabled is false in config.toml); use "
@@ -36,15 +37,11 @@ def _offered(deps: ApiDependencies) -> None:
             retry_after_s=3600,
             feature="tasks",
         )
+    return deps.tasks
 
 
-_get = partial(get, access=Access.WORK, offered=_offered)
-_post = partial(post, access=Access.WORK, offered=_offered)
-
-
-def _hub(call: Call) -> TaskHub:
-    assert call.deps.tasks is not None  # else the gate has refused the request, by ``_offered``
-    return call.deps.tasks
+_get = partial(get, access=Access.WORK, offered=_hub)
+_post = partial(post, access=Access.WORK, offered=_hub)
 
 
 async def _acting(call: Call, given: str | None) -> Principal:
@@ -64,7 +61,7 @@ async def _acting(call: Call, given: str | None) -> Principal:
 
 
 async def _changed(call: Call, task: Task) -> tasks.TaskDone:
-    schedules = await _hub(call).schedules([task])
+    schedules = await _hub(call.deps).schedules([task])
     return tasks.TaskDone.of(task, schedules.get(task.task_id))
 
 
@@ -72,7 +69,7 @@ async def _changed(call: Call, task: Task) -> tasks.TaskDone:
 
 
 @_post("/tasks/create", takes_work=True, refusals=(404, 410, 409, 429))
-async def create(call: Call, body: tasks.CreateTaskBody) -> tasks.TaskDone:
+async def create(call: Call, body: bodies.CreateTaskBody) -> tasks.TaskDone:
     """Write a task down and begin it.
 
     It is not begun if ``start`` is false.
@@ -98,18 +95,20 @@ async def create(call: Call, body: tasks.CreateTaskBody) -> tasks.TaskDone:
         idempotency_key=body.idempotency_key or "",
         deliver_to=await _deliver_to(call, body, caller),
     )
-    task = await _hub(call).create(new, caller=caller, asker=call.deps.delegating_turn_of(call.who))
+    task = await _hub(call.deps).create(
+        new, caller=caller, asker=call.deps.delegating_turn_of(call.who)
+    )
     return await _changed(call, task)
 
 
 @_post("/tasks/resume", takes_work=True, refusals=(404, 410, 409, 429))
-async def resume(call: Call, body: tasks.ResumeTaskBody) -> tasks.TaskDone:
+async def resume(call: Call, body: bodies.ResumeTaskBody) -> tasks.TaskDone:
     """Go on with a task.
 
     It goes on in its session; a task that was only created begins.
     """
     caller = await _acting(call, body.from_)
-    task = await _hub(call).resume(
+    task = await _hub(call.deps).resume(
         body.task_id,
         body.prompt,
         caller=caller,
@@ -123,10 +122,10 @@ async def resume(call: Call, body: tasks.ResumeTaskBody) -> tasks.TaskDone:
 
 
 @_post("/tasks/ask_parent", refusals=(404, 410, 409, 429))
-async def ask_parent(call: Call, body: tasks.AskParentBody) -> tasks.TaskAsked:
+async def ask_parent(call: Call, body: bodies.AskParentBody) -> tasks.TaskAsked:
     """Put a question to whoever gave the task."""
     caller = await _acting(call, body.from_)
-    hub = _hub(call)
+    hub = _hub(call.deps)
     asked = await hub.ask_parent(
         body.task_id, body.question, caller=caller, options=tuple(body.options or ())
     )
@@ -136,10 +135,10 @@ async def ask_parent(call: Call, body: tasks.AskParentBody) -> tasks.TaskAsked:
 
 
 @_post("/tasks/answer", refusals=(404, 410, 409))
-async def answer(call: Call, body: tasks.AnswerTaskBody) -> tasks.TaskAnswered:
+async def answer(call: Call, body: bodies.AnswerTaskBody) -> tasks.TaskAnswered:
     """Answer a task's open question, once."""
     caller = await _acting(call, body.from_)
-    hub = _hub(call)
+    hub = _hub(call.deps)
     answered = await hub.answer(
         body.task_id, body.answer, caller=caller, question_id=body.question_id or ""
     )
@@ -151,27 +150,27 @@ async def answer(call: Call, body: tasks.AnswerTaskBody) -> tasks.TaskAnswered:
 
 
 @_post("/tasks/cancel", refusals=(404, 410, 409))
-async def cancel(call: Call, body: tasks.TaskBody) -> tasks.TaskDone:
+async def cancel(call: Call, body: bodies.TaskBody) -> tasks.TaskDone:
     """End a task before it is done."""
     caller = await _acting(call, body.from_)
-    return await _changed(call, await _hub(call).cancel(body.task_id, caller=caller))
+    return await _changed(call, await _hub(call.deps).cancel(body.task_id, caller=caller))
 
 
 @_post("/tasks/delete", refusals=(404, 410, 409))
-async def delete(call: Call, body: tasks.TaskBody) -> tasks.TaskDeleted:
+async def delete(call: Call, body: bodies.TaskBody) -> tasks.TaskDeleted:
     """Forget a task that does not work."""
     caller = await _acting(call, body.from_)
-    hub = _hub(call)
+    hub = _hub(call.deps)
     task = await hub.get(body.task_id, caller=caller)
     await hub.delete(task.task_id, caller=caller)
     return tasks.TaskDeleted.from_value(task, success=True, error="")
 
 
 @_post("/tasks/update", refusals=(404, 410, 409))
-async def update(call: Call, body: tasks.UpdateTaskBody) -> tasks.TaskDone:
+async def update(call: Call, body: bodies.UpdateTaskBody) -> tasks.TaskDone:
     """Report how far a task is, or change it."""
     caller = await _acting(call, body.from_)
-    hub = _hub(call)
+    hub = _hub(call.deps)
     given = (body.progress, body.percent, body.note, body.state, body.name)
     schedule = _new_schedule(body.schedule)
     if all(one is None for one in (*given, body.paused, schedule)):
@@ -203,11 +202,11 @@ async def update(call: Call, body: tasks.UpdateTaskBody) -> tasks.TaskDone:
 
 
 @_get("/tasks/list", refusals=(404, 410))
-async def listing(call: Call, query: tasks.TasksQuery) -> tasks.TaskList:
+async def listing(call: Call, query: bodies.TasksQuery) -> tasks.TaskList:
     """Tasks, newest first."""
     directory = call.deps.directory
     states = tuple(TaskState(one.strip()) for one in (query.state or "").split(",") if one.strip())
-    found = await _hub(call).list(
+    found = await _hub(call.deps).list(
         caller=await _acting(call, query.from_),
         states=states,
         agent_id=call.agent_id(query.agent) or "",
@@ -215,13 +214,13 @@ async def listing(call: Call, query: tasks.TasksQuery) -> tasks.TaskList:
         limit=query.limit + 1,
     )
     page, cursor = page_of(found, query.limit, lambda last: last.task_id)
-    now, times = call.deps.clock.now_ms(), await _hub(call).schedules(page)
+    now, times = call.deps.clock.now_ms(), await _hub(call.deps).schedules(page)
     shown = [tasks.TaskShort.of(task, times.get(task.task_id), directory, now=now) for task in page]
     return tasks.TaskList(tasks=shown, next_cursor=cursor)
 
 
 @_get("/tasks/{id}", {200: tasks.TaskOrResult}, refusals=(404, 410, 429))
-async def show(call: Call, query: tasks.TaskQuery) -> tasks.TaskShown | ResultDocument:
+async def show(call: Call, query: bodies.TaskQuery) -> tasks.TaskShown | ResultDocument:
     """One task; for a message's id, what became of the message.
 
     With ``wait``, the answer comes once the task has ended or asks, or the wait is over.
@@ -230,7 +229,7 @@ async def show(call: Call, query: tasks.TaskQuery) -> tasks.TaskShown | ResultDo
     if named.startswith(_MESSAGE):
         return await outcome(call, named, query.wait)
     caller = await _acting(call, query.from_)
-    task = await _hub(call).get(named, caller=caller)
+    task = await _hub(call.deps).get(named, caller=caller)
     if query.wait > 0 and task.state in _BUSY:
         await call.wait(partial(_settled, call, task, caller, query.wait), name="task")
     return await _whole(call, task, caller)
@@ -246,7 +245,7 @@ async def _settled(call: Call, task: Task, caller: Principal, wait_s: float) -> 
             async with asyncio.timeout(wait_s):
                 while not end.done():
                     changed.clear()
-                    if (await _hub(call).get(task.task_id, caller=caller)).state not in _BUSY:
+                    if (await _hub(call.deps).get(task.task_id, caller=caller)).state not in _BUSY:
                         return
                     await changed.wait()
     finally:
@@ -255,7 +254,7 @@ async def _settled(call: Call, task: Task, caller: Principal, wait_s: float) -> 
 
 
 async def _whole(call: Call, task: Task, caller: Principal) -> tasks.TaskShown:
-    hub = _hub(call)
+    hub = _hub(call.deps)
     return tasks.TaskShown.whole(
         await hub.card(task.task_id, caller=caller),
         call.deps.directory,
@@ -266,10 +265,10 @@ async def _whole(call: Call, task: Task, caller: Principal) -> tasks.TaskShown:
 
 
 @_get("/tasks/{id}/log", refusals=(404, 410))
-async def log(call: Call, query: tasks.TaskLogQuery) -> tasks.TaskLog:
-    """List the events of a task."""
+async def log(call: Call, query: bodies.TaskLogQuery) -> tasks.TaskLog:
+    """What happened to a task."""
     caller = await _acting(call, query.from_)
-    hub = _hub(call)
+    hub = _hub(call.deps)
     task = await hub.get(call.named("id"), caller=caller)
     found = await hub.log(task.task_id, caller=caller, tail=query.tail)
     events = [EventDocument.from_value(each) for each in found]
@@ -279,7 +278,7 @@ async def log(call: Call, query: tasks.TaskLogQuery) -> tasks.TaskLog:
 # -- the fields of a new task besides its prompt ---------------------------------------------------
 
 
-def _new_schedule(given: tasks.ScheduleBody | None) -> NewSchedule | None:
+def _new_schedule(given: bodies.ScheduleBody | None) -> NewSchedule | None:
     """The schedule of a task, or None. Raises ``BadRequest`` unless exactly one time is given."""
     if given is None:
         return None
@@ -297,7 +296,7 @@ def _new_schedule(given: tasks.ScheduleBody | None) -> NewSchedule | None:
     )
 
 
-async def _check_engine(call: Call, body: tasks.CreateTaskBody, agent: str) -> None:
+async def _check_engine(call: Call, body: bodies.CreateTaskBody, agent: str) -> None:
     """Raise ``BadRequest`` if the task is to use another engine or model than its agent."""
     if body.thinking:
         raise BadRequest(
@@ -325,7 +324,7 @@ async def _check_role(call: Call, role: str | None) -> None:
 
 
 async def _deliver_to(
-    call: Call, body: tasks.CreateTaskBody, caller: Principal
+    call: Call, body: bodies.CreateTaskBody, caller: Principal
 ) -> DeliverTo | None:
     """The chat that the body names; None: the conversation that the request came from.
 

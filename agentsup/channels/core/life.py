@@ -46,7 +46,7 @@ class Connection(Protocol):
 class LifeParts:
     """The parts that work during one life, once the bot is connected."""
 
-    streams: StreamSet
+    streams: StreamSet[Any]
     menus: Presses[Any]
     waiting: WaitingNotes
     incoming: ReceivedItems[Any]

@@ -1,71 +1,46 @@
 """One account's calls to its homeserver: raw JSON in and out, typed errors, no call repeated.
 
-matrix-nio builds the requests; they go over the one HTTP session of all bots. The access token
-travels in a header only, never in an address.
+The requests go over the one HTTP session of all bots. The access token travels in a header only,
+never in an address.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import json
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from agentsup.channels.core.errors import NotAllowed, NotSent, OutcomeUnknown, TokenRefused
 from agentsup.channels.core.files.inbox_files import Write
 from agentsup.channels.core.files.upload import UploadFile
 from agentsup.channels.core.receiving.raw import Json, maybe_of, maybe_text
-from agentsup.channels.core.sending.http import CallSlots, HttpAnswer, HttpPool
+from agentsup.channels.core.sending.http import CallSlots, HttpAnswer, HttpPool, HttpRequest
 from agentsup.channels.matrix.errors import error_of
 from agentsup.kit.compute import compute
+from agentsup.kit.outbound.limits import AnswerLimits
 
-_NAME = "agentsup.channels.matrix._nio_api"
-"""The name of the module here; importing it as ``nio.api`` would import the whole package."""
 _CALL_SLOTS = 16
 """Most parallel calls of one account, without syncs."""
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
 _UPLOAD_S = 120.0
 _SERVER = "the homeserver"
-_MEDIA = "/_matrix/client/v1/media"
-_ANSWER_BYTES, _ANSWER_VALUES = 16 * 1024 * 1024, 200_000
+_API: Final = "/_matrix/client/v3"
+_MEDIA: Final = "/_matrix/client/v1/media"
+_UPLOADS: Final = "/_matrix/media/v3/upload"
+_JSON: Final = "application/json"
+_ANSWER: Final = AnswerLimits(
+    body_bytes=16 * 1024 * 1024, values=200_000, idle_s=None, total_s=None
+)
 _IN_THREAD_BYTES = 128 * 1024
 """JSON longer than this would block the event loop while it is parsed."""
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 """Matches where a lone surrogate may be, as an escape or in bytes."""
-
-
-async def library() -> Any:
-    """Return ``nio.Api``: builders of requests, each a tuple of method, path and maybe body.
-
-    They are in a module of their own, which is loaded alone, in a thread. The rest of matrix-nio
-    costs 13 MiB and a third of a second, and must not be used: a client that sleeps and retries by
-    itself, discards raw events, and turns encryption on if it finds a library for it. Raises
-    ``ImportError`` if it isn't installed, or has another layout than expected.
-    """
-    module: Any = sys.modules.get(_NAME) or await asyncio.to_thread(_load)
-    return module.Api
-
-
-def _load() -> Any:
-    package = importlib.util.find_spec("nio")
-    if package is None or package.origin is None:
-        raise ImportError("matrix-nio is not installed")
-    file = Path(package.origin).with_name("api.py")
-    spec = importlib.util.spec_from_file_location(_NAME, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise ImportError(f"matrix-nio is not as expected: {file} is missing")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return sys.modules.setdefault(_NAME, module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +89,16 @@ class MatrixClient:
 
         Does not ``use`` the session. Raises ``TokenRefused`` when name or password are wrong.
         """
-        request = (await library()).login(
-            user_id, password=password, device_name=device_name, device_id=device_id
-        )
+        content = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": user_id},
+            "password": password,
+            "initial_device_display_name": device_name,
+        }
+        if device_id:
+            content["device_id"] = device_id
         try:
-            answer = await self._json(request, token="")
+            answer = await self._json("POST", "login", content=content, token="")
         except NotAllowed as error:
             raise TokenRefused(
                 f"the homeserver does not accept the password of {user_id} ({error.message})"
@@ -129,7 +109,7 @@ class MatrixClient:
 
     async def whoami(self, access_token: str) -> MatrixSession:
         """Return the session that a token belongs to. Raises ``TokenRefused``."""
-        answer = await self._json((await library()).whoami(""), token=access_token)
+        answer = await self._json("GET", "account", "whoami", token=access_token)
         return MatrixSession(
             _text(answer, "user_id"), maybe_text(answer, "device_id"), access_token
         )
@@ -143,46 +123,41 @@ class MatrixClient:
 
         Does not count against the limit of parallel calls.
         """
-        request = (await library()).sync(
-            "", since=since, timeout=int(wait_s * 1000), filter=dict(filter_)
-        )
-        return await self._json(request, timeout_s=timeout_s, is_placed=True)
+        query = {"since": since, "timeout": int(wait_s * 1000), "filter": _compact(filter_)}
+        return await self._json("GET", "sync", query=query, timeout_s=timeout_s, is_placed=True)
 
     async def messages(
         self, room_id: str, *, start: str | None, end: str | None, limit: int, filter_: Json
     ) -> dict[str, Any]:
         """Return events of a room before ``start`` (None: now), newest first, back to ``end``."""
-        request = (await library()).room_messages(
-            "", room_id, start=start, end=end, limit=limit, message_filter=dict(filter_)
-        )
-        return await self._json(request)
+        query = {"limit": limit, "from": start, "to": end, "dir": "b", "filter": _compact(filter_)}
+        return await self._json("GET", "rooms", room_id, "messages", query=query)
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any]:
         """Return one event. Raises ``RequestRefused`` (or ``ChatGone``) if the bot can't see it."""
-        return await self._json((await library()).room_get_event("", room_id, event_id))
+        return await self._json("GET", "rooms", room_id, "event", event_id)
 
     async def state(self, room_id: str, event_type: str) -> dict[str, Any] | None:
         """The content of one state event, or None where there is none."""
-        api = await library()
-        return await self._json_or_none(api.room_get_state_event("", room_id, event_type, ""))
+        return await self._json_or_none("GET", "rooms", room_id, "state", event_type)
 
     async def members(self, room_id: str) -> Json:
         """Return the members of a room: user ids with ``display_name`` and ``avatar_url``."""
-        answer = await self._json((await library()).joined_members("", room_id))
+        answer = await self._json("GET", "rooms", room_id, "joined_members")
         return maybe_of(answer, "joined")
 
     async def display_name(self, user_id: str) -> str:
         """Return the display name of a user, or empty."""
-        request = (await library()).profile_get_displayname(user_id)
-        return maybe_text(await self._json_or_none(request), "displayname")
+        answer = await self._json_or_none("GET", "profile", user_id, "displayname")
+        return maybe_text(answer, "displayname")
 
     async def join(self, room_id: str) -> None:
         """Accept an invitation, or enter an open room."""
-        await self._json((*(await library()).join("", room_id), "{}"), timeout_s=60.0)
+        await self._json("POST", "join", room_id, content={}, timeout_s=60.0)
 
     async def leave(self, room_id: str) -> None:
         """Leave a room, or reject an invitation."""
-        await self._json((*(await library()).room_leave("", room_id), "{}"))
+        await self._json("POST", "rooms", room_id, "leave", content={})
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -200,30 +175,28 @@ class MatrixClient:
 
         Raises a ``PlatformError``; after ``OutcomeUnknown`` try again with the same ``txn_id``.
         """
-        api = await library()
-        request = api.room_send("", room_id, event_type, dict(content), txn_id)
-        return _text(await self._json(request, timeout_s=timeout_s), "event_id")
+        path = ("rooms", room_id, "send", event_type, txn_id)
+        answer = await self._json("PUT", *path, content=content, timeout_s=timeout_s)
+        return _text(answer, "event_id")
 
     async def redact(self, room_id: str, event_id: str, *, txn_id: str) -> str:
         """Redact an event (a reaction too); return the id of the redaction."""
-        request = (await library()).room_redact("", room_id, event_id, txn_id)
-        return _text(await self._json(request), "event_id")
+        path = ("rooms", room_id, "redact", event_id, txn_id)
+        return _text(await self._json("PUT", *path, content={}), "event_id")
 
     async def typing(self, room_id: str, is_on: bool, timeout_ms: int = 30_000) -> None:
         """Show the bot as typing, or no longer."""
-        request = (await library()).room_typing(
-            "", room_id, self.user_id, typing_state=is_on, timeout=timeout_ms
-        )
-        await self._json(request, timeout_s=10.0)
+        content = {"typing": True, "timeout": timeout_ms} if is_on else {"typing": False}
+        path = ("rooms", room_id, "typing", self.user_id)
+        await self._json("PUT", *path, content=content, timeout_s=10.0)
 
     async def read_marker(self, room_id: str, event_id: str, thread_id: str | None = None) -> None:
         """Show that everything up to this event was read, in the thread if one is named."""
-        api = await library()
-        if thread_id is None:
-            request = api.room_read_markers("", room_id, event_id, read_event=event_id)
-        else:
-            request = api.update_receipt_marker("", room_id, event_id, thread_id=thread_id)
-        await self._json(request, timeout_s=10.0)
+        path: tuple[str, ...] = ("read_markers",)
+        content = {"m.fully_read": event_id, "m.read": event_id}
+        if thread_id is not None:
+            path, content = ("receipt", "m.read", event_id), {"thread_id": thread_id}
+        await self._json("POST", "rooms", room_id, *path, content=content, timeout_s=10.0)
 
     async def upload(self, file: UploadFile, content_type: str) -> str:
         """Upload a file and return its ``mxc://`` address.
@@ -231,16 +204,12 @@ class MatrixClient:
         Raises a ``PlatformError`` (``EventTooLarge`` over the server's limit); ``OSError`` for a file
         that can't be read, before anything was sent.
         """
-        method, path = (await library()).upload("", filename=file.name)
+        path = f"{_UPLOADS}?{urlencode({'filename': file.name})}"
         async with self._slots.one():
             with await file.opened() as handle:
-                answer = await self._call(
-                    method,
-                    path,
-                    handle,
-                    content_type=content_type or "application/octet-stream",
-                    timeout_s=_UPLOAD_S,
-                )
+                media = content_type or "application/octet-stream"
+                request = self._request("POST", path, _UPLOAD_S, data=handle, media=media)
+                answer = await self._call(request)
         return _text(await _read(answer), "content_uri")
 
     async def download(self, mxc: str, write: Write, max_bytes: int) -> int:
@@ -255,13 +224,7 @@ class MatrixClient:
             raise ValueError("the file has no usable mxc:// address")
         # The authenticated endpoint; current servers refuse the open one.
         path = f"{_MEDIA}/download/{quote(server, safe='')}/{quote(media_id, safe='')}"
-        fetching = self._http.open(
-            "GET",
-            self._root + path,
-            server=_SERVER,
-            headers=self._headers(None),
-            timeout_s=_DOWNLOAD_S,
-        )
+        fetching = self._http.open(self._request("GET", path, _DOWNLOAD_S))
         async with self._slots.one(), fetching as response:
             if response.status != 200:
                 body = await response.beginning(_CHUNK_BYTES)
@@ -270,9 +233,9 @@ class MatrixClient:
 
     # -- one call ----------------------------------------------------------------------------------
 
-    async def _json_or_none(self, request: Sequence[str]) -> dict[str, Any] | None:
+    async def _json_or_none(self, method: str, *path: str) -> dict[str, Any] | None:
         try:
-            return await self._json(request)
+            return await self._json(method, *path)
         except NotAllowed as error:
             if error.number == 404:
                 return None
@@ -280,56 +243,52 @@ class MatrixClient:
 
     async def _json(
         self,
-        request: Sequence[str],
-        *,
+        method: str,
+        *path: str,
+        query: Mapping[str, Any] | None = None,
+        content: Json | None = None,
         timeout_s: float = 20.0,
         token: str | None = None,
         is_placed: bool = False,
     ) -> dict[str, Any]:
-        """Make a request of the library: method, path, and a body if it has one."""
+        """Make a request and return its answer. ``path`` are the segments below the API's root, of
+        ``query`` what is None is left out, ``content`` is the body."""
+        address = "/".join([_API, *(quote(segment, safe="") for segment in path)])
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        if given:
+            address = f"{address}?{urlencode(given)}"
+        data = None if content is None else _compact(content).encode()
+        request = self._request(method, address, timeout_s, data=data, token=token)
         async with nullcontext() if is_placed else self._slots.one():
-            answer = await self._call(*request, timeout_s=timeout_s, token=token)
+            answer = await self._call(request)
         return await _read(answer)
 
-    async def _call(
+    async def _call(self, request: HttpRequest) -> HttpAnswer:
+        if self._is_closed:
+            raise NotSent("this account's connection is closed")
+        return await self._http.request(request, limits=_ANSWER)
+
+    def _request(
         self,
         method: str,
         path: str,
-        data: Any = None,
-        *,
         timeout_s: float,
+        *,
+        data: Any = None,
+        media: str = _JSON,
         token: str | None = None,
-        content_type: str = "application/json",
-    ) -> HttpAnswer:
-        if self._is_closed:
-            raise NotSent("this account's connection is closed")
-        headers = self._headers(token)
-        if data is not None:
-            headers["Content-Type"] = content_type
-        if isinstance(data, str):
-            data = data.encode()
-        return await self._http.request(
-            method,
-            self._root + _without_token(path),
-            server=_SERVER,
-            data=data,
-            headers=headers,
-            timeout_s=timeout_s,
-            max_bytes=_ANSWER_BYTES,
-            max_values=_ANSWER_VALUES,
-        )
-
-    def _headers(self, token: str | None) -> dict[str, str]:
+    ) -> HttpRequest:
+        """Return a request with the session's token, or with ``token``; empty: without one."""
         if token is None:
             token = self._session.access_token if self._session is not None else ""
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if data is not None:
+            headers["Content-Type"] = media
+        return HttpRequest(method, self._root + path, _SERVER, timeout_s, data, headers)
 
 
-def _without_token(path: str) -> str:
-    """Remove the token that the library puts into the address: servers write that to their logs."""
-    path, mark, query = path.partition("?")
-    remaining = [(key, value) for key, value in parse_qsl(query) if key != "access_token"]
-    return f"{path}{mark}{urlencode(remaining)}" if remaining else path
+def _compact(content: Json) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 async def _read(answer: HttpAnswer) -> dict[str, Any]:

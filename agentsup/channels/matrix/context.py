@@ -7,7 +7,6 @@ so an edit in a thread stays in its session, and one of a message for the bot is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agentsup.channels.core.errors import PlatformError, TokenRefused
@@ -38,8 +37,6 @@ class ReceiveDependencies(messages.ReceiveDependencies):
     client: MatrixClient
     people: People
     menus: Menus
-    accepted: Callable[[str, str, str], None]
-    """Called for each new message: its id, the conversation, the event that it came with."""
 
 
 def said(event: RoomEvent) -> str:

@@ -97,6 +97,11 @@ class RoomEvent:
     """Nobody but its sender is in the room with the bot."""
 
     @property
+    def platform_id(self) -> str:
+        """The id of the event."""
+        return self.event_id
+
+    @property
     def quoted_attachments(self) -> tuple[Attachment, ...]:
         """The files of the message that it replies to."""
         return () if self.quoted is None else self.quoted.files

@@ -122,9 +122,6 @@ class MatrixMessages(PlatformMessages[RoomEvent]):
         except ValueError as error:
             raise PlatformError(str(error)) from None
 
-    def accepted(self, message_id: str, event: RoomEvent) -> None:
-        self._deps.accepted(message_id, event.address.conversation, event.event_id)
-
 
 class Incoming(ReceivedItems[RoomEvent]):
     """Handles the stored events of one bot, in order within each room."""

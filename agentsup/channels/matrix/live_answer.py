@@ -8,7 +8,6 @@ event behind (P2).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -23,7 +22,6 @@ from agentsup.channels.core.live.placeholders import (
 )
 from agentsup.channels.core.live.rate_limit import RateLimit
 from agentsup.channels.core.live.streams import StreamSet
-from agentsup.channels.core.receiving.messages import BotDependencies
 from agentsup.channels.matrix.address import RoomAddress, parse
 from agentsup.channels.matrix.outgoing import MESSAGE, content_of, edit_of, new_of, short
 from agentsup.channels.matrix.render import Piece, render, render_partial, with_line
@@ -235,25 +233,15 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
         return self._unknown_edit is None and await super()._keep(platform_id, outcome)
 
 
-class Streams(StreamSet):
+class Streams(StreamSet[Sender]):
     """The live answers of one bot in one life."""
 
     channel = "matrix"
+    typing_kind = Typing
+    reactions_kind = Reactions
 
-    def __init__(self, deps: BotDependencies, sender: Sender) -> None:
-        super().__init__(deps)
-        self._sender = sender
-        self._typing = Typing(sender, deps.clock, self._owner)
-        self._reactions = Reactions(sender, deps, self._owner)
-
-    def accepted(self, message_id: str, conversation: str, event_id: str) -> None:
-        """A person's message became ``message_id``: show that it was seen, where that is wanted.
-        Returns at once."""
-        if not self._wanted().reactions:
-            return
-        with suppress(ValueError):  # a mere sign must not fail what was accepted
-            room_id = parse(conversation).room_id
-            self._reactions.accepted(message_id, SeenReaction(message_id, room_id, event_id))
+    def _target(self, message_id: str, conversation: str, platform_id: str) -> SeenReaction:
+        return SeenReaction(message_id, parse(conversation).room_id, platform_id)
 
     def _new(
         self, message_id: str, conversation: str, left: Placeholder | None = None

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from agentsup.channels.core.errors import NotSent, OutcomeUnknown
+from agentsup.channels.core.errors import NotSent
 from agentsup.channels.core.files.inbox_files import Write
 from agentsup.channels.core.files.upload import UploadFile
-from agentsup.channels.core.sending.http import BeforeSending, CallSlots, HttpPool
+from agentsup.channels.core.receiving.raw import object_in
+from agentsup.channels.core.sending.http import BeforeSending, CallSlots, HttpPool, HttpRequest
 from agentsup.channels.telegram.errors import error_of
 from agentsup.channels.telegram.flood import RateLimiter, Rates
 from agentsup.kit.loading import hidden, late
@@ -22,6 +23,8 @@ SERVER: Final = "Telegram"
 DEFAULT_BASE_URL = "https://api.telegram.org"
 _REQUEST = "agentsup.channels.telegram.request"
 _POLL = "getUpdates"
+_CONFLICT = 409
+"""After it the next poll must use another connection."""
 _CALL_SLOTS = 16
 """Most calls of one bot under way; polls are not counted."""
 _CHUNK_BYTES = 64 * 1024
@@ -31,8 +34,8 @@ _DOWNLOAD_S = 120.0
 async def library() -> Any:
     """Return ``channels.telegram.request``, which imports python-telegram-bot; loads it in a thread.
 
-    Only the library's modules of requests, files and errors are loaded. Its types of answers, its
-    own HTTP client and the library for Telegram Passport would take 13 MiB more. Raises
+    Only the library's modules of the forms of requests are loaded. Its types of answers, its own
+    HTTP client and the library for Telegram Passport would take 13 MiB more. Raises
     ``ImportError`` if it is not installed.
     """
     return await asyncio.to_thread(_load)
@@ -83,7 +86,6 @@ class TelegramClient:
             _CALL_SLOTS, "too many calls of this bot wait for Telegram's answers"
         )
         self._library: Any = None
-        self._request: Any = None
         self._is_closed = False
 
     @property
@@ -126,26 +128,20 @@ class TelegramClient:
     async def _call(
         self, method: str, fields: dict[str, Any], timeout_s: float, before: BeforeSending | None
     ) -> Any:
-        requests = await self._loaded()
+        form = (await self._loaded()).form_of(fields)
         if self._is_closed:
             raise NotSent("this bot's connection is closed")
-        try:
-            with requests.sending(before):
-                return await self._request.call(
-                    f"{self._root}/bot{self._token}/{method}", fields, timeout_s
-                )
-        except requests.WrappedError as wrapped:
-            raise wrapped.error from None
-        except requests.TelegramError as error:
-            # Our requests do not raise it, so the outcome is unknown. Its message may contain the
-            # URL, and with it the token, which must not be stored.
-            text = error.message.replace(self._token, "TOKEN")
-            raise OutcomeUnknown(f"{type(error).__name__}: {text}") from None
+        url = f"{self._root}/bot{self._token}/{method}"
+        wanted = HttpRequest("POST", url, SERVER, timeout_s, data=form, before=before)
+        answer = await self._http.pool.request(wanted, hang_up_after=_CONFLICT)
+        found = object_in(answer.body) if 200 <= answer.status <= 299 else {}
+        if found.get("ok") is True and "result" in found:
+            return found["result"]
+        raise error_of(answer.status, answer.body, retry_after=answer.retry_after, method=method)
 
     async def _loaded(self) -> Any:
         if self._library is None:
             self._library = await library()
-            self._request = self._library.Request(self._http)
         return self._library
 
     async def download(self, file_path: str, write: Write, max_bytes: int) -> int:
@@ -155,7 +151,7 @@ class TelegramClient:
         ``write``. In these cases a part of the file may have been written.
         """
         url = f"{self._root}/file/bot{self._token}/{file_path}"
-        fetching = self._http.pool.open("GET", url, server=SERVER, timeout_s=_DOWNLOAD_S)
+        fetching = self._http.pool.open(HttpRequest("GET", url, SERVER, _DOWNLOAD_S))
         async with self._slots.one(), fetching as response:
             if response.status != 200:
                 raise error_of(response.status, await response.beginning(_CHUNK_BYTES))

@@ -98,6 +98,11 @@ class UpdateEvent:
         return ChatAddress(self.chat_id, self.topic_id)
 
     @property
+    def platform_id(self) -> str:
+        """Telegram's id of the message."""
+        return str(self.message_id or 0)
+
+    @property
     def quoted_attachments(self) -> tuple[Attachment, ...]:
         """The files of the message that it replies to."""
         return () if self.quoted is None else self.quoted.files

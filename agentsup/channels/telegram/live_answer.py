@@ -274,22 +274,21 @@ class LiveAnswer(live_answer.LiveAnswer[Piece]):
         await self._updates.distrust()
 
 
-class Streams(StreamSet):
+class Streams(StreamSet[Sender]):
     """The streams of one life of a bot."""
 
     channel = "telegram"
+    typing_kind = Typing
+    reactions_kind = Reactions
 
     def __init__(self, deps: BotDependencies, sender: Sender) -> None:
-        super().__init__(deps)
-        self._sender = sender
+        super().__init__(deps, sender)
         self._drafts = DraftSupport()
-        self._typing = Typing(self._sender, deps.clock, self._owner)
-        self._reactions = Reactions(self._sender, deps, self._owner)
 
-    def accepted(self, message_id: str, conversation: str, platform_message_id: int) -> None:
-        """Set the seen reaction on a person's message, if the setting says so. Never blocks."""
-        if self._wanted().reactions:
-            self._reactions.accepted(message_id, (parse(conversation), platform_message_id))
+    def _target(
+        self, message_id: str, conversation: str, platform_id: str
+    ) -> tuple[ChatAddress, int]:
+        return parse(conversation), int(platform_id)
 
     async def _restore_signs(self) -> None:
         if self._wanted().reactions:

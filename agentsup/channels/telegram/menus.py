@@ -10,6 +10,12 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from agentsup.channels.core.buttons.display import EndShown, PressDisplay
+from agentsup.channels.core.buttons.live_cards import (
+    CardAddress,
+    Keyboard,
+    LiveCards,
+    live_fact,
+)
 from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.buttons.typed_answers import AskedCard
 from agentsup.channels.core.errors import PlatformError
@@ -19,7 +25,6 @@ from agentsup.channels.telegram.address import parse
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import NotModified
 from agentsup.channels.telegram.flood import CallKind
-from agentsup.channels.telegram.live_cards import CardAddress, LiveCards, live_fact
 from agentsup.channels.telegram.outgoing import inline_keyboard
 from agentsup.channels.telegram.received import CHANNEL
 from agentsup.channels.telegram.render import NO_PREVIEW, Piece, render
@@ -56,11 +61,16 @@ class TelegramPress:
     @property
     def card(self) -> CardAddress:
         """The message with the button, if it is a live card."""
-        return self.conversation, self.message_id
+        return self.conversation, str(self.message_id)
 
     @property
     def is_shared(self) -> bool:
-        return not parse(self.conversation).is_private
+        return is_shared(self.conversation)
+
+
+def is_shared(conversation: str) -> bool:
+    """Whether other people read the conversation."""
+    return not parse(conversation).is_private
 
 
 class TelegramPressDisplay(PressDisplay[TelegramPress, Piece]):
@@ -151,6 +161,22 @@ class TelegramPressDisplay(PressDisplay[TelegramPress, Piece]):
     def _pause_s(self, conversation: str) -> float:
         return self._sender.pause_s(parse(conversation).chat_id, CallKind.EDIT)
 
+    async def edit_card(self, at: CardAddress, text: str, keyboard: Keyboard) -> None:
+        """Edit a live card; droppable, so it delays no answer. Raises a ``PlatformError``."""
+        conversation, message_id = at
+        fields: dict[str, Any] = {"text": text, **NO_PREVIEW}
+        if keyboard:
+            fields["reply_markup"] = inline_keyboard(keyboard)
+        with suppress(NotModified):
+            await self._sender.send(
+                parse(conversation).chat_id,
+                _TEXT,
+                priority=SendPriority.EDIT,
+                droppable=True,
+                message_id=int(message_id),
+                **fields,
+            )
+
     async def _edit_pressed(self, press: TelegramPress, method: str, **fields: Any) -> bool:
         """Edit the pressed message; False if it may not show the new content."""
         if press.message_id is None:
@@ -182,8 +208,10 @@ class Menus(Presses[TelegramPress]):
     display: TelegramPressDisplay
 
     def __init__(self, deps: BotServices, sender: Sender, client: TelegramClient) -> None:
-        self._cards = LiveCards(deps, sender, role_now=deps.mailbox.context.role_now)
-        super().__init__(deps, TelegramPressDisplay(deps, sender, client))
+        display = TelegramPressDisplay(deps, sender, client)
+        role_now = deps.mailbox.context.role_now
+        self._cards = LiveCards(deps, CHANNEL, display.edit_card, is_shared, role_now=role_now)
+        super().__init__(deps, display)
 
     async def run(self, draining: asyncio.Event) -> None:
         """Show the ends of questions, and update live cards, until ``draining`` is set."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsup.catalogue import LocalizedTexts, words
+from agentsup.channels.core.buttons.live_cards import live_fact
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import PlatformError, RequestRefused
 from agentsup.channels.core.files.inbox_files import Opened
@@ -25,7 +26,6 @@ from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.content import UNREADABLE, BotUser
 from agentsup.channels.telegram.entities import units_of
 from agentsup.channels.telegram.event import UpdateEvent, UpdateKind, read
-from agentsup.channels.telegram.live_cards import live_fact
 from agentsup.channels.telegram.menus import Menus
 from agentsup.model.errors import TooLarge
 from agentsup.model.principal import Principal
@@ -90,8 +90,6 @@ class ReceiveDependencies(messages.ReceiveDependencies):
     client: TelegramClient
     people: People
     menus: Menus
-    accepted: Callable[[str, str, int], None]
-    """Called for each new message with its id, the conversation and Telegram's message id."""
 
 
 async def rest_of_message(event: UpdateEvent, lane: Lane, limits: ReceiveLimits) -> UpdateEvent:
@@ -235,6 +233,3 @@ class TelegramMessages(PlatformMessages[UpdateEvent]):
             request["suggested_username"] = offer.username
             facts["create_bot"] = {"label": label, "request": request}
         return facts
-
-    def accepted(self, message_id: str, event: UpdateEvent) -> None:
-        self._deps.accepted(message_id, event.address.conversation, event.message_id or 0)

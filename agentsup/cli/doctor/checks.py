@@ -50,7 +50,7 @@ _EXTRAS: Final = {
     "llm": ("pydantic_ai", "pydantic-ai-slim"),
     "anthropic": ("anthropic", "anthropic"),
     "acp": ("acp", "agent-client-protocol"),
-    **{each.name: (each.library, each.distribution) for each in PLATFORMS},
+    **{each.name: (each.library, each.distribution) for each in PLATFORMS if each.library},
     "mcp": ("mcp", "mcp"),
     "files": ("pypdf", "pypdf"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http"),

@@ -136,12 +136,8 @@ class Transport(ABC):
         channel."""
         async with self._loading:
             if self._life is None:
-                if importlib.util.find_spec(self.platform.library) is None:
-                    raise ConfigError(self.platform.missing_library)
-                client = await asyncio.to_thread(
-                    importlib.import_module, f"agentsup.channels.{self.name}.client"
-                )
-                await client.library()
+                if self.platform.library:
+                    await self._load_library()
                 life = await asyncio.to_thread(
                     importlib.import_module, f"agentsup.channels.{self.name}.life"
                 )
@@ -149,6 +145,14 @@ class Transport(ABC):
                 self._after_imports()
                 self._life = life
         return self._life
+
+    async def _load_library(self) -> None:
+        if importlib.util.find_spec(self.platform.library) is None:
+            raise ConfigError(self.platform.missing_library)
+        client = await asyncio.to_thread(
+            importlib.import_module, f"agentsup.channels.{self.name}.client"
+        )
+        await client.library()
 
     def _parts(self, life: BotLife) -> dict[str, Any]:
         """The fields that a bot of every platform gets, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -13,6 +14,7 @@ import pytest
 from agentsup.agents.budget import spending
 from agentsup.api.http.problems import encode
 from agentsup.api.routes import cost
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.usage.budget import ledger
 from agentsup.mailbox.usage.budget.decide import ScopeKind
 from agentsup.model.engine import (
@@ -447,12 +449,10 @@ async def test_cost_shows_what_was_used_and_what_is_left(household: Open) -> Non
     assert "All agents together\nToday: 200 tokens in, 0 out, $1.00" in everything
     own = await house.daemon.inbox.say(
         agent_name="ann",
-        channel="console",
-        conversation="local",
+        where=ChatOrigin("console", "local"),
         text="/cost",
-        principal=PERSON,
+        principal=replace(PERSON, language="de"),
         external_id="x1",
-        language="de",
     )
     assert own.text.startswith("Heute: 100 Token hinein, 0 heraus, $0.004\n")
     foreign = await house.command("ann", "/cost bob", who=PERSON)

@@ -16,6 +16,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
 from agentsup.agents.media import MediaReader, Seen, service
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.config import Home
 from agentsup.model.engine import EngineDone, EngineEvent, Segment
 from agentsup.model.message import Message, MessageKind, Part, text_parts
@@ -233,8 +234,7 @@ async def test_a_turn_reads_a_file_and_names_what_it_could_not(
     (inbox / "odd.png").write_text("<html>")
     reply = await house.daemon.inbox.say(
         agent_name="main",
-        channel="console",
-        conversation="local",
+        where=ChatOrigin("console", "local"),
         text="read this",
         principal=OPERATOR,
         external_id="x1",

@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.messages import sessions
 from agentsup.model.engine import Suspended
@@ -313,8 +314,7 @@ async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
     )
     await rig.deps.inbox.say(
         agent_name="main",
-        channel="console",
-        conversation="local",
+        where=ChatOrigin("console", "local"),
         text="paint it",
         principal=OPERATOR,
         external_id="1",

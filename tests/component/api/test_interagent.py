@@ -106,18 +106,6 @@ async def test_a_key_said_again_names_the_same_message_and_another_body_conflict
     assert len(await rig.mailbox.messages.list()) == 1
 
 
-async def test_a_key_said_again_to_send_gives_the_same_answer(rig: ApiFixture) -> None:
-    owner = TaskOwner("test")
-    body = {"to": "worker", "message": "once", "idempotency_key": "k2"}
-    asking = Asking(rig, owner, body)
-    await rig.finish(await rig.lease("worker"), "the answer")
-    first = await asking.task
-    again = await rig.call("POST", SEND, body)
-    assert first[0] == again[0] == 200
-    assert first[1] == again[1]
-    assert (await rig.call("POST", SEND, {**body, "message": "other"}))[0] == 409
-
-
 async def test_the_sender_comes_from_the_token(rig: ApiFixture) -> None:
     token = rig.agent_tokens["Scout"]
     for name, wanted in (("main", 403), ("scout", 202), (None, 202)):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.server.listener import ROUTES
-from agentsup.channels.core.receiving.inbox import MAX_TEXT_BYTES
+from agentsup.channels.core.receiving.inbox import MAX_TEXT_BYTES, ChatOrigin
 from agentsup.model.errors import BadRequest
 from agentsup.model.principal import OPERATOR
 from tests.component.api.conftest import ApiFixture
@@ -202,8 +202,7 @@ async def test_a_channel_hears_what_is_wrong_with_a_text(rig: ApiFixture, text: 
     with pytest.raises(BadRequest):
         await rig.deps.inbox.say(
             agent_name="worker",
-            channel="console",
-            conversation="c",
+            where=ChatOrigin("console", "c"),
             text=text,
             principal=OPERATOR,
             external_id="1",

@@ -15,7 +15,7 @@ import pytest
 from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import ServerUnavailable
 from agentsup.channels.core.errors import NotSent
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending.http import HttpPool, HttpRequest
 from agentsup.engines.llm import LlmEngine
 from agentsup.kit.outbound import tls
 from agentsup.model.engine import EngineSpec
@@ -66,7 +66,7 @@ async def bots() -> None:
     for _ in range(3):
         pool = HttpPool()
         with pytest.raises(NotSent):
-            await pool.request("GET", f"https://{NOBODY}", server="the server", timeout_s=5)
+            await pool.request(HttpRequest("GET", f"https://{NOBODY}", "the server", 5))
         await pool.close()
 
 

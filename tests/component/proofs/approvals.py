@@ -13,6 +13,7 @@ import pytest
 from agentsup.agents.stack import AgentStack
 from agentsup.agents.tools.exec import command_lines
 from agentsup.approvals import rules
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.lifecycle import answering
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
@@ -37,8 +38,7 @@ ANN = agent("ann", rule(APPEND, SAY))
 async def says(house: ProofDaemon, who: Principal = EVA, conversation: str = "c1") -> None:
     reply = await house.daemon.inbox.say(
         agent_name="ann",
-        channel="console",
-        conversation=conversation,
+        where=ChatOrigin("console", conversation),
         text="go",
         principal=who,
         external_id=f"go-{who.subject}-{conversation}",

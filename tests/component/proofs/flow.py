@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from agentsup.api.http.access import Access
 from agentsup.api.http.route import ApiRoute
 from agentsup.api.server.listener import ROUTES
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -348,8 +349,7 @@ class Flow:
         """A person's words, answered."""
         reply = await self.house.daemon.inbox.say(
             agent_name=to,
-            channel=channel,
-            conversation=who if who != "operator" else "local",
+            where=ChatOrigin(channel, who if who != "operator" else "local"),
             text=text,
             principal=PEOPLE[who],
             external_id=self.mark(who),

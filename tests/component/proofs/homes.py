@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.engines.process import EngineHome, exec_home, homes
 from agentsup.engines.programs.cli_agent_policies import CLAUDE
 from agentsup.model.engine import (
@@ -71,8 +72,7 @@ async def no_home_is_two_persons(home: Path) -> None:
         for who in (*PEOPLE, *PEOPLE):
             reply = await house.daemon.inbox.say(
                 agent_name="ada",
-                channel="console",
-                conversation=who if who != "operator" else "local",
+                where=ChatOrigin("console", who if who != "operator" else "local"),
                 text=f"{who} says",
                 principal=PEOPLE[who],
                 external_id=f"{who}-{len(users)}-{sum(map(len, users.values()))}",

@@ -17,6 +17,7 @@ from typing import Any, Self
 from unittest import mock
 
 from agentsup.api.server.listener import ApiServer
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import agents as agent_step
@@ -261,8 +262,7 @@ class ProofDaemon:
         self._pending_texts += 1
         reply = await self.daemon.inbox.say(
             agent_name=name,
-            channel="console",
-            conversation=conversation,
+            where=ChatOrigin("console", conversation),
             text=text,
             principal=EVA,
             external_id=f"say-{self._boots}-{self._pending_texts}",

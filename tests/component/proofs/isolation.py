@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.engines.process.fencing import Fencing
@@ -106,8 +107,7 @@ async def a_broken_agent_is_given_up_and_revived(home: Path) -> None:
         fuse.is_mended = True
         reply = await house.daemon.inbox.say(
             agent_name="main",
-            channel="console",
-            conversation="c1",
+            where=ChatOrigin("console", "c1"),
             text="/agent_start bad",
             principal=EVA,
             external_id="revive",

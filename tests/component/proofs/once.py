@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.delivery import steps
+from agentsup.channels.core.receiving import ChatOrigin
+from agentsup.mailbox.delivery import outbox
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.mailbox.messages.rows import need_message
@@ -36,8 +37,7 @@ async def a_platform_repeats_itself(home: Path) -> None:
         async def update() -> None:
             await house.daemon.inbox.say(
                 agent_name="main",
-                channel="console",
-                conversation="c1",
+                where=ChatOrigin("console", "c1"),
                 text="hello",
                 principal=EVA,
                 external_id="update-7",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.messages.rows import find_question
@@ -108,12 +109,10 @@ async def said(house: ProofDaemon, text: str) -> None:
     """One text of a person, each time the same to its platform."""
     await house.daemon.inbox.say(
         agent_name="main",
-        channel="console",
-        conversation="c1",
+        where=ChatOrigin("console", "c1", is_private=True),
         text=text,
         principal=EVA,
         external_id="the one text",
-        is_private=True,
     )
     await asyncio.sleep(1)
 

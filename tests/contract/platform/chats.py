@@ -341,7 +341,7 @@ class TelegramChat(PlatformChat):
     async def hear(self) -> None:
         await self.people.say(self.conversation, "hello", user=self.ann)
         self.said = (await self.people.messages(self.conversation))[-1]["message"]["message_id"]
-        self.shown.accepted("m1", self.conversation, self.said)
+        self.shown.accepted("m1", self.conversation, str(self.said))
 
     async def reactions(self) -> list[str]:
         (record,) = await self.people.messages(self.conversation, after=self.said - 1)

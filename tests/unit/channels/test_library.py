@@ -15,7 +15,7 @@ async def main():
     while "agentsup.channels.telegram.request" not in sys.modules:
         await asyncio.sleep(0.001)
     first = await library()
-    assert issubclass(first.WrappedError, sys.modules["telegram.error"].TelegramError)
+    assert first.form_of({"a": 1, "b": None}) == {"a": "1"}
     assert first is await loading
 asyncio.run(main())
 assert gc.isenabled()
@@ -28,30 +28,6 @@ assert telegram.Bot("1:a").token == "1:a", "the rest comes when it is asked for"
 
 def test_the_library_is_loaded_on_demand_and_lean() -> None:
     command = [sys.executable, "-W", "error", "-c", CHILD]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
-    assert done.stderr == ""
-    assert done.stdout.split() == []
-
-
-MATRIX = """
-import asyncio, sys
-import agentsup.channels.matrix.deliver, agentsup.channels.matrix.client
-known = "agentsup.channels.matrix._nio_api"
-assert known not in sys.modules, "a daemon without a bot pays for the library"
-from agentsup.channels.matrix.client import library
-async def main():
-    first, second = await asyncio.gather(library(), library())
-    assert first.whoami("")[0] == "GET"
-    assert first.room_send("", "!a/b:h", "m.x", {}, "t")[1].startswith(
-        "/_matrix/client/v3/rooms/%21a%2Fb%3Ah/send/m.x/t"
-    )
-asyncio.run(main())
-print(*sorted({"nio", "Crypto", "jsonschema", "vodozemac", "aiohttp_socks"} & set(sys.modules)))
-"""
-
-
-def test_of_the_matrix_library_only_the_requests_are_loaded() -> None:
-    command = [sys.executable, "-W", "error", "-c", MATRIX]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
     assert done.stderr == ""
     assert done.stdout.split() == []

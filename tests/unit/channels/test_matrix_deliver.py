@@ -338,12 +338,6 @@ async def test_a_room_that_was_replaced_names_the_other(context: Fixture) -> Non
     assert f"replaced by {OTHER}" in row["detail"]
 
 
-async def test_a_name_of_another_kind_is_refused(context: Fixture) -> None:
-    async with context.relaying():
-        row = await context.settled(await context.put("hello", room="12345"))
-    assert row["state"] == "dropped"
-
-
 # -- the answer that was streamed ------------------------------------------------------------------
 
 
@@ -374,29 +368,6 @@ async def test_a_file_whose_send_was_cut_is_shown_once(context: Fixture) -> None
         await context.settled(await context.put("", "file", path="a.pdf"))
     assert len(context.rooms.messages()) == 1
     assert len(context.rooms.times("upload")) == 2
-
-
-@pytest.mark.parametrize(
-    "path, why",
-    [
-        ("../secret", "it lies outside the workspace"),
-        ("link", "not a regular file"),
-        ("gone.txt", "no such file"),
-        ("empty", "it is empty"),
-        (".", "not a regular file"),
-    ],
-)
-async def test_a_file_that_may_not_be_sent_becomes_a_text(
-    context: Fixture, path: str, why: str
-) -> None:
-    (context.workspace.parent / "secret").write_text("secret")
-    (context.workspace / "link").symlink_to(context.workspace.parent / "secret")
-    (context.workspace / "empty").touch()
-    async with context.relaying():
-        row = await context.settled(await context.put("", "file", path=path))
-    assert row["state"] == "delivered"
-    assert why in context.rooms.texts()[0]
-    assert context.rooms.files == {}
 
 
 @pytest.mark.parametrize(

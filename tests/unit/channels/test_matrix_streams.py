@@ -62,31 +62,6 @@ async def context(tmp_path: Path) -> AsyncIterator[Fixture]:
         await bench.close()
 
 
-async def test_one_event_grows_and_the_answer_takes_its_place(context: Fixture) -> None:
-    await context.accept()
-    await context.turn()
-    for word in range(40):
-        await context.say(f"word{word} ", then_s=0.5)
-    (event,) = context.rooms.messages()
-    assert context.shown().startswith("word0 word1 ")
-    assert context.shown().endswith("…")
-    assert len(context.shown().split()) > 30
-    assert await context.on_record() == [event.event_id]
-    at = context.rooms.times("send") + context.rooms.times("edit")
-    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
-    assert len(at) >= 6
-    assert min(gaps) >= 2.0
-    context.live.end("m1")
-    await context.answer("the whole answer")
-    assert await context.streams.takeover("m1") == event.event_id
-    assert await context.streams.takeover("m1") == event.event_id, "an attempt may be made again"
-    await context.settle("delivered", event.event_id)
-    await context.clock.sleep(15.0)
-    assert await context.on_record() == []
-    assert context.rooms.messages() == [event]
-    assert await context.streams.takeover("m1") is None, "shown again, it is a message of its own"
-
-
 async def test_edits_are_a_second_apart_whatever_the_setting_says(context: Fixture) -> None:
     context.streaming = Streaming(edit_interval_s=0.1, min_chars=1, idle_ms=10)
     await context.accept()
@@ -238,18 +213,6 @@ async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(
     assert await context.streams.takeover("m1") == event.event_id
     await context.crash()
     assert await context.streams.takeover("m1") == event.event_id, "at once: no edit is on its way"
-
-
-async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(
-    context: Fixture,
-) -> None:
-    await context.accept()
-    await context.turn()
-    await context.say("The first words of many", then_s=1.0)
-    await context.crash()
-    await context.turn()
-    await context.say("Other words, from the beginning", then_s=3.0)
-    assert context.shown().startswith("Other words")
 
 
 async def test_a_refusal_silences_the_stream_and_nothing_else(context: Fixture) -> None:

@@ -535,7 +535,7 @@ async def test_what_is_answered_at_once_gets_no_eyes(context: Fixture, is_late: 
     await context.accept()
     if not is_late:
         await context.become("done", "ok")
-    context.streams.accepted("m1", GROUP, 42)
+    context.streams.accepted("m1", GROUP, "42")
     if is_late:
         await context.become("done", "ok")
     await context.clock.sleep(5.0)
@@ -546,7 +546,7 @@ async def test_eyes_that_come_late_do_not_stay(context: Fixture) -> None:
     await context.accept()
     slow = asyncio.Event()
     context.platform.trouble["setMessageReaction"] = [slow.wait]  # type: ignore[list-item]
-    context.streams.accepted("m1", GROUP, 42)
+    context.streams.accepted("m1", GROUP, "42")
     await context.clock.sleep(1.0)
     await context.become("done", "ok")
     slow.set()
@@ -562,7 +562,7 @@ async def test_eyes_left_by_a_crash_are_taken_off_in_the_end(context: Fixture) -
         " VALUES ('telegram', 'b', 'b', '1.1', '{}', 'done', ?, '42', 'm1', 1)",
         GROUP,
     )
-    context.streams.accepted("m1", GROUP, 42)
+    context.streams.accepted("m1", GROUP, "42")
     await context.clock.sleep(5.0)
     await context.crash()
     await context.clock.sleep(1.0)

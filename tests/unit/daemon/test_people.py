@@ -85,7 +85,7 @@ def test_a_daemon_without_a_bot_knows_nothing_of_platforms() -> None:
     code = (
         "import sys, agentsup.daemon.main\n"
         "lives = {f'agentsup.channels.{name}.life' for name in ('telegram', 'matrix')}\n"
-        "heavy = {'telegram', 'httpx', 'markdown_it', 'nio'} | lives\n"
+        "heavy = {'telegram', 'httpx', 'markdown_it'} | lives\n"
         "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

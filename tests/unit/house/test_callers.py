@@ -24,9 +24,6 @@ OFFERED = "agentsup.fakes."
 """Offered to tests and benchmarks."""
 ALLOWED: dict[str, str] = {
     "agentsup.api.server.listener:HttpProtocol.handle_error": "aiohttp calls it",
-    "agentsup.channels.telegram.request:Request.do_request": "python-telegram-bot calls it",
-    "agentsup.channels.telegram.request:Request.parse_json_payload": "python-telegram-bot calls it",
-    "agentsup.channels.telegram.request:Request.read_timeout": "python-telegram-bot reads it",
     "agentsup.cli.chat.terminal:CommandCompleter.get_completions": "prompt_toolkit calls it",
     "agentsup.cli.output.options:ReadableGroup.collect_usage_pieces": "typer calls it",
     "agentsup.cli.output.options:_Readable.collect_usage_pieces": "typer calls it",

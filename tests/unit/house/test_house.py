@@ -26,7 +26,6 @@ LONG_MODULES: dict[str, str] = {
 }
 LONG_FUNCTIONS: dict[str, str] = {
     "agentsup/agents/turn/handler.py:_run_segment": "one loop over what an engine tells",
-    "agentsup/channels/core/receiving/inbox.py:say": "half of it are its arguments and their meaning",
 }
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 # Files that agents can reach are looked at in a `kit/pool.py`, texts of others gone through by
@@ -39,7 +38,6 @@ SHARED_THREADS: dict[str, str] = {
     "api/web/login.py": "a link of ours is drawn",
     "api/web/static.py": "the page, as shipped",
     "api/web/views.py": "the end of the daemon's log, for an operator",
-    "channels/matrix/client.py": "a library is imported",
     "channels/matrix/login.py": "a bot's session, beside what its agent can write",
     "agents/tools/web/fetch.py": "a library is imported",
     "channels/telegram/client.py": "a library is imported",

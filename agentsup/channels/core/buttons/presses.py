@@ -15,14 +15,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.catalogue import words
 from agentsup.channels.core.buttons.display import P, PressDisplay
+from agentsup.channels.core.buttons.live_cards import run_button
 from agentsup.channels.core.buttons.questions import ChatQuestions
 from agentsup.channels.core.buttons.typed_answers import TypedText
+from agentsup.channels.core.receiving.inbox import ChatOrigin
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending import buttons, cards
 from agentsup.channels.core.sending.buttons import Pressed, PressRefusal, RefusedPress
 from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 from agentsup.mailbox.delivery import outbox, remove_cancel_tx
-from agentsup.model.control import CommandButton, CommandContext, CommandReply
+from agentsup.model.control import CommandButton, CommandReply
 from agentsup.model.errors import Conflict, NotFound, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.store import Tx
@@ -236,18 +238,10 @@ class Presses(Generic[P]):
         """
 
     async def _run(self, command: str, press: P, principal: Principal) -> CommandReply:
-        context = CommandContext(
-            agent_id=self._deps.agent_id,
-            agent_name=self._deps.spec().name,
-            channel=self._channel,
-            conversation=press.conversation,
-            principal=principal,
-            language=press.language,
-            has_buttons=True,
-            is_pressed=True,
-            is_shared=press.is_shared,
+        where = ChatOrigin(
+            self._channel, press.conversation, has_buttons=True, is_shared=press.is_shared
         )
-        return await self._deps.commands.run(command, context)
+        return await run_button(self._deps, where, command, principal, press.language)
 
     async def _refuse_menu(self, press: P, refused: RefusedPress, principal: Principal) -> None:
         say = words(press.language)

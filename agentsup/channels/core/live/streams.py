@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from typing import Any, ClassVar
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from typing import Any, ClassVar, Generic
 
 from agentsup.channels.core.live import placeholders
 from agentsup.channels.core.live.live_answer import LiveAnswer
 from agentsup.channels.core.live.placeholders import Placeholder, StreamContext, is_delivered_here
 from agentsup.channels.core.live.rate_limit import StreamMode
-from agentsup.channels.core.live.signs import Reactions, Typing
+from agentsup.channels.core.live.signs import Reactions, SenderT, Typing
 from agentsup.channels.core.receiving.messages import BotDependencies
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import OwnerClosed, TaskOwner, time_limit
@@ -31,17 +31,19 @@ _CLOSE_S = 1.0
 _LOAD_PAUSE_S = 2.0
 
 
-class StreamSet(ABC):
+class StreamSet(ABC, Generic[SenderT]):
     """The streams of one life of a bot, and its signs."""
 
     channel: ClassVar[str]
-    _typing: Typing[Any]
-    """Set by the platform's class, like the reactions."""
-    _reactions: Reactions[Any, Any]
+    typing_kind: ClassVar[type[Typing[Any]]]
+    reactions_kind: ClassVar[type[Reactions[Any, Any]]]
 
-    def __init__(self, deps: BotDependencies) -> None:
+    def __init__(self, deps: BotDependencies, sender: SenderT) -> None:
         self._deps = deps
+        self._sender = sender
         self._owner = TaskOwner(f"streams:{deps.agent_id}")
+        self._typing = self.typing_kind(sender, deps.clock, self._owner)
+        self._reactions = self.reactions_kind(sender, deps, self._owner)
         self._answers: dict[str, LiveAnswer[Any]] = {}
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -60,6 +62,18 @@ class StreamSet(ABC):
         self, message_id: str, conversation: str, left: Placeholder | None = None
     ) -> LiveAnswer[Any]:
         """Make a stream. Raises ``ValueError`` if ``conversation`` is no valid address."""
+
+    @abstractmethod
+    def _target(self, message_id: str, conversation: str, platform_id: str) -> Any:
+        """Return a person's message as the reactions name it. Raises ``ValueError`` if
+        ``conversation`` is no valid address."""
+
+    def accepted(self, message_id: str, conversation: str, platform_id: str) -> None:
+        """Set the seen reaction on a person's message, if the setting says so. Never blocks."""
+        if self._wanted().reactions:
+            with suppress(ValueError):  # a mere sign must not fail what was accepted
+                target = self._target(message_id, conversation, platform_id)
+                self._reactions.accepted(message_id, target)
 
     async def _restore_signs(self) -> None:
         """Take over the signs that earlier lives set.

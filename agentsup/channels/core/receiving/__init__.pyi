@@ -3,6 +3,7 @@ from . import quarantine as quarantine
 from . import strangers as strangers
 from .gate import scope_of as scope_of
 from .inbox import HISTORY as HISTORY
+from .inbox import ChatOrigin as ChatOrigin
 from .inbox import Inbox as Inbox
 from .inbox import InboxReply as InboxReply
 from .quarantine import QuarantinedUpdate as QuarantinedUpdate

@@ -15,7 +15,7 @@ from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving import texts
 from agentsup.channels.core.receiving.downloads import Downloads, MessageDropped
 from agentsup.channels.core.receiving.gate import scope_of
-from agentsup.channels.core.receiving.inbox import InboxReply
+from agentsup.channels.core.receiving.inbox import ChatOrigin, InboxReply
 from agentsup.channels.core.receiving.messages import (
     EventT,
     Lane,
@@ -152,7 +152,7 @@ class MessageHandler(Generic[EventT]):
             await self._downloads.discard(parts)
             return
         message_id = reply.message.message_id
-        self._platform.accepted(message_id, event)
+        deps.accepted(message_id, conversation, event.platform_id)
         if ahead:
             self._watch(message_id, conversation)
 
@@ -205,21 +205,19 @@ class MessageHandler(Generic[EventT]):
         also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply | None:
         """Pass the text to the inbox; on a refusal notify the person and return None."""
-        deps = self._deps
-        conversation = event.address.conversation
+        deps, conversation = self._deps, event.address.conversation
+        where = ChatOrigin(
+            deps.channel, conversation, has_buttons=True, is_shared=not event.is_private
+        )
         while True:
             try:
                 return await deps.inbox.say(
                     agent_name=deps.agent_name,
-                    channel=deps.channel,
-                    conversation=conversation,
+                    where=where,
                     text=text,
                     principal=principal,
                     external_id=self._platform.ledger_id(rows[0]),
                     files=files,
-                    language=principal.language,
-                    has_buttons=True,
-                    is_shared=not event.is_private,
                     also=also,
                 )
             except (StoreUnavailable, NotReady) as error:

@@ -51,6 +51,20 @@ class InboxReply(CommandReply):
     message: Accepted | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChatOrigin:
+    """The conversation in which a text was said."""
+
+    channel: str
+    conversation: str
+    has_buttons: bool = False
+    """Replies of commands may have buttons."""
+    is_private: bool = False
+    """A plain text may answer an open question."""
+    is_shared: bool = False
+    """Other people read along."""
+
+
 class Inbox:
     """Accepts the texts of all channels; there is one per daemon."""
 
@@ -73,42 +87,26 @@ class Inbox:
         self,
         *,
         agent_name: str,
-        channel: str,
-        conversation: str,
+        where: ChatOrigin,
         text: str,
         principal: Principal,
         external_id: str,
         files: tuple[Part, ...] = (),
-        language: str = "",
-        has_buttons: bool = False,
-        is_private: bool = False,
-        is_shared: bool = False,
         also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply:
         """Accept one text. ``external_id`` is the platform's id of it, for the ledger.
 
-        ``files`` are in the agent's workspace already; with them the text may be empty.
-        ``language`` (of the person) and ``has_buttons`` are for the replies of commands.
-        ``is_private``: a plain text may answer an open question. ``is_shared``: other people read
-        along. ``also`` writes more in the transaction that accepts the message, not for a command.
+        ``files`` are in the agent's workspace already; with them the text may be empty. Replies of
+        commands are in the language of ``principal``. ``also`` writes more in the transaction that
+        accepts the message, not for a command.
 
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
         ``StoreUnavailable``; then nothing was stored.
         """
         entry = self._permitted(agent_name, principal)
-        if not text.strip() and not files:
-            raise BadRequest("the text is empty", field="text")
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError:
-            raise BadRequest(
-                "the text holds half of a character (a lone surrogate); remove it and send again",
-                field="text",
-            ) from None
-        if size > MAX_TEXT_BYTES:
-            raise BadRequest(
-                f"the text is over {MAX_TEXT_BYTES // 1024} KiB; send it as a file", field="text"
-            )
+        _check_text(text, is_needed=not files)
+        channel, conversation = where.channel, where.conversation
+        source = f"{channel}:{entry.agent_id}:{conversation}"
         if not files and self._commands.is_command(text):
             context = CommandContext(
                 entry.agent_id,
@@ -116,21 +114,20 @@ class Inbox:
                 channel,
                 conversation,
                 principal,
-                language=language,
-                has_buttons=has_buttons,
-                is_shared=is_shared,
-                key=external_id and f"{channel}:{entry.agent_id}:{conversation}:{external_id}",
+                language=principal.language,
+                has_buttons=where.has_buttons,
+                is_shared=where.is_shared,
+                key=external_id and f"{source}:{external_id}",
             )
             return await self._command(text, context)
-        source = f"{channel}:{entry.agent_id}:{conversation}"
-        if is_private and not files:
+        if where.is_private and not files:
             said = PlainAnswer(
                 entry.agent_id, channel, conversation, text, principal, source, external_id
             )
             answered = await self._mailbox.questions.answer_plain(said)
             if answered is not None:
-                return InboxReply(answer_taken_note(answered, language))
-        accepted = await self._mailbox.queue.accept(
+                return InboxReply(answer_taken_note(answered, principal.language))
+        accepted = await self._mailbox.accept(
             NewMessage(
                 agent_id=entry.agent_id,
                 session_key=chat_key(channel, conversation),
@@ -187,6 +184,23 @@ class Inbox:
             limit=limit,
             session_id=session_id,
             beside=beside,
+        )
+
+
+def _check_text(text: str, *, is_needed: bool) -> None:
+    """Raise ``BadRequest`` for a text that can't be taken."""
+    if is_needed and not text.strip():
+        raise BadRequest("the text is empty", field="text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise BadRequest(
+            "the text holds half of a character (a lone surrogate); remove it and send again",
+            field="text",
+        ) from None
+    if size > MAX_TEXT_BYTES:
+        raise BadRequest(
+            f"the text is over {MAX_TEXT_BYTES // 1024} KiB; send it as a file", field="text"
         )
 
 

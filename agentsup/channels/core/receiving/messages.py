@@ -55,6 +55,10 @@ class MessageEvent(Protocol):
     @property
     def notes(self) -> Sequence[str]: ...
     @property
+    def platform_id(self) -> str:
+        """The platform's id of it."""
+
+    @property
     def has_content(self) -> bool: ...
     @property
     def at(self) -> int | None: ...
@@ -151,6 +155,8 @@ class ReceiveDependencies(BotServices):
     limits: ReceiveLimits
     set_aside: Callable[[int], None]
     """Gets the number of rows in quarantine whenever it changes."""
+    accepted: Callable[[str, str, str], None]
+    """Called for each new message: its id, the conversation, the platform's id of it."""
 
     @property
     def channel(self) -> str:
@@ -208,10 +214,6 @@ class PlatformMessages(ABC, Generic[EventT]):
         May be called again. Raises a ``PlatformError``, ``OSError``, or ``TooLarge`` for more than
         ``max_file_bytes``.
         """
-
-    @abstractmethod
-    def accepted(self, message_id: str, event: EventT) -> None:
-        """Called for each new message."""
 
     def text_of(self, row: ReceivedRow, raw: str) -> str | None:
         """Return the text of an earlier version of a row's message; None if it cannot be read."""

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -30,8 +30,8 @@ _KEEPALIVE_S = 15.0
 _CONNECT_S = 8.0
 """The time limit of a connection, with name look-up and TLS."""
 _SLOT_WAIT_S = 10.0
-_ANSWER = AnswerLimits(body_bytes=8 * MIB, values=100_000, idle_s=None, total_s=None)
-"""The time limit is given with each request and covers its whole answer."""
+ANSWER = AnswerLimits(body_bytes=8 * MIB, values=100_000, idle_s=None, total_s=None)
+"""The limits of an answer; its time limit is the request's."""
 
 
 class _Theirs(Exception):
@@ -56,22 +56,35 @@ BeforeSending = Callable[[], Awaitable[None]]
 ``AgentsupError``, the request is not sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request to a platform. ``server`` names the server in the messages of errors, which contain
+    no address. ``timeout_s`` bounds the request with its whole answer."""
+
+    method: str
+    url: str = field(repr=False)
+    server: str
+    timeout_s: float
+    data: Any = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    before: BeforeSending | None = None
+
+
 @dataclass(slots=True)
 class _RequestProgress:
     """Progress of a request."""
 
-    server: str
-    before: BeforeSending | None
+    request: HttpRequest
     may_be_sent: bool = False
     """Whether a part of it may have reached the server."""
 
     def not_sent(self, why: str) -> NotSent:
         """Return the error that nothing has reached the server."""
-        return NotSent(f"{self.server} can't be reached: {why}")
+        return NotSent(f"{self.request.server} can't be reached: {why}")
 
     def unknown(self, why: str) -> OutcomeUnknown:
         """Return the error that there is no whole answer, though something may have been sent."""
-        return OutcomeUnknown(f"no answer from {self.server}: {why}")
+        return OutcomeUnknown(f"no answer from {self.request.server}: {why}")
 
 
 # The session creates its requests itself; by this variable a request finds its call.
@@ -85,9 +98,9 @@ class _Request(Request):
         """Send the request over the connection; called by aiohttp."""
         progress = _progress.get()
         assert progress is not None, "requests are made by HttpPool.open"
-        if progress.before is not None:
+        if progress.request.before is not None:
             try:
-                await progress.before()
+                await progress.request.before()
             except AgentsupError as error:
                 raise progress.not_sent(error.message) from error
         progress.may_be_sent = True
@@ -122,7 +135,7 @@ class Answering:
 
         Raises ``TooLarge`` over ``max_bytes``.
         """
-        size, limits = 0, replace(_ANSWER, body_bytes=max_bytes)
+        size, limits = 0, replace(ANSWER, body_bytes=max_bytes)
         try:
             async with aclosing(pieces(self.response, limits)) as coming:
                 async for piece in coming:
@@ -137,7 +150,7 @@ class Answering:
     async def beginning(self, max_bytes: int) -> bytes:
         """Return at most the first ``max_bytes`` of the body."""
         body = bytearray()
-        async with aclosing(pieces(self.response, _ANSWER)) as coming:
+        async with aclosing(pieces(self.response, ANSWER)) as coming:
             async for piece in coming:
                 body += piece
                 if len(body) >= max_bytes:
@@ -177,35 +190,18 @@ class HttpPool:
 
     async def request(
         self,
-        method: str,
-        url: str,
+        wanted: HttpRequest,
         *,
-        server: str,
-        timeout_s: float,
-        data: Any = None,
-        headers: Mapping[str, str] | None = None,
-        max_bytes: int = _ANSWER.body_bytes,
-        max_values: int | None = _ANSWER.values,
+        limits: AnswerLimits = ANSWER,
         hang_up_after: int | None = None,
-        before: BeforeSending | None = None,
     ) -> HttpAnswer:
-        """Make a request and read the whole answer, all within ``timeout_s``.
+        """Make a request and read the whole answer, within its time limit.
 
-        ``server`` names the server in the messages of errors, which contain no address. An answer
-        over ``max_bytes``, or with more than ``max_values`` JSON values, is an error. After an
-        answer with the status ``hang_up_after`` the connection is closed. Raises ``NotSent`` if
-        certainly nothing reached the server, else ``OutcomeUnknown``.
+        An answer over ``limits`` is an error. After an answer with the status ``hang_up_after`` the
+        connection is closed. Raises ``NotSent`` if certainly nothing reached the server, else
+        ``OutcomeUnknown``.
         """
-        limits = replace(_ANSWER, body_bytes=max_bytes, values=max_values)
-        async with self.open(
-            method,
-            url,
-            server=server,
-            timeout_s=timeout_s,
-            data=data,
-            headers=headers,
-            before=before,
-        ) as answering:
+        async with self.open(wanted) as answering:
             response = answering.response
             body = await whole(response, limits)
             if response.status == hang_up_after and isinstance(response, _Response):
@@ -213,34 +209,24 @@ class HttpPool:
             return HttpAnswer(answering.status, body, answering.retry_after)
 
     @asynccontextmanager
-    async def open(
-        self,
-        method: str,
-        url: str,
-        *,
-        server: str,
-        timeout_s: float,
-        data: Any = None,
-        headers: Mapping[str, str] | None = None,
-        before: BeforeSending | None = None,
-    ) -> AsyncIterator[Answering]:
+    async def open(self, wanted: HttpRequest) -> AsyncIterator[Answering]:
         """Make a request and yield the answer to read from.
 
         Raises like ``request``; an ``OSError`` that the block itself raises is passed on.
         """
-        progress = _RequestProgress(server, before)
+        progress = _RequestProgress(wanted)
         async with _translated(progress):
-            session, tls = await self._opened(url, progress)
+            session, tls = await self._opened(progress)
             mine = _progress.set(progress)
             try:
                 response = await session.request(
-                    method,
-                    url,
-                    data=data,
-                    headers=headers,
+                    wanted.method,
+                    wanted.url,
+                    data=wanted.data,
+                    headers=wanted.headers,
                     ssl=tls,
                     allow_redirects=False,
-                    timeout=_timeout(timeout_s),
+                    timeout=_timeout(wanted.timeout_s),
                 )
             finally:
                 _progress.reset(mine)
@@ -260,11 +246,9 @@ class HttpPool:
         if session is not None:
             await session.close()
 
-    async def _opened(
-        self, url: str, progress: _RequestProgress
-    ) -> tuple[Session, ssl.SSLContext | bool]:
+    async def _opened(self, progress: _RequestProgress) -> tuple[Session, ssl.SSLContext | bool]:
         tls: ssl.SSLContext | bool = True
-        if url.startswith("https:"):
+        if progress.request.url.startswith("https:"):
             if self._tls is None:
                 self._tls = await loaded()
             tls = self._tls
@@ -272,7 +256,7 @@ class HttpPool:
             raise progress.not_sent("the connection is closed")
         if self._session is None:
             self._session = new_session(
-                _ANSWER,
+                ANSWER,
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
                 request_class=_Request,
                 response_class=_Response,
@@ -296,7 +280,7 @@ async def _translated(progress: _RequestProgress) -> AsyncIterator[None]:
         raise progress.unknown(error.text) from None
     except aiohttp.InvalidURL:
         raise progress.not_sent("the address is not valid") from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         failed = progress.unknown if progress.may_be_sent else progress.not_sent
         raise failed(_why(error)) from None
 

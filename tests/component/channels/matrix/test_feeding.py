@@ -79,6 +79,7 @@ class Fixture:
                 spec=lambda: AgentSpec("bob"),
                 tell=never_told,
                 set_aside=lambda count: None,
+                accepted=lambda *_: None,
             ),
             self.lanes,
             read=lambda row: messages.ReceivedItem(

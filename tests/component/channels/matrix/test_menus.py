@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ import pytest_asyncio
 from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
-from agentsup.model.principal import PersonRole
 from tests.component.channels.matrix.menu_fixture import ANN, ROOM, MatrixMenuFixture, menu_rigged
 
 pytestmark = pytest.mark.virtual
 THREAD = f"{ROOM}/$root"
-BEN = replace(ANN, subject="ben", name="Ben", role=PersonRole.USER)
 
 
 @pytest_asyncio.fixture
@@ -48,35 +45,6 @@ async def test_a_yes_or_no_is_pressed_with_a_thumb(
     assert rig.rooms.reactions(event.event_id) == ["👍", "👎"]
     assert await rig.react(event, emoji)
     assert await rig.answer_of(question) == ("answered", answer)
-
-
-@pytest.mark.parametrize("text", ["2", "2.", "Blue", " blue "])
-async def test_a_number_or_a_word_answers_the_only_open_question(
-    rig: MatrixMenuFixture, text: str
-) -> None:
-    question, event = await rig.ask()
-    assert await rig.say(text) == ""
-    assert await rig.answer_of(question) == ("answered", "blue")
-    assert rig.shown(event) == "Which?\n\n✔ Ann: blue"
-
-
-async def test_of_two_open_questions_a_reply_names_the_one(rig: MatrixMenuFixture) -> None:
-    first, shown = await rig.ask("First?")
-    second, _ = await rig.ask("Second?", session="another")
-    assert await rig.say("1") is None, "nobody can say which is meant"
-    assert await rig.say("1", reply_to=shown) == ""
-    assert await rig.answer_of(first) == ("answered", "red")
-    assert (await rig.answer_of(second))[0] == "open"
-
-
-async def test_a_reply_to_something_else_answers_no_question(rig: MatrixMenuFixture) -> None:
-    _, ended = await rig.ask("May I look?", options=("yes", "no"))
-    assert await rig.say("1") == ""
-    second, _ = await rig.ask("Delete it all?", session="another", options=("yes", "no"))
-    assert await rig.say("yes", reply_to=ended) is None, "that one has its answer"
-    assert (await rig.answer_of(second))[0] == "open"
-    assert await rig.say("yes") == ""
-    assert await rig.answer_of(second) == ("answered", "yes")
 
 
 # -- quicker than the record -----------------------------------------------------------------------
@@ -189,35 +157,6 @@ async def test_a_reply_to_the_newest_question_is_for_no_other(
     settle.open.set()
 
 
-async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask()
-    assert await rig.menus.on_reaction(ROOM, event.event_id, "1️⃣", None, "event:eve")
-    await rig.quiet()
-    assert (await rig.answer_of(question))[0] == "open"
-    assert rig.shown(rig.last()) == "This button is not for you."
-
-
-async def test_a_late_and_a_double_press_are_told_so(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask()
-    await rig.react(event, "1️⃣")
-    assert await rig.react(event, "2️⃣", BEN)
-    assert await rig.answer_of(question) == ("answered", "red")
-    assert "Ann answered this at" in rig.shown(rig.last())
-    assert rig.last().content["msgtype"] == "m.notice"
-
-
-async def test_an_expired_question_says_so_and_a_press_is_late(rig: MatrixMenuFixture) -> None:
-    question, event = await rig.ask(timeout_s=60.0)
-    assert "⏳" in rig.shown(event)
-    rig.mail.later(120.0)
-    await rig.mail.mailbox.deadlines.expire()
-    await rig.quiet()
-    assert (await rig.answer_of(question))[0] == "expired"
-    assert rig.shown(event) == "Which?\n\n⌛ Nobody answered in time."
-    await rig.react(event, "1️⃣")
-    assert "Too late" in rig.shown(rig.last())
-
-
 async def test_other_reactions_are_nobodys_business(rig: MatrixMenuFixture) -> None:
     question, event = await rig.ask()
     assert not await rig.react(event, "🎉")
@@ -280,18 +219,6 @@ async def test_reactions_that_a_crash_cut_off_are_set_in_the_next_life(
 
 
 # -- menus -----------------------------------------------------------------------------------------
-
-
-async def test_a_menu_is_walked_through_by_reactions(rig: MatrixMenuFixture) -> None:
-    menu = await rig.command("/agents")
-    labels = rig.shown(menu)
-    assert "1. " in labels
-    number = next(line for line in labels.splitlines() if line.endswith(" agent2")).split(".")[0]
-    assert await rig.react(menu, f"{number}\ufe0f\u20e3")
-    page = rig.last()
-    assert page is not menu
-    assert "agent2" in rig.shown(page)
-    assert "1. " not in rig.shown(menu), "what was pressed offers nothing any more"
 
 
 def number_of(text: str, label: str) -> str:

@@ -18,7 +18,6 @@ from agentsup.channels.core.errors import (
     TokenRefused,
 )
 from agentsup.channels.matrix.event import DOUBTFUL
-from agentsup.mailbox.messages.sessions import point_tx
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store.transaction import Tx
@@ -140,32 +139,6 @@ async def test_a_stop_finds_edits_where_their_messages_are(rig: MatrixReceiveFix
     assert (await rig.state(row))[0] == "received", "the stop was for the room"
     await stopped(THREAD)
     assert await rig.state(row) == ("skipped", "stopped_here")
-
-
-async def test_a_stop_reaches_every_conversation_of_its_session(rig: MatrixReceiveFixture) -> None:
-    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
-    first = await rig.say("first")
-    await rig.say("in another room", room=OTHER)
-    ((session_id,), _) = await rig.mail.sql("SELECT session_id FROM messages ORDER BY seq")
-    key = f"chat:matrix:{IN_THREAD}"
-    await rig.mail.db.write(lambda tx: point_tx(tx, "agt_bob", key, session_id))
-    await rig.close()
-    rows = [
-        await rig.say("in the thread", THREAD, wait_s=0),
-        await rig.say("in a thread of its own", THREAD | {"event_id": "$own"}, wait_s=0),
-        await rig.say("there", room=OTHER, wait_s=0),
-    ]
-    rig.open()
-    await rig.say("/stop")
-    states = [(await rig.state(row)) for row in (first, *rows)]
-    assert [state for state, _ in states] == ["done", "skipped", "received", "received"]
-    await rig.reopen()
-    await rig.incoming.feed.take_leftovers()
-    await asyncio.sleep(1)
-    heard = {text for _, text in await rig.heard()}
-    assert heard == {"first", "in another room", "in a thread of its own", "there"}
-    told = [room for room, text in await rig.notices() if "not read yet" in text]
-    assert told == [IN_THREAD]
 
 
 async def test_a_stop_counts_what_would_have_been_answered(rig: MatrixReceiveFixture) -> None:
@@ -423,14 +396,6 @@ async def test_whoever_can_not_be_looked_up_costs_the_others_nothing(
     await rig.say("and on")
     assert await rig.heard() == [(ROOM, "behind"), (ROOM, "and on")]
     assert (await rig.state(row))[0] == "quarantined"
-    assert rig.set_aside == [1]
-
-
-async def test_poison_is_told_where_somebody_waits(rig: MatrixReceiveFixture) -> None:
-    await rig.say("hello")
-    await rig.come({"msgtype": "m.image", "body": "no address"})
-    await rig.say("next")
-    assert [text for _, text in await rig.heard()] == ["hello", "next"]
     assert rig.set_aside == [1]
 
 

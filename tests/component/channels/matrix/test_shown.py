@@ -92,23 +92,3 @@ async def test_a_file_in_doubt_allows_nothing_until_it_is_shown_again(
     assert await rig.say("1", card) is not None
     await rig.react(rig.last(), "1️⃣")
     assert await rig.answer_of(question) == ("answered", "once")
-
-
-async def test_a_pattern_is_given_below_what_it_covers(rig: MatrixMenuFixture) -> None:
-    options = ("once", "run", "pattern:make test", "pattern:make *", "any", "deny")
-    call = AskedCall('{"workspace": "/home/u/ws"}', "d" * 64)
-    question, card = await rig.ask(
-        "May I?", options=options, kind=APPROVAL, tool="exec", call=call, call_id="m:k:1"
-    )
-    assert "3. make test here …\n4. make * here …" in rig.shown(card)
-    assert await rig.react(card, "4️⃣")
-    shown = rig.last()
-    assert "/home/u/ws" in rig.shown(shown)
-    assert "2. make * · today\n3. make * · 30 days" in rig.shown(shown)
-    assert (await rig.answer_of(question))[0] == "open"
-    assert await rig.react(card, "3️⃣")
-    exact = rig.last()
-    assert "no word more" in rig.shown(exact)
-    assert "2. make test · today" in rig.shown(exact)
-    await rig.react(shown, "3️⃣")
-    assert await rig.answer_of(question) == ("answered", "pattern")

@@ -191,6 +191,7 @@ class Fixture:
             owner=OWNER,
             limits=ReceiveLimits(max_file_bytes=1, poll_s=30.0),
             set_aside=lambda count: None,
+            accepted=lambda *_: None,
         )
         syncer = Syncer(self.server, deps, self._show, self.changed.append)
         self.run = self.owner.spawn(syncer.run(self._take), name="sync:bob")

@@ -85,7 +85,9 @@ async def test_trouble_in_one_chat_delays_no_other(
     assert busy_s < 2 * quiet_s + _NOISE_S
 
 
-@pytest.mark.parametrize("kind", ["late", "cut_after", "malformed", "server_error", "hang"])
+@pytest.mark.parametrize(
+    "kind", ["late", "cut_after", "malformed", "server_error", "hang", "cut_before"]
+)
 async def test_an_unknown_fate_is_told_and_never_sent_again(
     context: StreamFixture, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,16 +156,6 @@ async def test_shown_again_it_says_that_it_may_be_a_repetition(context: StreamFi
     assert texts[-1] == "↻ Perhaps for the second time:\n\nthe answer"
 
 
-async def test_a_cut_before_an_answer_is_unknown_too(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    await context.people.fault("cut_before", method="sendMessage", count=1)
-    async with context.relaying():
-        row = await context.settled(await context.add(ann, "gone"))
-        await context.people.wait_text(chat, "may not have reached you")
-    assert row["state"] == "unknown"
-    assert "gone" not in await context.people.texts(chat)
-
-
 async def test_one_lost_piece_costs_one_piece(context: StreamFixture) -> None:
     ann, chat = await context.person()
     await context.people.fault("server_error", method="sendMessage", count=1, skip=1)
@@ -204,15 +196,6 @@ async def test_a_group_that_moved_is_followed_and_remembered(context: StreamFixt
             assert row["state"] == "delivered"
     assert await context.people.texts(new) == ["one", "two"]
     assert (await context.people.report())["calls"]["sendMessage"] == 3
-
-
-async def test_a_blocked_bot_drops_the_part_and_says_why(context: StreamFixture) -> None:
-    ann, chat = await context.person()
-    await context.people.block(chat)
-    async with context.relaying():
-        row = await context.settled(await context.add(ann, "hello?"))
-    assert row["state"] == "dropped"
-    assert "blocked by the user" in row["detail"]
 
 
 def a_picture() -> bytes:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.buttons.live_cards import PAUSE_S, LiveCards, live_fact
 from agentsup.channels.core.errors import LowPriorityDropped, PlatformError, RequestRefused
 from agentsup.channels.telegram.errors import NotModified
-from agentsup.channels.telegram.live_cards import PAUSE_S, LiveCards, live_fact
-from agentsup.channels.telegram.menus import TelegramPress
+from agentsup.channels.telegram.menus import TelegramPress, TelegramPressDisplay, is_shared
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
@@ -73,9 +73,12 @@ class Fixture:
             house.entropy,
             lambda: house.unit("ann").spec,
         )
+        display = TelegramPressDisplay(deps, self.platform, None)  # type: ignore[arg-type]  # twins
         self.following = LiveCards(
             deps,  # type: ignore[arg-type]  # a twin of what is used
-            self.platform,  # type: ignore[arg-type]  # it sends one method alone
+            "telegram",
+            display.edit_card,
+            is_shared,
             role_now=lambda subject: self.roles.get(subject, PersonRole.MANAGER),
         )
         self.hub = house.daemon.api._deps.tasks

@@ -179,14 +179,6 @@ async def test_in_a_group_a_free_question_is_answered_by_a_reply(
     assert (await rig.question(question.question_id)).answer == "Ann it is"
 
 
-async def test_a_clear_reaction_answers(rig: TelegramMenuFixture, ann: int, chat: str) -> None:
-    question = await rig.ask(str(ann), "May I?", options=("yes", "no"))
-    message = (await rig.last(chat))["message_id"]
-    await rig.people.react(chat, message, "🔥")
-    await rig.until_text(chat, "Ann: yes", has_keyboard=False)
-    assert (await rig.question(question.question_id)).answer == "yes"
-
-
 async def test_a_reaction_in_a_topic_answers(rig: TelegramMenuFixture, ann: int) -> None:
     group = await rig.people.group(
         "Forum", [ann, rig.bot.bot_id], supergroup=True, forum=True, administrators=[rig.bot.bot_id]

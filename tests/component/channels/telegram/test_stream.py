@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram.flood import CallKind
 from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
 from tests.component.channels.telegram.fixture import AGENT_ID, TelegramFixture, rigged
@@ -154,31 +153,6 @@ async def test_a_failing_stream_does_not_delay_the_answer(
     await stage.people.wait_text(stage.rig.chat, "the whole answer")
     assert asyncio.get_running_loop().time() - began < 30.0
     assert await stage.texts(stage.rig.chat) == ["the whole answer"]
-
-
-async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Fixture) -> None:
-    """In a private chat without drafts: the stream's edits are refused for long, then the answer
-    comes as a message at once, and stands there alone."""
-    chat = stage.rig.chat
-    await stage.people.fault(
-        "error", method="sendMessageDraft", status=400, description="Bad Request: no drafts here"
-    )
-    await stage.rig.start()
-    message_id = await stage.ask(chat)
-    stage.say(message_id, "The first words")
-    await stage.people.wait_text(chat, "The first words")
-    await stage.people.fault("flood", method="editMessageText", count=1, retry_after=6)
-    stage.say(message_id, ", and more")
-    sender = stage.sender()
-    async with asyncio.timeout(BOUND_S):
-        while not sender.pause_s(stage.rig.ann, CallKind.EDIT):
-            await asyncio.sleep(0.01)
-    stage.finish(message_id, "the whole answer")
-    await stage.people.wait_text(chat, "the whole answer")
-    assert sender.pause_s(stage.rig.ann, CallKind.EDIT), "edits have to wait still"
-    await stage.forgotten()
-    assert await stage.texts(chat) == ["the whole answer"]
-    assert (await stage.people.report())["hammered"] == 0
 
 
 async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answer(

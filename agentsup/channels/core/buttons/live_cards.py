@@ -2,27 +2,22 @@
 
 The outbox part as which a card was sent stores the command that shows it, so cards of an earlier
 life of the daemon are updated, too. Nothing is sent anew: a card that cannot be edited is not
-updated any more.
+updated any more. How a card is edited is defined by each platform.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from agentsup.channels.core.errors import TRANSIENT, PlatformError
+from agentsup.channels.core.receiving.inbox import ChatOrigin
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.channels.core.sending.buttons import ChatNotices
-from agentsup.channels.telegram.address import parse
-from agentsup.channels.telegram.errors import NotModified
-from agentsup.channels.telegram.outgoing import inline_keyboard
-from agentsup.channels.telegram.received import CHANNEL
-from agentsup.channels.telegram.render import NO_PREVIEW
-from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, is_set_within
 from agentsup.mailbox.delivery import shown_parts
@@ -46,9 +41,30 @@ _AT_ONCE = 5
 _TRIES = 20
 _CLOSE_S = 1.0
 
-CardAddress = tuple[str, int | None]
-"""A message: its conversation, and Telegram's id of it."""
-_Keyboard = Sequence[Sequence[dict[str, str]]]
+CardAddress = tuple[str, str]
+"""A message: its conversation, and the platform's id of it."""
+Keyboard = list[list[dict[str, str]]]
+"""Rows of buttons, as an outbox body has them."""
+EditCard = Callable[[CardAddress, str, Keyboard], Awaitable[None]]
+"""Edits a message to a text with buttons; harmless when repeated. Raises a ``PlatformError``."""
+
+
+async def run_button(
+    deps: BotServices, where: ChatOrigin, command: str, principal: Principal, language: str
+) -> CommandReply:
+    """Run the command of a button or card, and return its reply."""
+    context = CommandContext(
+        agent_id=deps.agent_id,
+        agent_name=deps.spec().name,
+        channel=where.channel,
+        conversation=where.conversation,
+        principal=principal,
+        language=language,
+        has_buttons=where.has_buttons,
+        is_pressed=True,
+        is_shared=where.is_shared,
+    )
+    return await deps.commands.run(command, context)
 
 
 def live_fact(reply_live: str, principal: Principal, language: str) -> dict[str, Any]:
@@ -61,8 +77,7 @@ def live_fact(reply_live: str, principal: Principal, language: str) -> dict[str,
 @dataclass(frozen=True, slots=True)
 class _LiveCard:
     outbox_id: int
-    conversation: str
-    message_id: int
+    at: CardAddress
     live: Mapping[str, Any]
 
     @property
@@ -74,22 +89,35 @@ class _LiveCard:
 class LiveCards:
     """The live cards of one agent's bot."""
 
-    def __init__(self, deps: BotServices, sender: Sender, *, role_now: RoleNow = unchanged) -> None:
-        """``role_now`` gives the current role of a card's person, whose rights limit the card."""
+    def __init__(
+        self,
+        deps: BotServices,
+        channel: str,
+        edit: EditCard,
+        is_shared: Callable[[str], bool],
+        *,
+        role_now: RoleNow = unchanged,
+    ) -> None:
+        """``is_shared``: whether other people read a conversation.
+
+        ``role_now`` gives the current role of a card's person, whose rights limit the card.
+        """
         self._role_now = role_now
         self._deps = deps
-        self._notices = ChatNotices(deps.agent_id, CHANNEL, deps.clock, deps.entropy)
-        self._sender = sender
+        self._channel = channel
+        self._notices = ChatNotices(deps.agent_id, channel, deps.clock, deps.entropy)
+        self._edit_card = edit
+        self._is_shared = is_shared
         self._busy: Counter[CardAddress] = Counter()
         self._editing: dict[CardAddress, asyncio.Task[bool]] = {}
-        self._tasks = TaskOwner("telegram cards")
+        self._tasks = TaskOwner(f"{channel} cards")
         self._said: dict[int, str] = {}
         """By ``outbox_id``, the text that this life has last put into each card."""
         self._missed: dict[str, int] = {}
         """Task ids to failed tries to show a change, most often because of a press."""
         self._later: tuple[int, ...] = ()
         """The ``outbox_id`` of cards for which the last check had no room."""
-        self._keyboards: dict[int, tuple[object, _Keyboard]] = {}
+        self._keyboards: dict[int, tuple[object, Keyboard]] = {}
         """By ``outbox_id``, the buttons of each card and their keyboard: equal buttons reuse it."""
         self._wake = asyncio.Event()
 
@@ -111,11 +139,9 @@ class LiveCards:
 
     async def shows(self, at: CardAddress, live: Mapping[str, Any]) -> None:
         """Note that a press has put a reply with the fields ``live`` into that message."""
-        conversation, message_id = at
 
         def step(tx: Tx) -> int | None:
-            bot = (self._deps.agent_id, CHANNEL)
-            part = shown_parts.shown_as(tx, *bot, conversation, str(message_id), _LATEST)
+            part = shown_parts.shown_as(tx, self._deps.agent_id, self._channel, *at, _LATEST)
             if part is None:
                 return None
             if part.body.get("live") != live.get("live"):
@@ -123,7 +149,7 @@ class LiveCards:
                 shown_parts.set_body_tx(tx, part.outbox_id, {**body, **live})
             return part.outbox_id
 
-        outbox_id = await self._deps.database.write(step, name="telegram.card")
+        outbox_id = await self._deps.database.write(step, name=f"{self._channel}.card")
         if outbox_id is not None:
             self._forget(outbox_id)
 
@@ -165,7 +191,7 @@ class LiveCards:
             last = int(reader.scalar("SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0)
             return last, self._changed(reader, after, missed)
 
-        last, cards = await self._deps.database.read(read, name="telegram.cards")
+        last, cards = await self._deps.database.read(read, name=f"{self._channel}.cards")
         for task_id in missed - {card.task_id for card in cards}:
             self._missed.pop(task_id, None)
         waited = {outbox_id: index for index, outbox_id in enumerate(self._later)}
@@ -187,12 +213,12 @@ class LiveCards:
         since = self._deps.clock.now_ms() - UPDATED_MS
         cards = []
         for part in shown_parts.live_cards(
-            reader, self._deps.agent_id, CHANNEL, since=since, latest=_LATEST
+            reader, self._deps.agent_id, self._channel, since=since, latest=_LATEST
         ):
             if len(part.platform_ids) != 1:
                 continue
-            platform_id, live = int(part.platform_ids[0]), part.body["live"]
-            card = _LiveCard(part.outbox_id, part.conversation, platform_id, live)
+            at = (part.conversation, part.platform_ids[0])
+            card = _LiveCard(part.outbox_id, at, part.body["live"])
             is_left = card.outbox_id in self._later
             if tasks is None or is_left or card.task_id in tasks:
                 cards.append(card)
@@ -205,18 +231,12 @@ class LiveCards:
         except RightsLost:
             await self._stop_updating(card)
             return False
-        context = CommandContext(
-            agent_id=self._deps.agent_id,
-            agent_name=self._deps.spec().name,
-            channel=CHANNEL,
-            conversation=card.conversation,
-            principal=by,
-            language=str(card.live["language"]),
-            has_buttons=True,
-            is_pressed=True,
-            is_shared=not parse(card.conversation).is_private,
+        conversation, _ = at = card.at
+        where = ChatOrigin(
+            self._channel, conversation, has_buttons=True, is_shared=self._is_shared(conversation)
         )
-        reply = await self._deps.commands.run(card.live["command"], context)
+        language = str(card.live["language"])
+        reply = await run_button(self._deps, where, card.live["command"], by, language)
         if not reply.ok or not reply.live:
             await self._stop_updating(card)
             return False
@@ -224,7 +244,6 @@ class LiveCards:
             self._missed.pop(card.task_id, None)
             return False
         keyboard = await self._keyboard(card, reply)
-        at = (card.conversation, card.message_id)
         if not self._busy[at]:
             editing = self._tasks.spawn(
                 self._edit(card, reply.text, keyboard), name=f"card:{card.task_id}"
@@ -242,37 +261,24 @@ class LiveCards:
             await self._stop_updating(card)
         return False
 
-    async def _keyboard(self, card: _LiveCard, reply: CommandReply) -> _Keyboard:
+    async def _keyboard(self, card: _LiveCard, reply: CommandReply) -> Keyboard:
         known = self._keyboards.get(card.outbox_id)
         if known is not None and known[0] == reply.buttons:
             return known[1]
         made = await self._deps.database.write(
             self._notices.mint_tx,
-            card.conversation,
+            card.at[0],
             reply.buttons,
             card.live["command"],
-            name="telegram.mint",
+            name=f"{self._channel}.mint",
         )
         self._keyboards[card.outbox_id] = (reply.buttons, made)
         return made
 
-    async def _edit(self, card: _LiveCard, text: str, keyboard: _Keyboard) -> bool:
+    async def _edit(self, card: _LiveCard, text: str, keyboard: Keyboard) -> bool:
         """Edit the card; False if it may be tried again. Droppable, so it delays no answer."""
-        fields: dict[str, Any] = dict(NO_PREVIEW)
-        if keyboard:
-            fields["reply_markup"] = inline_keyboard(keyboard)
         try:
-            await self._sender.send(
-                parse(card.conversation).chat_id,
-                "editMessageText",
-                priority=SendPriority.EDIT,
-                droppable=True,
-                message_id=card.message_id,
-                text=text,
-                **fields,
-            )
-        except NotModified:
-            pass
+            await self._edit_card(card.at, text, keyboard)
         except TRANSIENT:
             return False
         except PlatformError as error:
@@ -287,7 +293,7 @@ class LiveCards:
         self._forget(card.outbox_id)
         self._missed.pop(card.task_id, None)
         await self._deps.database.write(
-            shown_parts.end_live_tx, card.outbox_id, name="telegram.card"
+            shown_parts.end_live_tx, card.outbox_id, name=f"{self._channel}.card"
         )
 
     def _forget(self, outbox_id: int) -> None:
