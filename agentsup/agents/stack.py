@@ -77,8 +77,6 @@ class AgentStack(WorkingAgent):
         """The peers in the last prompt, and what they were made of."""
         self._pump = Pump(
             mailbox=turns.mailbox,
-            database=turns.database,
-            clock=turns.clock,
             agent_id=agent_id,
             instance_id=instance_id,
             slots=_lanes(spec),

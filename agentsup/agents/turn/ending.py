@@ -15,9 +15,7 @@ from agentsup.agents.turn.usage import SegmentState, SuspendedTurn, TurnUsage
 from agentsup.engines import TurnLimitReached
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.delivery import notices
-from agentsup.mailbox.lifecycle import ending as lifecycle
 from agentsup.mailbox.messages import Completion, attempts
-from agentsup.mailbox.questions import asking
 from agentsup.model.engine import EngineDone, Suspended
 from agentsup.model.errors import ExitRequested
 from agentsup.model.message import Message, MessageKind, MessageOutcome, Part
@@ -167,7 +165,7 @@ class TurnEnd:
         )
 
         def commit(tx: Tx) -> None:
-            asked = asking.park_tx(services.mailbox.context, tx, lease, masked)
+            asked = services.mailbox.questions.park_tx(tx, lease, masked)
             if state is not None and saved is not None:
                 services.journal.suspend_segment_tx(
                     tx,

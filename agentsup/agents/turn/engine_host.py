@@ -148,7 +148,7 @@ class TurnHost:
         tool, servers = self._s.tools.get(name), self._context.own_tools
         try:
             if tool is None and servers is not None:
-                tool = servers.get(name) or await servers.coming(name)
+                tool = servers.get(name) or await servers.wait_for_tool(name)
         except AgentsupError as error:
             # Before any gate, so that no approval is used up and nobody is asked in vain.
             return ToolResult(False, error.message, error.code)

@@ -47,7 +47,7 @@ _log = get_logger(__name__)
 
 LEAST_MS = 20_000
 """No notice is sent for a shorter wait."""
-RETRY_NOW = "go_on"
+RETRY_NOW = "retry_now"
 """The turn makes another attempt at once."""
 PROVIDER_OUT = "provider_out"
 """The error code of a message that waits for a provider whose breaker is open."""

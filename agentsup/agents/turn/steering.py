@@ -46,7 +46,7 @@ class SteeringNotes:
     def _keeps_rights(self, reader: Reader, note: Message) -> bool:
         now, role_now = (note.principal, note.person), self._turn.services.mailbox.context.role_now
         try:
-            return now == current_rights.of_message(
+            return now == current_rights.acting_for_message(
                 reader, *now, note.message_id, note.root_id, role_now
             )
         except RightsLost:

@@ -212,23 +212,15 @@ class TurnUsage:
         message, fresh = state.message, []
         source = usage_rows.UsageSource(
             message.message_id,
-            self._agent_id,
+            self._turn.agent_id,
             message.session_id,
             state.tier.engine.name,
-            state.tier.model or self._agent_context.spec.model or "",
+            state.tier.model or self._turn.agent.spec.model or "",
         )
         at = self._services.clock.now_ms()
         for number, usage in enumerate(state.usage):
             stored = usage_rows.record_tx(
-                tx,
-                usage,
-                message_id=message.message_id,
-                agent_id=self._turn.agent_id,
-                session_id=message.session_id,
-                engine=state.tier.engine.name,
-                model=state.tier.model or self._turn.agent.spec.model or "",
-                at=self._services.clock.now_ms(),
-                report_id=_report_id(message, number),
+                tx, usage, source, at=at, report_id=_report_id(message, number)
             )
             if stored is not None:
                 fresh.append(stored)

@@ -68,7 +68,7 @@ class FailedMessages(Service):
             )
         new = replace(
             old.renewed(old.session_id),
-            principal=current_rights.as_root(tx, old),
+            principal=current_rights.principal_for_new_root(tx, old),
             in_reply_to="",
             root_id="",
             epochs={},
@@ -77,7 +77,7 @@ class FailedMessages(Service):
         )
         return accept_tx(self.context, tx, draft(self.context, new))
 
-    @in_reader("mailbox.dead_list")
+    @in_reader("mailbox.failed_messages")
     def list(self, reader: Reader, *, limit: int = 100) -> list[Message]:
         """Failed messages, newest first."""
         return reader.values(

@@ -173,7 +173,7 @@ class Leases(Service):
         ending.end_tx(ctx, tx, message, result, end, at=at)
         if message.attempts == 1 and message.started_at is not None:
             seconds = (at - message.started_at) / 1000
-            tx.after_commit(partial(ctx.pace.sample, message.agent_id, seconds))
+            tx.after_commit(partial(ctx.durations.sample, message.agent_id, seconds))
         tx.after_commit(partial(faults.point, "turn.completed"))
         faults.point("turn.complete.before_commit")
 

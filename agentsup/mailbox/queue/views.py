@@ -76,11 +76,11 @@ class MessageQueries(Service):
             " AND state = 'queued' AND seq < ?",
             (message.agent_id, message.session_id, message.seq),
         )
-        mean_s = ctx.pace.mean_s(message.agent_id)
+        mean_s = ctx.durations.mean_s(message.agent_id)
         if mean_s is None:
             mean_s = _stored_mean_s(reader, message.agent_id)
             if mean_s is not None:
-                ctx.pace.seed(message.agent_id, mean_s)
+                ctx.durations.seed(message.agent_id, mean_s)
         if (asked := holder_of_session(reader, message.agent_id, message.session_id)) is not None:
             return Position(ahead, None, asked)
         return Position(ahead, eta_s(ahead, mean_s, ctx.limits.slots_for(message.agent_id)))

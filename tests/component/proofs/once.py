@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.receiving import ChatOrigin
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.lifecycle import ending
 from agentsup.mailbox.mail.bus import BusRequest
 from agentsup.mailbox.messages.rows import need_message

@@ -127,7 +127,7 @@ class Inbox:
             answered = await self._mailbox.questions.answer_plain(said)
             if answered is not None:
                 return InboxReply(answer_taken_note(answered, principal.language))
-        accepted = await self._mailbox.accept(
+        accepted = await self._mailbox.queue.accept(
             NewMessage(
                 agent_id=entry.agent_id,
                 session_key=chat_key(channel, conversation),
