@@ -13,7 +13,7 @@ from typing import Any
 
 from agentsup.agents.stack import AgentStack, StackServices
 from agentsup.agents.tools import peer_tools
-from agentsup.agents.turn.handler import TurnHandler
+from agentsup.agents.turn.run import TurnRun
 from agentsup.agents.turn.services import TurnContext
 from agentsup.agents.workspace.engine_setup import EngineSetup
 from agentsup.agents.workspace.processes import ProcessTable
@@ -240,7 +240,7 @@ class Node:
         stack = AgentStack(spec, agent_id, instance_id, setup, shared, handler)
 
         async def run_turn(work: Work) -> None:
-            await TurnHandler(TurnContext(services, agent_id, stack, own_limits, work)).handle()
+            await TurnRun(TurnContext(services, agent_id, stack, own_limits, work)).handle()
 
         handler.inner = run_turn
         self._stacks.append(stack)

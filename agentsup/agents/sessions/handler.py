@@ -19,8 +19,8 @@ from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.recovery.tiers import ModelTier
 from agentsup.agents.roles.limits import RoleLimits
-from agentsup.agents.turn.ending import notify_tx
-from agentsup.agents.turn.handler import TurnHandler
+from agentsup.agents.turn.ending import notify_person_tx
+from agentsup.agents.turn.run import TurnRun
 from agentsup.agents.turn.services import StoredTurn, TurnContext, TurnServices
 from agentsup.agents.workspace.engine_setup import EngineMaker, EngineSetup
 from agentsup.catalogue import words
@@ -243,7 +243,7 @@ class SessionHandler:
     others: OtherAgents
 
     async def handle(self, work: Work) -> None:
-        """Run the turn; see ``TurnHandler.handle``. The turn fails if its persona was removed or
+        """Run the turn; see ``TurnRun.handle``. The turn fails if its persona was removed or
         stopped, or its engine can't be made."""
         identity, start = await self._read(work.lease)
         around: AgentContext = self.owner
@@ -257,7 +257,7 @@ class SessionHandler:
             around = await self._on_chat_model(work.lease.message, identity.chosen)
         bounds = partial(self._bounds, identity)
         turn = TurnContext(self.services, self.owner.agent_id, around, bounds, work)
-        await TurnHandler(turn).handle(start)
+        await TurnRun(turn).handle(start)
 
     def begin_tx(self, tx: Tx, lease: Lease) -> int | None:
         """Begin the first segment of a turn with its claim; returns its number."""
@@ -341,7 +341,7 @@ class SessionHandler:
 
         def tell(tx: Tx) -> None:
             if chat_models.note_notice_tx(tx, owner.agent_id, chosen.key):
-                notify_tx(tx, message, text, services.clock.now_ms())
+                notify_person_tx(tx, message, text, services.clock.now_ms())
 
         if not chosen.notified:
             await services.database.write(tell, name="turn.model_not_used")

@@ -186,10 +186,10 @@ class TurnEnd:
     def _report_tx(self, tx: Tx, state: SegmentState, at: int) -> None:
         """Queue the engine's notices, record the usage and close the notes that were shown."""
         for notice in state.notices:
-            notify_tx(tx, state.message, self._services.redactor.text(notice), at)
+            notify_person_tx(tx, state.message, self._services.redactor.text(notice), at)
         self.usage.end_tx(tx, state)
         context = self._services.mailbox.context
-        steering.close_tx(context, tx, state.shown_notes, state.message, at=at)
+        steering.close_notes_tx(context, tx, state.shown_notes, state.message, at=at)
 
 
 def _ran_with(state: SegmentState) -> dict[str, str]:
@@ -214,7 +214,7 @@ def _transcribe_tx(
         )
 
 
-def notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:
+def notify_person_tx(tx: Tx, message: Message, text: str, at: int) -> None:
     """Queue a notice for the person, apart from the answer, if the answer goes to a chat."""
     to = message.deliver_to
     if to.kind == "chat" and not to.silent:

@@ -227,7 +227,7 @@ class TurnHost:
         async with self._work.slot.released():
             with self._work.asking():
                 verdict = await self._s.approver.wait(call, ask)
-        if self._work.is_left:
+        if self._work.is_suspended:
             raise LeaseLost(f"the turn on {call.message_id} was ended", message_id=call.message_id)
         if isinstance(verdict, Allow):
             return self._s.pipeline.edited(call, verdict)

@@ -28,7 +28,7 @@ from agentsup.agents.recovery.decisions import (
     tier_of,
 )
 from agentsup.agents.recovery.tiers import ModelTier, has_fallback
-from agentsup.agents.turn.ending import TurnEnd, notify_tx
+from agentsup.agents.turn.ending import TurnEnd, notify_person_tx
 from agentsup.agents.turn.outcomes import conversation_of
 from agentsup.agents.turn.services import TurnContext
 from agentsup.agents.turn.usage import SegmentState, SuspendedTurn
@@ -383,7 +383,7 @@ class TurnRecovery:
             pause_s=pause_ms / 1000,
             until=until.astimezone(zone_of(spec.user_timezone)),
         )
-        notify_tx(tx, message, text, row.at)
+        notify_person_tx(tx, message, text, row.at)
 
 
 def _failure_kind(text: str) -> FailureKind:

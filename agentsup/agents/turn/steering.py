@@ -20,7 +20,7 @@ class SteeringNotes:
     """The notes that one segment has shown. Only runs get notes."""
 
     def __init__(self, turn: TurnContext, shown: list[str]) -> None:
-        """``shown`` collects the ids of the notes that were shown, for ``close_tx``."""
+        """``shown`` collects the ids of the notes that were shown, for ``close_notes_tx``."""
         self._turn = turn
         self._shown = shown
 
@@ -53,7 +53,7 @@ class SteeringNotes:
             return False
 
 
-def close_tx(ctx: MailboxContext, tx: Tx, shown: list[str], by: Message, *, at: int) -> None:
+def close_notes_tx(ctx: MailboxContext, tx: Tx, shown: list[str], by: Message, *, at: int) -> None:
     """Close the notes as read, with the end of the segment that has shown them."""
     notes = [find_message(tx, message_id) for message_id in shown]
     queued = [note for note in notes if note and note.state is MessageState.QUEUED]

@@ -156,7 +156,7 @@ def put_tx(tx: Tx, agent_id: str, offer: ChoiceCard) -> None:
     )
 
 
-def close_tx(tx: Tx, agent_id: str, event_id: str) -> None:
+def close_card_tx(tx: Tx, agent_id: str, event_id: str) -> None:
     """Close the choices of an event."""
     tx.execute(
         "UPDATE matrix_cards SET is_closed = 1 WHERE agent_id = ? AND event_id = ?",

@@ -125,7 +125,7 @@ class MatrixPressDisplay(PressDisplay[MatrixPress, Piece]):
                 replaces: dict[str, Any] = {REPLACES: press.event_id}
                 self._say_tx(tx, press, text, **replaces)
                 buttons.note_tx(tx, _replaced(press), "", self._deps.clock.now_ms())
-                choices.close_tx(tx, self._deps.agent_id, press.event_id)
+                choices.close_card_tx(tx, self._deps.agent_id, press.event_id)
 
         await self._deps.database.write(step, name="matrix.show")
         if rows:
@@ -190,7 +190,7 @@ class MatrixPressDisplay(PressDisplay[MatrixPress, Piece]):
     async def _close(self, event_id: str) -> None:
         """Close the choices of an event in the store."""
         await self._deps.database.write(
-            choices.close_tx, self._deps.agent_id, event_id, name="matrix.close"
+            choices.close_card_tx, self._deps.agent_id, event_id, name="matrix.close"
         )
 
     async def _edit(

@@ -62,7 +62,7 @@ def answer_tx(
     at = ctx.clock.now_ms()
     if args:
         tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
-    closed = close_tx(ctx, tx, question, ClosedReason.ANSWERED, by.label, at, meant)
+    closed = close_question_tx(ctx, tx, question, ClosedReason.ANSWERED, by.label, at, meant)
     withdraw_agent_question_tx(ctx, tx, question_id, at=at)
     for observer in ctx.question_observers:
         observer.answered_tx(ctx, tx, closed, by)
@@ -193,7 +193,7 @@ def skip_tx(ctx: MailboxContext, tx: Tx, question_id: str, by: Principal) -> Que
     if not may_answer(question, need_message(tx, question.message_id).principal, by):
         raise Forbidden("this question is not yours to leave", question_id=question_id)
     at = ctx.clock.now_ms()
-    closed = close_tx(ctx, tx, question, ClosedReason.SKIPPED, by.label, at)
+    closed = close_question_tx(ctx, tx, question, ClosedReason.SKIPPED, by.label, at)
     withdraw_agent_question_tx(ctx, tx, question_id, at=at)
     tx.after_commit(partial(faults.point, "question.answered"))
     return closed
@@ -211,12 +211,12 @@ def answered_by_agent_tx(
         return False
     at = ctx.clock.now_ms()
     said = answer_options.meant(question, answer.strip()) or answer
-    close_tx(ctx, tx, question, ClosedReason.ANSWERED, by.label, at, said)
+    close_question_tx(ctx, tx, question, ClosedReason.ANSWERED, by.label, at, said)
     tx.after_commit(partial(faults.point, "question.answered"))
     return True
 
 
-def close_tx(
+def close_question_tx(
     ctx: MailboxContext,
     tx: Tx,
     question: Question,

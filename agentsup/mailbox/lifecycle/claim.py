@@ -27,7 +27,7 @@ from agentsup.mailbox.messages.rows import (
     principal_of,
 )
 from agentsup.mailbox.messages.values import BeginSegment, Claimed, MailboxContext
-from agentsup.mailbox.queue.waits import close_tx
+from agentsup.mailbox.queue.waits import end_waits_tx
 from agentsup.model.agent import STARTED
 from agentsup.model.errors import RightsLost
 from agentsup.model.event import EventType
@@ -233,7 +233,7 @@ def _heads(
 def _may_take_over(ctx: MailboxContext, tx: Tx, row: Any, now: int) -> bool:
     """Whether an interrupted turn is to run again; if not, it becomes a failed message here."""
     message_id = row["message_id"]
-    close_tx(tx, message_id, as_target=False)
+    end_waits_tx(tx, message_id, as_target=False)
     passed_ms = now - (row["lease_until"] or now) + LEASE_MS
     if row["attempts"] >= ctx.limits.max_attempts:
         text = f"the turn was interrupted {row['attempts']} times by a crash of the daemon"
@@ -260,7 +260,7 @@ def _keeps_rights(ctx: MailboxContext, tx: Tx, row: Any, now: int) -> bool:
             message, key = need_message(tx, message_id), sessions.key_of(tx, row["session_id"])
             current_rights.check_session(person_of_work, message, key)
     except RightsLost as lost:
-        close_tx(tx, message_id, as_target=False)
+        end_waits_tx(tx, message_id, as_target=False)
         ending.refuse_tx(ctx, tx, message_id, lost, at=now)
         return False
     tx.execute(

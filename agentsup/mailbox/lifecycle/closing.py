@@ -39,7 +39,7 @@ def finish_tx(
         " error_text = ?, finished_at = ?, lease_until = NULL WHERE seq = ?",
         (end.state, end.outcome, end.answer, end.code, end.text, at, message.seq),
     )
-    waits.close_tx(tx, message.message_id)
+    waits.end_waits_tx(tx, message.message_id)
     if message.state in (MessageState.PARKED, MessageState.LEASED):
         _close_questions_tx(ctx, tx, message, at=at)
     if message.kind is MessageKind.TASK and end.state is MessageState.CANCELLED:

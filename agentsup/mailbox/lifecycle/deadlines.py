@@ -15,7 +15,7 @@ from typing import Final
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.delivery.outbox import topic_of
 from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.lifecycle.answering import close_tx
+from agentsup.mailbox.lifecycle.answering import close_question_tx
 from agentsup.mailbox.lifecycle.closing import withdraw_agent_question_tx
 from agentsup.mailbox.messages.rows import OPEN_SQL, question_of
 from agentsup.mailbox.messages.steady_clock import Earlier
@@ -52,7 +52,7 @@ class Deadlines(Service):
             (now, earlier.questions, _EXPIRE_AT_ONCE),
         )
         for row in questions:
-            close_tx(ctx, tx, question_of(row), ClosedReason.DEADLINE, "", now)
+            close_question_tx(ctx, tx, question_of(row), ClosedReason.DEADLINE, "", now)
             withdraw_agent_question_tx(ctx, tx, row["question_id"], at=now)
         messages = tx.all(
             "SELECT message_id FROM messages INDEXED BY messages_expiry"

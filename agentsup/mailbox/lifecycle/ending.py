@@ -32,7 +32,7 @@ def leased_tx(ctx: MailboxContext, tx: Tx, lease: Lease) -> Message:
     return message
 
 
-def give_back_tx(ctx: MailboxContext, tx: Tx, message: Message, at: int) -> None:
+def release_message_tx(ctx: MailboxContext, tx: Tx, message: Message, at: int) -> None:
     """Queue or park a message whose turn has ended; no attempt is counted."""
     if end_moot_tx(ctx, tx, message, at=at):
         return
@@ -48,7 +48,7 @@ def park_interrupted_tx(ctx: MailboxContext, tx: Tx, message: Message, at: int) 
     """
     if not is_asked(tx, message.message_id):
         return False
-    give_back_tx(ctx, tx, message, at)
+    release_message_tx(ctx, tx, message, at)
     return True
 
 
@@ -126,6 +126,6 @@ def requeue_tx(
         " error_code = ?, error_text = ? WHERE seq = ?",
         (state.value, max(0, attempts), not_before, code, text, message.seq),
     )
-    waits.close_tx(tx, message.message_id, as_target=False)
+    waits.end_waits_tx(tx, message.message_id, as_target=False)
     tx.touch(f"agent:{message.agent_id}")
     return state

@@ -238,7 +238,7 @@ class Leases(Service):
     def release_tx(self, tx: Tx, lease: Lease) -> None:
         """Queue the message again in its old order; no attempt is counted. Raises ``LeaseLost``."""
         message = ending.leased_tx(self.context, tx, lease)
-        ending.give_back_tx(self.context, tx, message, self.context.clock.now_ms())
+        ending.release_message_tx(self.context, tx, message, self.context.clock.now_ms())
 
     @in_writer("mailbox.release", closing=True)
     def release(self, tx: Tx, lease: Lease, *, begun: int | None = None) -> None:
@@ -284,7 +284,7 @@ class Leases(Service):
                 blamed.append(str(message.message_id))
                 _crash_tx(ctx, tx, message, text, at)
             else:
-                ending.give_back_tx(ctx, tx, message, at)
+                ending.release_message_tx(ctx, tx, message, at)
         return blamed
 
 

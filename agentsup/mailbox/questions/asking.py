@@ -11,7 +11,7 @@ from functools import partial
 from agentsup.kit import faults
 from agentsup.mailbox.delivery.notices import conversation_of_message
 from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.lifecycle.answering import answer_tx, close_tx, emit_question_event
+from agentsup.mailbox.lifecycle.answering import answer_tx, close_question_tx, emit_question_event
 from agentsup.mailbox.lifecycle.closing import end_question_message_tx, is_moot
 from agentsup.mailbox.lifecycle.results import put_question_tx
 from agentsup.mailbox.messages import answer_options
@@ -58,7 +58,7 @@ class Questions(Service):
             (max(0, message.attempts - 1), message.seq),
         )
         _exempt_from_session_tx(tx, message, suspended)
-        waits.close_tx(tx, message.message_id, as_target=False)
+        waits.end_waits_tx(tx, message.message_id, as_target=False)
         question = self.ask_tx(tx, message, suspended, parks=True)
         if is_moot(tx, message):
             parked, at = need_message(tx, message.message_id), self.context.clock.now_ms()
@@ -118,7 +118,7 @@ class Questions(Service):
         for observer in ctx.question_observers:
             giver = observer.asked_tx(ctx, tx, question)
             if giver is not None:
-                return close_tx(
+                return close_question_tx(
                     ctx, tx, question, ClosedReason.ANSWERED, giver.label, at, answer_options.ONCE
                 )
         return question

@@ -103,7 +103,7 @@ def give_up_tx(tx: Tx, lease: Lease, target_id: str) -> bool:
     return changed > 0
 
 
-def close_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
+def end_waits_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
     """Remove the edges of a message that stopped running, and those towards it if it ended.
 
     Delegated work that it waited for delivers its result as a message from now on: after a crash

@@ -35,7 +35,7 @@ class Work:
     next: Claimed | None = None
     """The message that was claimed in the transaction that ended this turn. A turn that has it has
     ended: it only returns."""
-    is_left: bool = False
+    is_suspended: bool = False
     """The turn was ended for now because it only waited; its message stays parked."""
     began_to_ask: Callable[[], None] = lambda: None
 

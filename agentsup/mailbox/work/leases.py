@@ -90,7 +90,7 @@ class Releases:
         """The turn of the message has started, or was ended by a stop: it ends its segment."""
         self._unstarted.pop(message_id, None)
 
-    async def put_down(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         """Release the lease: the message is parked until the answer, or queued if it has come."""
         message_id = lease.message.message_id
         with suppress(LeaseLost):  # it was stopped

@@ -143,12 +143,12 @@ class Pump:
 
     def suspend(self, work: Work) -> bool:
         """End a turn for now if it does nothing but wait for a person; whether it ends."""
-        if work.stopped or work.is_left or work.busy or not work.asks:
-            return work.is_left
+        if work.stopped or work.is_suspended or work.busy or not work.asks:
+            return work.is_suspended
         task = next((task for task, each in self._working.items() if each is work), None)
         if task is None:
             return False
-        work.is_left = True
+        work.is_suspended = True
         task.cancel()
         return True
 
@@ -243,8 +243,8 @@ class Pump:
         try:
             await self._handler.handle(work)
         except asyncio.CancelledError:
-            if work.is_left and not work.stopped:
-                await self._releases.put_down(work.lease)
+            if work.is_suspended and not work.stopped:
+                await self._releases.release(work.lease)
             raise
         except LeaseLost:
             return  # someone else has it, or it was stopped
@@ -290,7 +290,7 @@ class Pump:
         self._wake_for_left()
         if work not in self._working.values():  # it was abandoned
             for lease in claimed.leases:
-                self._put_back(lease)
+                self._release_unstarted(lease)
 
     def _pass_on(self, work: Work, claimed: Claimed) -> None:
         """After the end of a turn: start the next in its slot, or give its message back."""
@@ -306,11 +306,11 @@ class Pump:
             else:
                 if slot is not None:
                     slot.finish()
-                self._put_back(lease)
+                self._release_unstarted(lease)
 
-    def _put_back(self, lease: Lease) -> None:
+    def _release_unstarted(self, lease: Lease) -> None:
         """Release the lease of a turn that does not start."""
-        release = self._releases.put_down(lease)
+        release = self._releases.release(lease)
         self._tasks.spawn(release, name=f"release:{lease.message.message_id}")
 
     def _suspend_if_draining(self, work: Work) -> None:

@@ -25,7 +25,7 @@ LONG_MODULES: dict[str, str] = {
     "agentsup/agents/turn/recovery.py": "becomes shorter with services that are never missing",
 }
 LONG_FUNCTIONS: dict[str, str] = {
-    "agentsup/agents/turn/handler.py:_run_segment": "one loop over what an engine tells",
+    "agentsup/agents/turn/run.py:_run_segment": "one loop over what an engine tells",
 }
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 # Files that agents can reach are looked at in a `kit/pool.py`, texts of others gone through by

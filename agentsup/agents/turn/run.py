@@ -65,7 +65,7 @@ UNCERTAIN_OPTIONS = tuple(RESOLUTIONS)
 _NOT_READ = StoredTurn()
 
 
-class TurnHandler:
+class TurnRun:
     """Runs the engine on the message of one turn."""
 
     def __init__(self, turn: TurnContext) -> None:
