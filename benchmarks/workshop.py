@@ -105,16 +105,8 @@ async def workshop(folder: Path, agents: int) -> AsyncIterator[EngineFleet]:
     await mailbox.load()
     directory = Directory(agents)
     runs = Runs(mailbox, database, abort=_nobody)
-    hub = TaskHub(
-        mailbox=mailbox,
-        database=database,
-        clock=clock,
-        entropy=entropy,
-        directory=directory,
-        runs=runs,
-        folders=Folders(folder / "tasks", lambda task_id: folder / "tasks" / task_id),
-        abort=_nobody,
-    )
+    folders = Folders(folder / "tasks", lambda task_id: folder / "tasks" / task_id)
+    hub = TaskHub(runs, directory, folders)
     bus = InterAgentBus(
         mailbox=mailbox,
         database=database,

@@ -1,7 +1,6 @@
 from . import brief as brief
 from . import lineage as lineage
 from . import moved as moved
-from . import retention as retention
 from . import rows as rows
 from . import session_targets as session_targets
 from .asking import PUT as PUT

@@ -84,16 +84,8 @@ class TaskFixture:
     def _next_life(self) -> TaskHub:
         mail = self.mail
         self.runs = Runs(mail.mailbox, mail.db, abort=self._abort)
-        return TaskHub(
-            mailbox=mail.mailbox,
-            database=mail.db,
-            clock=mail.clock,
-            entropy=mail.entropy,
-            directory=self.directory,
-            runs=self.runs,
-            folders=Folders(self.home / "tasks", lambda task_id: self.home / "tasks" / task_id),
-            abort=self._abort,
-        )
+        folders = Folders(self.home / "tasks", lambda task_id: self.home / "tasks" / task_id)
+        return TaskHub(self.runs, self.directory, folders)
 
     async def _abort(self, message_id: str) -> None:
         self.aborted.append(message_id)

@@ -35,7 +35,7 @@ from agentsup.mailbox.queue import retention_rules
 from agentsup.mailbox.usage.budget import ledger as budgets
 from agentsup.store import Database, Pruned, PruningClock, Tx, add_to_totals, prune
 from agentsup.supervision import ChildContext, ChildSpec, Grace, Restart, RestartPolicy
-from agentsup.tasks import retention as runs
+from agentsup.tasks import rows as runs
 
 SCRIPTS_S = 2.0
 """The interval in seconds at which script files are checked."""

@@ -448,14 +448,9 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
     served, askers, not_allowed = TurnEndpoints(), dict[str, Asker](), set[str]()
     tasks = tmp_path / "tasks"
     hub = TaskHub(
-        mailbox=mailbox,
-        database=database,
-        clock=clock,
-        entropy=entropy,
-        directory=directory,
-        runs=Runs(mailbox, database, abort=abort_turn),
-        folders=Folders(tasks, lambda task_id: tasks / task_id),
-        abort=abort_turn,
+        Runs(mailbox, database, abort_turn),
+        directory,
+        Folders(tasks, lambda task_id: tasks / task_id),
     )
     bus = InterAgentBus(
         mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits

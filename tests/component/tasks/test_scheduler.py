@@ -118,7 +118,7 @@ class World:
         self.mail = MailboxFixture(self.db, self.clock, self.limits)
         mailbox = self.mail.mailbox
         runs = Runs(mailbox, self.db, abort=_abort_nothing)
-        self.hands = Hands(mailbox, self.town, runs, self.mail.entropy)
+        self.hands = Hands(runs, self.town)
 
     async def reboot(self) -> None:
         """A new life after a kill, on what was durable."""
