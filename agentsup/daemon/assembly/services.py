@@ -43,7 +43,7 @@ _GRACE = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
 LAST_ANSWERS_S = 1.0
 """The time in seconds for which the end of the daemon waits for the last deliveries. The others are
 delivered after the next start."""
-_FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
+_FOR_EVER = RestartPolicy(is_endless=True, cap_s=30.0)
 
 
 def service(child_id: str, life: Callable[[ChildContext], Awaitable[None]]) -> ChildSpec:

@@ -168,7 +168,7 @@ class ProofDaemon:
         self.daemon = self._build(ground)
         await self.daemon.mailbox.load()
         self._running = asyncio.create_task(self.daemon.supervisor.run(), name="daemon")
-        while self.daemon.supervisor.state == "starting" and not self._running.done():
+        while self.daemon.ending.state == "starting" and not self._running.done():
             await asyncio.sleep(0.01)
         if self._running.done():
             await self._running
@@ -226,9 +226,9 @@ class ProofDaemon:
         running, self._running = self._running, None
         if running is None:
             return
-        self.daemon.supervisor.end(0, "the proof is over")
+        self.daemon.ending.end(0, "the proof is over")
         if force:
-            self.daemon.supervisor.force()
+            self.daemon.ending.force()
         await asyncio.wait({running})
         if not self._is_real:
             self._watch_patch.stop()

@@ -100,7 +100,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "config/home.py": ("Home.create",),
         "config/edit.py": ("_replace", "_content"),
         "config/snapshot.py": ("_roles_in",),
-        "daemon/main.py": ("_boot",),
+        "daemon/main.py": ("_Start.run",),
         "daemon/runtime/reconcile.py": ("keep_applied",),
         "daemon/runtime/recorder.py": ("LifeRecorder.announce_address",),
         "daemon/runtime/setup.py": ("keep_secrets",),
