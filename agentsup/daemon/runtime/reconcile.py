@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentsup.config import (
@@ -27,6 +29,8 @@ from agentsup.config import (
     diff_specs,
     load,
     read_config,
+    replace_settings,
+    settings_bytes,
     takes_rebuild,
 )
 from agentsup.daemon.runtime.alarm import Alarm
@@ -75,7 +79,7 @@ class Reconciler:
         self.snapshot = boot_context.snapshot
         self._boot_context = boot_context
         self._parts = parts
-        self._lock = asyncio.Lock()
+        self._lock, self._editing = asyncio.Lock(), asyncio.Lock()
         self.config_error = ""
         self._started = boot_context.snapshot.settings
 
@@ -134,6 +138,31 @@ class Reconciler:
             checks=(self.scripts,),
             content={name: content},
         )
+
+    async def edit_settings(
+        self,
+        change: Callable[[str], str],
+        *,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        check: Callable[[ConfigSnapshot], None] = lambda after: None,
+    ) -> None:
+        """Change the text of config.toml, if it stays right, and apply it; one edit at a time.
+
+        ``check`` gets what the new text means. The secrets are kept in files of these names before
+        the text can name them. Raises ``ConfigError``, ``ConfigErrors``, ``Conflict``, and what
+        ``change`` and ``check`` raise.
+        """
+        home = self._boot_context.home
+
+        def write() -> None:
+            old = settings_bytes(home)
+            new = change((old or b"").decode()).encode()
+            check(self.checked(home.config_toml.name, new))
+            keep_secrets(home.secrets, secrets)
+            replace_settings(home, old, new)
+
+        async with self._editing:
+            await self.edit(home.config_toml.name, write)
 
     async def edit(self, name: str, write: Callable[[], None]) -> None:
         """Apply an edit of the file of that name, which ``write`` makes (blocking). Raises
@@ -314,6 +343,14 @@ class Reconciler:
 
     def _is_declared(self, unit: FleetUnit) -> bool:
         return any(entry.agent_id == unit.agent_id for entry in self._boot_context.roster.present())
+
+
+def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
+    """Write each secret into a file that only its owner reads. Raises ``OSError``."""
+    if secrets:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, secret in secrets.items():
+        write_atomic(folder / name, f"{secret}\n".encode(), mode=0o600)
 
 
 def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:
