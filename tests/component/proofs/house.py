@@ -21,7 +21,7 @@ from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import agents as agent_step
 from agentsup.daemon.assembly import borders as border_step
-from agentsup.daemon.assembly import metrics, services
+from agentsup.daemon.assembly import services
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit
@@ -190,7 +190,7 @@ class ProofDaemon:
 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(agent_step, "LagProbe", lag))
-            stack.enter_context(mock.patch.object(metrics, "Watchdog", watchdog))
+            stack.enter_context(mock.patch.object(agent_step, "Watchdog", watchdog))
             if not self._is_real:
                 stack.enter_context(mock.patch.object(border_step, "ApiServer", _NoListener))
             daemon = build_daemon(boot_context)
