@@ -130,13 +130,13 @@ class SupervisedChild:
         self._intend(_Intent.DOWN, grace)
         await self._observe(lambda: self._controller is None or self._intent is not _Intent.DOWN)
 
-    async def restart(self, grace: Grace | None = None) -> None:
+    async def restart(self) -> None:
         """Stop the present life and wait until the next one has begun; starts it if it is down."""
         lives = self._lives
         if self._controller is None:
             self.start()
         else:
-            self._intend(_Intent.REBUILD, grace)
+            self._intend(_Intent.REBUILD, None)
         await self._observe(
             lambda: self._lives > lives or self._intent is _Intent.DOWN or self._controller is None
         )

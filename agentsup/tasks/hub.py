@@ -43,7 +43,7 @@ from agentsup.tasks.listing import (
 )
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.slot_times import machine_zone
-from agentsup.tasks.starting import Offer, Starter, again_tx, offer_nothing
+from agentsup.tasks.starting import Offer, Starter, again_tx
 
 
 class TaskHub:
@@ -54,9 +54,8 @@ class TaskHub:
         runs: Runs,
         directory: AgentDirectory,
         folders: Folders,
-        *,
-        zone_of: Callable[[str, str], str] = lambda agent_id, person: "",
-        offer: Offer = offer_nothing,
+        zone_of: Callable[[str, str], str],
+        offer: Offer,
     ) -> None:
         """``zone_of`` names the zone of a person (by subject) or agent; ``offer`` makes buttons of
         reminders."""

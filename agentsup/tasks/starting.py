@@ -48,12 +48,6 @@ empty if the chat has none. ``at`` is wall ms."""
 SHOWN_ID_CHARS = 8
 
 
-def offer_nothing(tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int) -> Mapping[str, Any]:
-    """Show no buttons."""
-    del tx, chat, buttons, at
-    return {}
-
-
 def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
     """Put the text of a reminder into the outbox of its chat, and record ``run`` as its time.
 
@@ -111,7 +105,7 @@ class Starter:
     At most one row of ``runs`` has a task's slot.
     """
 
-    def __init__(self, runs: Runs, directory: AgentDirectory, offer: Offer = offer_nothing) -> None:
+    def __init__(self, runs: Runs, directory: AgentDirectory, offer: Offer) -> None:
         """``offer`` makes the buttons of reminders."""
         self._context = runs.mailbox.context
         self._directory = directory

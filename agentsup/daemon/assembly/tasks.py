@@ -73,8 +73,8 @@ class DaemonTasks:
                 self.runs,
                 directory,
                 folders,
-                zone_of=self.zone_of,
-                offer=partial(offered_in, boot_context.entropy),
+                self.zone_of,
+                partial(offered_in, boot_context.entropy),
             )
 
     def zone_of(self, agent_id: str, person: str) -> str:

@@ -177,7 +177,7 @@ class DaemonEngines:
             raise NotConfigured(str(error)) from error
 
 
-def _engine_spec(spec: AgentSpec, engine: str, options: Mapping[str, Any]) -> EngineSpec:
+def _engine_spec(spec: AgentSpec, engine: str, options: dict[str, Any]) -> EngineSpec:
     return EngineSpec(
         engine=engine, model=spec.model or "", provider=spec.provider or "", options=options
     )

@@ -11,7 +11,7 @@ import importlib.util
 import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from agentsup.channels.core import ChannelReport, NotSent
@@ -27,8 +27,8 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import ABSENT_BOT, Begin, Channel, Delivery, OutboxPart
 from agentsup.model.control import Commands
 from agentsup.model.errors import ConfigError
-from agentsup.model.managed_bots import BotKeeper, NoBotKeeper
-from agentsup.model.pairing import Asking, NoPairing
+from agentsup.model.managed_bots import BotKeeper
+from agentsup.model.pairing import Asking
 from agentsup.model.platforms import MATRIX, TELEGRAM, PlatformSpec
 from agentsup.model.secret import Secret
 from agentsup.observe import LiveHub
@@ -84,8 +84,8 @@ class ChannelServices:
     """Sends a text to the operator, past a bot that has failed itself."""
     after_imports: Callable[[], None]
     """Called after a library was loaded."""
-    pairing: Asking = field(default_factory=NoPairing)
-    bots: BotKeeper = field(default_factory=NoBotKeeper)
+    pairing: Asking
+    bots: BotKeeper
 
 
 @dataclass(frozen=True, slots=True)

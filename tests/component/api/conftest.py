@@ -58,6 +58,7 @@ from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
 from tests.support.empty_store import lay_store
+from tests.support.task_fixture import no_zone, offer_nothing
 
 if TYPE_CHECKING:
     import openai
@@ -451,6 +452,8 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
         Runs(mailbox, database, abort_turn),
         directory,
         Folders(tasks, lambda task_id: tasks / task_id),
+        no_zone,
+        offer_nothing,
     )
     bus = InterAgentBus(
         mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits

@@ -119,6 +119,7 @@ class Fixture:
             files=BoundedPool("files"),
             tell=tell,
             after_imports=lambda: None,
+            pairing=nothing,
             bots=cast(Any, SimpleNamespace(renewed=self.renewed)),
         )
 
