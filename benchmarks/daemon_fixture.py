@@ -144,8 +144,8 @@ async def household(
             await _until_up(daemon, running)
             yield BenchDaemon(daemon, database, roster, home, token)
         finally:
-            daemon.supervisor.end(0, "measured")
-            daemon.supervisor.force()
+            daemon.ending.end(0, "measured")
+            daemon.ending.force()
             await asyncio.wait({running}, timeout=60)
             await registry.close()
             await database.close()
@@ -159,6 +159,6 @@ async def _until_up(daemon: Daemon, running: asyncio.Task[Any]) -> None:
                 running.result()
                 raise RuntimeError("the daemon ended at its start")
             states = {unit.child.state.value for unit in daemon.fleet.units()}
-            if daemon.supervisor.state == "running" and states <= {"running", "degraded"}:
+            if daemon.ending.state == "running" and states <= {"running", "degraded"}:
                 return
             await asyncio.sleep(0.01)

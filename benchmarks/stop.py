@@ -13,7 +13,8 @@ from time import perf_counter
 
 from agentsup.engines.registry.registry import EngineRegistry
 from agentsup.kit import proctable
-from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.kit.pipes import Stdio
+from agentsup.kit.procgroup import ProcessGroup
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -25,6 +25,7 @@ from agentsup.store.transaction import Tx
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
+from tests.support.task_fixture import no_zone, offer_nothing
 
 ABILITIES = ("count", "read", "write", "paint", "sing")
 _SLOTS = dict.fromkeys(LaneName, 8)
@@ -104,16 +105,8 @@ async def workshop(folder: Path, agents: int) -> AsyncIterator[EngineFleet]:
     await mailbox.load()
     directory = Directory(agents)
     runs = Runs(mailbox, database, abort=_nobody)
-    hub = TaskHub(
-        mailbox=mailbox,
-        database=database,
-        clock=clock,
-        entropy=entropy,
-        directory=directory,
-        runs=runs,
-        folders=Folders(folder / "tasks", lambda task_id: folder / "tasks" / task_id),
-        abort=_nobody,
-    )
+    folders = Folders(folder / "tasks", lambda task_id: folder / "tasks" / task_id)
+    hub = TaskHub(runs, directory, folders, no_zone, offer_nothing)
     bus = InterAgentBus(
         mailbox=mailbox,
         directory=directory,

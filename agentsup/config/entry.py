@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
 from agentsup.config.findings import KeyPath, kind_of
+from agentsup.config.mcp import McpServer
 from agentsup.config.mcp import name_problem as server_name_problem
 from agentsup.config.settings_file import timezone_name
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
@@ -151,28 +152,8 @@ class Strict(BaseModel):
     )
 
 
-_Word = Annotated[str, Field(min_length=1, max_length=200)]
-ServerText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
-
-
-class McpServerBlock(Strict):
-    """One server of ``mcp``. Rules over several keys are checked after all layers are merged."""
-
-    enabled: bool | None = None
-    type: Annotated[str, AfterValidator(_server_type)] | None = None
-    command: Annotated[ServerText, Field(min_length=1)] | None = None
-    args: Annotated[list[ServerText], Field(max_length=200)] | None = None
-    env: Annotated[dict[str, str], AfterValidator(_given)] | None = None
-    cwd: Annotated[ServerText, AfterValidator(_folder)] | None = None
-    url: Annotated[str, AfterValidator(_server_url)] | None = None
-    headers: Annotated[dict[str, str], AfterValidator(_given)] | None = None
-    tools: list[_Word] | None = None
-    safety: dict[_Word, Literal["safe", "moderate", "dangerous"]] | None = None
-    trust_hints: bool | None = None
-    call_timeout_s: Annotated[float, Field(gt=0, le=3600)] | None = None
-    start_timeout_s: Annotated[float, Field(gt=0, le=600)] | None = None
-
-
+_SERVER_TEXT = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
+_WORD = Annotated[str, Field(min_length=1, max_length=200)]
 _OF_KIND: Mapping[str, Any] = {
     "name": Annotated[str, _without(name_problem)],
     "name_or_role": Annotated[str, _without(_name_or_role_problem)],
@@ -184,7 +165,13 @@ _OF_KIND: Mapping[str, Any] = {
     "timezone": Annotated[str, AfterValidator(timezone_name)],
     "subscription": Annotated[str, AfterValidator(_watch)],
     "options": Annotated[dict[str, Any], AfterValidator(_options)],
-    "servers": dict[Annotated[str, _without(server_name_problem)], McpServerBlock],
+    "servers": dict[str, Any],
+    "program": Annotated[_SERVER_TEXT, Field(min_length=1)],
+    "arguments": Annotated[list[_SERVER_TEXT], Field(max_length=200)],
+    "values": Annotated[dict[str, str], AfterValidator(_given)],
+    "folder": Annotated[_SERVER_TEXT, AfterValidator(_folder)],
+    "server_url": Annotated[str, AfterValidator(_server_url)],
+    "safety": dict[_WORD, Literal["safe", "moderate", "dangerous"]],
 }
 """The values of each kind as they are written in a file."""
 
@@ -214,6 +201,14 @@ def _keys_of(spec: type) -> dict[str, Any]:
     return {key: _written(declared) for key, declared in hints.items()}
 
 
+_server = _keys_of(McpServer) | {"type": Annotated[str, AfterValidator(_server_type)]}
+McpServerBlock = create_model(
+    "McpServerBlock",
+    __base__=Strict,
+    **_optional({key: kind for key, kind in _server.items() if key != "name"}),
+)
+"""One server of ``mcp``. Rules over several keys are checked after all layers are merged."""
+
 BLOCK_MODELS: dict[str, type[Strict]] = {
     key: create_model(f"{key.capitalize()}Block", __base__=Strict, **_optional(_keys_of(spec)))
     for key, spec in BLOCKS.items()
@@ -221,6 +216,7 @@ BLOCK_MODELS: dict[str, type[Strict]] = {
 """The blocks of an entry, after shorthands were expanded."""
 
 _entry = _keys_of(AgentSpec) | BLOCK_MODELS
+_entry["mcp"] = dict[Annotated[str, _without(server_name_problem)], McpServerBlock]
 AgentEntry = create_model(
     "AgentEntry", __base__=Strict, **_optional(_entry) | {"name": (_entry["name"], ...)}
 )

@@ -34,7 +34,6 @@ class ExplainedValue:
     field: str
     value: Any
     origin: str
-    change_class: FieldClass
     doc: str
 
 
@@ -65,15 +64,15 @@ def explain_agent(snapshot: ConfigSnapshot, name: str) -> list[ExplainedValue]:
     name."""
     spec = snapshot.require(name)
     explained = snapshot.explained[spec.name]
-    found = []
-    for path, value in leaves(spec).items():
-        row = field_info(path)
-        found.append(
-            ExplainedValue(
-                path, secrets.redacted(value), explained.origin(path).named(path), row.cls, row.doc
-            )
+    return [
+        ExplainedValue(
+            field=path,
+            value=secrets.redacted(value),
+            origin=explained.origin(path).named(path),
+            doc=field_info(path).doc,
         )
-    return found
+        for path, value in leaves(spec).items()
+    ]
 
 
 def differing(agent: str, values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -21,11 +21,6 @@ LIMIT_S = 5.0
 """The time limit of a read in seconds; such a file has only a few kilobytes."""
 
 
-def config_pool() -> BoundedPool:
-    """A pool for these reads, with one concurrent read per file."""
-    return BoundedPool("config", threads=8, per_key=1, limit_s=LIMIT_S)
-
-
 @cache
 def timed_reads() -> TimedSteps:
     """Timed reads for code that can't await; this process has one instance. A file that hangs
@@ -37,9 +32,9 @@ class ConfigFiles:
     """Reads files that people edit. Every method raises ``OSError``, which includes
     ``PoolTimeout``."""
 
-    def __init__(self, pool: BoundedPool | None = None) -> None:
-        """``pool`` is one from ``config_pool``, which is the default."""
-        self.pool = pool or config_pool()
+    def __init__(self) -> None:
+        """Of each file, one read runs at a time."""
+        self.pool = BoundedPool("config", threads=8, per_key=1, limit_s=LIMIT_S)
 
     async def read(self, path: Path, limit: int) -> bytes:
         """The content of the file, at most ``limit`` + 1 bytes, so that the caller notices a longer

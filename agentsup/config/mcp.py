@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from agentsup.config import secrets
@@ -23,6 +23,8 @@ from agentsup.config.foreign import (
     translate_server,
     usable_name,
 )
+from agentsup.model.agent import Word
+from agentsup.model.agent_fields import Range
 from agentsup.model.errors import ConfigError
 from agentsup.model.secret import Secret
 from agentsup.model.tool import OUR_MCP_SERVER
@@ -117,25 +119,28 @@ def _by_name(listed: Any, path: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """One server as declared. Secrets are unresolved."""
+    """One server as declared. Secrets are unresolved.
+
+    The keys of its block in a file are made from this; the kinds of values are in ``config.entry``.
+    """
 
     name: str
     enabled: bool = True
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, Any] = field(default_factory=dict)
-    cwd: str = ""
+    command: Annotated[str, "program"] = ""
+    args: Annotated[tuple[str, ...], "arguments"] = ()
+    env: Annotated[Mapping[str, Any], "values"] = field(default_factory=dict)
+    cwd: Annotated[str, "folder"] = ""
     """The folder in which its program works; empty: the workspace."""
-    url: Any = None
-    headers: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[str, ...] | None = None
+    url: Annotated[Any, "server_url"] = None
+    headers: Annotated[Mapping[str, Any], "values"] = field(default_factory=dict)
+    tools: tuple[Word, ...] | None = None
     """Patterns of the tools that are accepted; None: all."""
-    safety: Mapping[str, str] = field(default_factory=dict)
+    safety: Annotated[Mapping[str, str], "safety"] = field(default_factory=dict)
     """The operator's safety class of tools, by pattern; the first match counts."""
     trust_hints: bool = False
     """Whether to trust the server's hints about its tools."""
-    call_timeout_s: float = 120.0
-    start_timeout_s: float = 60.0
+    call_timeout_s: Annotated[float, Range(gt=0, le=3600)] = 120.0
+    start_timeout_s: Annotated[float, Range(gt=0, le=600)] = 60.0
 
     @property
     def kind(self) -> str:

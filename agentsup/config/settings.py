@@ -1,8 +1,7 @@
 """config.toml and ``AGENTSUP_*``: settings of the daemon, and the defaults of main and all agents.
 
 The file is checked strictly, with line and suggestion. Then pydantic-settings merges the
-environment over it (``AGENTSUP_API__PORT=8800``, two underscores per level). Every setting's class
-(``live`` or ``process``) is in ``SETTING_CLASSES``.
+environment over it (``AGENTSUP_API__PORT=8800``, two underscores per level).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -33,7 +31,7 @@ from agentsup.config.findings import (
 from agentsup.config.positions import TomlPositions
 from agentsup.config.settings_file import WITHOUT_EFFECT, SettingsFile
 from agentsup.model.agent import FIELDS
-from agentsup.model.agent_fields import FieldClass, nearest_row
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.platforms import PLATFORMS
 
@@ -44,33 +42,14 @@ class Settings(SettingsFile):
     """config.toml with the environment merged over it. Immutable."""
 
 
-SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
-    {
-        "main_crash": FieldClass.LIVE,
-        "restart_in_place": FieldClass.LIVE,
-        "api": FieldClass.PROCESS,
-        "tasks": FieldClass.LIVE,
-        "tasks.enabled": FieldClass.PROCESS,
-        "limits": FieldClass.LIVE,
-        "limits.body_bytes": FieldClass.PROCESS,
-        "budget": FieldClass.LIVE,
-        "prices": FieldClass.LIVE,
-        "fence": FieldClass.LIVE,
-        "log": FieldClass.PROCESS,
-        "log.level": FieldClass.LIVE,
-        "otel": FieldClass.PROCESS,
-        "voice": FieldClass.LIVE,
-        "people": FieldClass.LIVE,
-        "pairing": FieldClass.LIVE,
-        "hooks": FieldClass.LIVE,
-    }
-)
-"""The class of a change of each setting; a table's class holds for its keys that are not listed."""
-
-
 def setting_class(path: str) -> FieldClass:
-    """The class of the setting at a dotted path. Raises ``KeyError`` for an unknown one."""
-    return nearest_row(SETTING_CLASSES, path)
+    """The class of a change of the setting at a dotted path: its own mark, that of its table, else
+    ``live``. Raises ``KeyError`` for an unknown table."""
+    table, _, key = path.partition(".")
+    declared = SettingsFile.model_fields[table]
+    inner = getattr(declared.annotation, "model_fields", {}).get(key)
+    marks = (*(inner.metadata if inner is not None else ()), *declared.metadata)
+    return next((mark for mark in marks if isinstance(mark, FieldClass)), FieldClass.LIVE)
 
 
 @dataclass(frozen=True, slots=True)

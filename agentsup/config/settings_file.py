@@ -1,4 +1,7 @@
-"""The tables of config.toml, with what each setting means: their JSON Schema is made from this."""
+"""The tables of config.toml, with what each setting means: their JSON Schema is made from this.
+
+A change of a setting takes effect at once, unless it, or its table, is marked with ``PROCESS``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agentsup.config.fence_paths import expanded
 from agentsup.config.findings import did_you_mean
+from agentsup.model.agent_fields import FieldClass
 from agentsup.model.principal import PersonRole
+
+PROCESS = FieldClass.PROCESS
 
 
 class Section(BaseModel):
@@ -69,7 +75,7 @@ class ApiSettings(Section):
 class TaskSettings(Section):
     """``[tasks]``: background work."""
 
-    enabled: bool = setting(True, "Whether there is background work at all.")
+    enabled: Annotated[bool, PROCESS] = setting(True, "Whether there is background work at all.")
     max_parallel: Count = setting(10, "Most background turns of all agents at once.")
     timeout_s: Seconds = setting(7200.0, "Longest run of a task, in seconds.")
     keep_days: Count = setting(14, "Days until the folder of a deleted task is removed.")
@@ -94,7 +100,7 @@ class LimitSettings(Section):
     ready_timeout_s: Seconds = setting(120.0, "Seconds an agent may take to get ready.")
     approval_s: Seconds = setting(600.0, "Seconds a question for approval waits for its answer.")
     drain_s: Seconds = setting(30.0, "Seconds that running turns have to end at a stop.")
-    body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = setting(
+    body_bytes: Annotated[int, Field(ge=1024, le=1 << 30), PROCESS] = setting(
         1 << 20, "Most bytes of a message or a request."
     )
     processes: Count = setting(8, "Most programs of engines at work at once.")
@@ -159,7 +165,9 @@ class PriceSettings(Section):
 class LogSettings(Section):
     """``[log]``: what is logged, and how."""
 
-    level: Literal["debug", "info", "warning", "error"] = setting("info", "Least level logged.")
+    level: Annotated[Literal["debug", "info", "warning", "error"], FieldClass.LIVE] = setting(
+        "info", "Least level logged."
+    )
     format: Literal["auto", "text", "json"] = setting(
         "auto", "Form on standard error: text in a terminal, else JSON lines."
     )
@@ -341,14 +349,14 @@ class SettingsFile(Section):
         "Whether a stranger who writes to a bot in private gets a code with which an operator can let"
         " them in; false: strangers get no answer.",
     )
-    api: ApiSettings = ApiSettings()
+    api: Annotated[ApiSettings, PROCESS] = ApiSettings()
     tasks: TaskSettings = TaskSettings()
     limits: LimitSettings = LimitSettings()
     budget: BudgetSettings = BudgetSettings()
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     fence: FenceSettings = FenceSettings()
-    log: LogSettings = LogSettings()
-    otel: OtelSettings = OtelSettings()
+    log: Annotated[LogSettings, PROCESS] = LogSettings()
+    otel: Annotated[OtelSettings, PROCESS] = OtelSettings()
     voice: VoiceSettings = VoiceSettings()
     people: dict[str, Person] = Field(default_factory=dict)
     hooks: dict[str, bool] = Field(

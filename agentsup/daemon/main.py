@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -32,11 +32,11 @@ from agentsup.daemon.assembly.build import build
 from agentsup.daemon.assembly.parts import Assembly
 from agentsup.daemon.runtime import boot, disk_space
 from agentsup.daemon.runtime.boot_context import LOG_FILE, BootContext, redact_secrets
+from agentsup.daemon.runtime.ending import DaemonExit, Ending
 from agentsup.daemon.runtime.file_modes import RestoredMode, StartModes, restore_at_start
 from agentsup.daemon.runtime.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.daemon.runtime.scripts import ScriptCheck
-from agentsup.daemon.runtime.supervisor import AgentSupervisor, DaemonExit
 from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
 from agentsup.kit import descriptors, installation, prctl
 from agentsup.kit.clock import Clock, SystemClock
@@ -106,10 +106,12 @@ def _run(root: Home, port: int | None, *, accept_store: bool) -> int:
         return _refuse(f"the home {root.root} can't be used: {error.strerror or error}")
     redactor = Redactor()
     log = disk_space.wait_for_space(lambda: _open_log(root, redactor))
+
+    async def start() -> tuple[DaemonExit, bool]:
+        return await _Start(root, port, accept_store, redactor, log, lock, restored).run()
+
     try:
-        ending, in_place = asyncio.run(
-            _boot(root, port, redactor, log, lock, restored, accept_store=accept_store)
-        )
+        ending, in_place = asyncio.run(start())
     except AgentsupError as error:
         return _refuse(str(error))
     finally:
@@ -159,145 +161,135 @@ def _refuse(text: str) -> int:
     return 1
 
 
-async def _boot(
-    home: Home,
-    port: int | None,
-    redactor: Redactor,
-    log: LogSystem,
-    lock: HomeLock,
-    restored: list[RestoredMode],
-    *,
-    accept_store: bool,
-) -> tuple[DaemonExit, bool]:
-    clock = SystemClock()
-    entropy = SystemEntropy(clock)
-    reaper = Reaper(clock) if prctl.become_subreaper() else None
-    files, scripts = ConfigFiles(), ScriptCheck()
-
-    async def token_there() -> tuple[str, bool]:
-        return await asyncio.to_thread(operator_token, home.api_token, entropy)
-
-    try:
-        token, is_new = await disk_space.wait_in_loop(token_there)
-        redactor.add(token)
-        environ = await _environ(home, files, redactor)
-        ready = await disk_space.wait_in_loop(
-            lambda: _prepare(
-                home, clock, entropy, redactor, files, scripts, environ, accept_store=accept_store
-            ),
-            undo=lambda prepared: prepared.database.close(),
-        )
-    except disk_space.StoppedWhileWaiting:
-        return DaemonExit(0, "asked to end while it waited for space"), False
-    database, begun, snapshot = ready.database, ready.begun, ready.snapshot
-    try:
-        boot_context = BootContext(
-            home=home,
-            database=database,
-            clock=clock,
-            entropy=entropy,
-            boot=begun,
-            endings=await boot.load_endings(database),
-            roster=ready.roster,
-            snapshot=snapshot,
-            first_complaint=ready.complaint,
-            tokens=TokenRegistry(entropy, token),
-            start_modes=StartModes(tuple(restored), is_new),
-            redactor=redactor,
-            environ=environ,
-            config_files=files,
-            scripts=scripts,
-            port=port,
-            announce=_show_link if _is_watched() else None,
-            keep_lock=lock.restore,
-            is_started_again=_is_started_again(ready.snapshot, home),
-            reaper=reaper,
-            dropped_log_lines=lambda: log.dropped,
-            after_imports=gc.freeze,
-        )
-        settled()
-        ending = await _serve(build(boot_context), begun, reaper)
-        try:
-            await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
-        except StoreUnavailable as error:  # a full disk must not turn a restart into an end
-            _log.error("the end could not be noted", code=ending.code, reason=str(error))
-        in_place = _restarts_in_place(snapshot, home)
-    finally:
-        await database.close()
-        home.daemon_json.unlink(missing_ok=True)  # nothing else runs on the loop any more
-    # After this, Python waits for the threads of its default executor, however long they hang.
-    again = in_place and ending.code == REBUILD_CODE
-    _last_resort(LAST_THREADS_S, _execute_again if again else partial(os._exit, ending.code))
-    return ending, in_place
-
-
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """The parts that exist before the daemon is built. Its store is open."""
+class _Start:
+    """One run of the process, from its locked home to its end. Made on the loop."""
 
-    database: Database
-    begun: boot.Boot
-    roster: Roster
-    snapshot: ConfigSnapshot
-    complaint: ConfigErrors | None
+    home: Home
+    port: int | None
+    accept_store: bool
+    redactor: Redactor
+    log: LogSystem
+    lock: HomeLock
+    restored: list[RestoredMode]
+    clock: Clock = field(default_factory=SystemClock)
+    files: ConfigFiles = field(default_factory=ConfigFiles)
 
+    async def run(self) -> tuple[DaemonExit, bool]:
+        """Run the daemon. Returns why it ended, and whether an end with 42 re-executes the process."""
+        reaper = Reaper(self.clock) if prctl.become_subreaper() else None
+        entropy = SystemEntropy(self.clock)
 
-async def _environ(home: Home, files: ConfigFiles, redactor: Redactor) -> dict[str, str]:
-    """Our environment and the home's, with a PATH in which no folder holds files that an agent
-    wrote."""
-    try:
-        declared = await files.run(partial(read_environment, home), key=f"{home.environment}")
-    except OSError as error:
-        _log.error("the file environment does not answer", reason=str(error))
-        declared = HomeEnvironment({})
-    redactor.add_all(declared.secrets)
-    environ = declared.beside(os.environ)
-    proxy.use(declared.values)
-    await files.run(installation.remember, key="installation")
-    try:
-        return await files.run(partial(without_folders_of, environ, home.root), key="PATH")
-    except OSError as error:
-        _log.error("PATH is not used, as folders of it don't answer", reason=str(error))
-        return {**environ, "PATH": os.defpath}
+        async def token_there() -> tuple[str, bool]:
+            return await asyncio.to_thread(operator_token, self.home.api_token, entropy)
 
+        try:
+            token, is_new = await disk_space.wait_in_loop(token_there)
+            self.redactor.add(token)
+            environ = await self._environ()
+            tokens, modes = TokenRegistry(entropy, token), StartModes(tuple(self.restored), is_new)
+            boot_context = await disk_space.wait_in_loop(
+                lambda: self._prepare(entropy, environ, tokens, modes, reaper),
+                undo=lambda prepared: prepared.database.close(),
+            )
+        except disk_space.StoppedWhileWaiting:
+            return DaemonExit(0, "asked to end while it waited for space"), False
+        database = boot_context.database
+        try:
+            settled()
+            ending = await _serve(build(boot_context), boot_context)
+            try:
+                await boot.end(
+                    database, self.clock, boot_context.boot.boot_id, ending.code, ending.reason
+                )
+            except StoreUnavailable as error:  # a full disk must not turn a restart into an end
+                _log.error("the end could not be noted", code=ending.code, reason=str(error))
+            in_place = _restarts_in_place(boot_context.snapshot, self.home)
+        finally:
+            await database.close()
+            self.home.daemon_json.unlink(missing_ok=True)  # nothing else runs on the loop any more
+        # After this, Python waits for the threads of its default executor, however long they hang.
+        again = in_place and ending.code == REBUILD_CODE
+        _last_resort(LAST_THREADS_S, _execute_again if again else partial(os._exit, ending.code))
+        return ending, in_place
 
-async def _prepare(
-    home: Home,
-    clock: Clock,
-    entropy: Entropy,
-    redactor: Redactor,
-    files: ConfigFiles,
-    scripts: ScriptCheck,
-    environ: Mapping[str, str],
-    *,
-    accept_store: bool,
-) -> _Prepared:
-    """Open the store and record this boot in it. Nothing stays open if that fails."""
-    record = StoreRecord(
-        home.state_db,
-        now_ms=clock.now_ms,
-        new_id=lambda: entropy.new_id("store"),
-        accept=accept_store,
-    )
-    database = await Database.open(home.state_db, clock=clock, record=record)
-    try:
-        begun = await boot.begin(database, clock, BootId(entropy.new_id("boot")), entropy)
-        roster = Roster(database, clock, entropy)
-        await roster.load()
-        snapshot, complaint = await first_snapshot(
-            home, roster.overrides(), files, scripts, environ
+    async def _environ(self) -> dict[str, str]:
+        """Our environment and the home's, with a PATH in which no folder holds files that an agent
+        wrote."""
+        home, files = self.home, self.files
+        try:
+            declared = await files.run(partial(read_environment, home), key=f"{home.environment}")
+        except OSError as error:
+            _log.error("the file environment does not answer", reason=str(error))
+            declared = HomeEnvironment({})
+        self.redactor.add_all(declared.secrets)
+        environ = declared.beside(os.environ)
+        proxy.use(declared.values)
+        await files.run(installation.remember, key="installation")
+        try:
+            return await files.run(partial(without_folders_of, environ, home.root), key="PATH")
+        except OSError as error:
+            _log.error("PATH is not used, as folders of it don't answer", reason=str(error))
+            return {**environ, "PATH": os.defpath}
+
+    async def _prepare(
+        self,
+        entropy: Entropy,
+        environ: Mapping[str, str],
+        tokens: TokenRegistry,
+        start_modes: StartModes,
+        reaper: Reaper | None,
+    ) -> BootContext:
+        """Open the store and record this boot in it. Nothing stays open if that fails."""
+        home, clock, files, scripts = self.home, self.clock, self.files, ScriptCheck()
+        record = StoreRecord(
+            home.state_db,
+            now_ms=clock.now_ms,
+            new_id=lambda: entropy.new_id("store"),
+            accept=self.accept_store,
         )
-        # If config.toml is wrong, this is the level that was applied last.
-        set_level(snapshot.settings.log.level.upper())
-        set_level("WARNING", "watchfiles")
-        await redact_secrets(redactor, snapshot, home.root, environ, files)
-        await roster.take_over(snapshot.specs)
-        if complaint is None:
-            await asyncio.to_thread(keep_applied, home, snapshot)
-    except BaseException:
-        await database.close()
-        raise
-    return _Prepared(database, begun, roster, snapshot, complaint)
+        database = await Database.open(home.state_db, clock=clock, record=record)
+        try:
+            begun = await boot.begin(database, clock, BootId(entropy.new_id("boot")), entropy)
+            roster = Roster(database, clock, entropy)
+            await roster.load()
+            snapshot, complaint = await first_snapshot(
+                home, roster.overrides(), files, scripts, environ
+            )
+            # If config.toml is wrong, this is the level that was applied last.
+            set_level(snapshot.settings.log.level.upper())
+            set_level("WARNING", "watchfiles")
+            await redact_secrets(self.redactor, snapshot, home.root, environ, files)
+            await roster.take_over(snapshot.specs)
+            if complaint is None:
+                await asyncio.to_thread(keep_applied, home, snapshot)
+            return BootContext(
+                home=home,
+                database=database,
+                clock=clock,
+                entropy=entropy,
+                boot=begun,
+                endings=await boot.load_endings(database),
+                roster=roster,
+                snapshot=snapshot,
+                first_complaint=complaint,
+                tokens=tokens,
+                start_modes=start_modes,
+                redactor=self.redactor,
+                environ=environ,
+                config_files=files,
+                scripts=scripts,
+                port=self.port,
+                announce=_show_link if _is_watched() else None,
+                keep_lock=self.lock.restore,
+                is_started_again=_is_started_again(snapshot, home),
+                reaper=reaper,
+                dropped_log_lines=lambda: self.log.dropped,
+                after_imports=gc.freeze,
+            )
+        except BaseException:
+            await database.close()
+            raise
 
 
 def _is_watched() -> bool:
@@ -318,22 +310,23 @@ def _show_link(url: str) -> None:
         sys.stdout.flush()
 
 
-async def _serve(daemon: Assembly, begun: boot.Boot, reaper: Reaper | None) -> DaemonExit:
-    running, supervisor = daemon.agents().running, daemon.borders().supervisor
+async def _serve(daemon: Assembly, boot_context: BootContext) -> DaemonExit:
+    reaper = boot_context.reaper
+    running = daemon.agents().running
     swept = await running.processes.sweep_earlier_boots()
     if swept:
         _log.warning("ended processes of an earlier boot", groups=[r.argv0 for r in swept])
     await daemon.mail.mailbox.load()
-    _on_signals(supervisor)
+    _on_signals(daemon.mail.ending)
     try:
-        ending = await supervisor.run()
+        ending = await daemon.borders().supervisor.run()
     finally:
         await running.registry.close()
         if reaper is not None:
             with contextlib.suppress(OrphansStuck):  # reported by the reaper; tried again at start
                 await reaper.clear()
     if ending.code == REBUILD_CODE and boot.restart_storm(
-        begun, REBUILD_CODE, limit=STORM_LIMIT, window_ms=STORM_WINDOW_MS
+        boot_context.boot, REBUILD_CODE, limit=STORM_LIMIT, window_ms=STORM_WINDOW_MS
     ):
         reason = f"main asked for a restart more than {STORM_LIMIT} times in a minute"
         _log.critical("restart storm", reason=reason)
@@ -341,7 +334,7 @@ async def _serve(daemon: Assembly, begun: boot.Boot, reaper: Reaper | None) -> D
     return ending
 
 
-def _on_signals(supervisor: AgentSupervisor) -> None:
+def _on_signals(ending: Ending) -> None:
     """The first TERM or INT drains, the second forces, the third or the last resort ends."""
     loop = asyncio.get_running_loop()
     count = 0
@@ -350,10 +343,10 @@ def _on_signals(supervisor: AgentSupervisor) -> None:
         nonlocal count
         count += 1
         if count == 1:
-            supervisor.end(0, f"signal {number.name}")
+            ending.end(0, f"signal {number.name}")
             _last_resort(LAST_RESORT_S)
         elif count == 2:
-            supervisor.force()
+            ending.force()
             _last_resort(5.0)
         else:
             os._exit(FORCED_CODE)

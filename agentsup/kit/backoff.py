@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 
 
@@ -27,14 +26,10 @@ def delay_s(
         raise ValueError(f"need base_s, cap_s >= 0 and factor >= 1: {base_s}, {cap_s}, {factor}")
     if not (0 <= jitter <= 1 and 0 <= unit <= 1):
         raise ValueError(f"jitter and unit must lie in [0, 1], got {jitter} and {unit}")
-    plain_s = min(base_s, cap_s)
-    # Compare logarithms first: factor**attempt overflows a float for large attempts.
-    if 0 < base_s < cap_s:
-        reaches_cap = attempt * math.log(factor) > math.log(cap_s) - math.log(base_s)
-        try:
-            plain_s = cap_s if reaches_cap else min(cap_s, base_s * factor**attempt)
-        except OverflowError:  # the factor alone, of a very small base
-            plain_s = min(cap_s, math.exp(math.log(base_s) + attempt * math.log(factor)))
+    try:
+        plain_s = min(cap_s, base_s * factor**attempt)
+    except OverflowError:
+        plain_s = cap_s if base_s > 0 else 0.0
     return plain_s * (1 - jitter + 2 * jitter * unit)
 
 

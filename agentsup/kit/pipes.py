@@ -12,9 +12,31 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator
+from enum import Enum
+from typing import IO
 
+TAIL_BYTES = 64 * 1024
+"""The number of last bytes that are kept of error output."""
 _CHUNK_BYTES = 64 * 1024
 _HIGH_WATER_BYTES = 256 * 1024
+
+
+class Stdio(Enum):
+    """The handling of one of the child's three streams."""
+
+    NULL = "null"
+    PIPE = "pipe"
+    TAIL = "tail"
+    """Read all the time, keep only the end (stderr)."""
+    MERGE = "merge"
+    """The same stream as stdout (stderr only)."""
+
+
+def take_descriptor(stream: IO[bytes]) -> int:
+    """A copy of the descriptor of a pipe's file object, which is closed."""
+    descriptor = os.dup(stream.fileno())
+    stream.close()
+    return descriptor
 
 
 class LineTooLong(ValueError):
@@ -93,11 +115,10 @@ class _Source:
 
 
 class PipeTail(_Source):
-    """Reads everything and keeps only the last ``keep_bytes``, so that the child never blocks."""
+    """Reads everything and keeps only the last ``TAIL_BYTES``, so that the child never blocks."""
 
-    def __init__(self, descriptor: int, *, keep_bytes: int) -> None:
+    def __init__(self, descriptor: int) -> None:
         """Take over ``descriptor``; it is closed at the end of the stream."""
-        self._keep_bytes = keep_bytes
         self._tail = bytearray()
         super().__init__(descriptor)
 
@@ -108,7 +129,7 @@ class PipeTail(_Source):
 
     def _take(self, data: bytes) -> None:
         self._tail += data
-        del self._tail[: -self._keep_bytes]
+        del self._tail[:-TAIL_BYTES]
 
 
 class PipeReader(_Source):

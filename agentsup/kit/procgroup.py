@@ -21,15 +21,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from agentsup.kit import proctable
 from agentsup.kit.entropy import new_token
-from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
+from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter, Stdio, take_descriptor
 from agentsup.kit.prctl import before_exec
 from agentsup.kit.process_tracker import MARK, DetachedProcesses, GroupRecord, ProcessTracker
 from agentsup.kit.proctable import collect, members, peek_exit
@@ -42,6 +41,7 @@ _FIRST_LOOK_S = 0.001
 _LAST_LOOK_S = 0.032
 _BURIAL_LOOK_S = 0.25
 _KILL_LIMIT_S = 2.0
+_ERRORS = {Stdio.TAIL: subprocess.PIPE, Stdio.MERGE: subprocess.STDOUT}
 _serial = itertools.count(1)
 _TIGHT_S = 0.003
 _LISTED_S = 0.002
@@ -50,17 +50,6 @@ _live = ProcessTracker()
 # The parent of these children, as the kernel sees it: they die with its thread.
 STARTER = ProgramStarter()
 """Forks all programs of this process."""
-
-
-class Stdio(Enum):
-    """The handling of one of the child's three streams."""
-
-    NULL = "null"
-    PIPE = "pipe"
-    TAIL = "tail"
-    """Read all the time, keep only the end (stderr)."""
-    MERGE = "merge"
-    """The same stream as stdout (stderr only)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +80,6 @@ class GroupStuck(RuntimeError):
 def live_groups() -> ProcessTracker:
     """The groups of this process that are not gone yet."""
     return _live
-
-
-def reap_orphans(
-    seen: frozenset[int] = frozenset(), children: Iterable[int] | None = None
-) -> frozenset[int]:
-    """Collect dead orphans that were reparented to us; returns the dead children seen now.
-
-    Called every few seconds with the last result ``seen``: only a child that was already dead then
-    is collected, because a library collects its own child at once. Leaders of our groups are left
-    out; their groups collect them. ``children`` limits the call to some children, if there are
-    many; default: all.
-    """
-    if children is None:
-        children = proctable.child_pids(os.getpid())
-    # One system call each; reading a row takes fifteen times as long, and there may be thousands.
-    dead = {pid for pid in children if not _live.leads(pid) and peek_exit(pid) is not None}
-    for pid in dead & seen:
-        collect(pid)
-    return frozenset(dead - seen)
 
 
 class ProcessGroup:
@@ -147,7 +117,6 @@ class ProcessGroup:
         stdin: bytes | Stdio | None = None,
         stdout: Stdio = Stdio.PIPE,
         stderr: Stdio = Stdio.TAIL,
-        keep_stderr_bytes: int = 64 * 1024,
         gains_rights: bool = True,
         fence: int | None = None,
     ) -> ProcessGroup:
@@ -160,10 +129,11 @@ class ProcessGroup:
         as there is one, and waited for.
         """
         detached = DetachedProcesses(0, argv[0], f"{os.getpid()}.{next(_serial)}.{new_token()}")
-        before, errors = (
-            before_exec(gains_rights=gains_rights, fence=fence),
-            _stderr_argument(stderr),
-        )
+        before = before_exec(gains_rights=gains_rights, fence=fence)
+        if stderr is Stdio.PIPE:
+            raise ValueError(
+                "stderr is kept as a tail, merged or dropped; it can't be read as a pipe"
+            )
 
         def fork() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
@@ -171,8 +141,8 @@ class ProcessGroup:
                 env={**env, MARK: detached.mark},
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if stdin in {None, Stdio.NULL} else subprocess.PIPE,
-                stdout=subprocess.PIPE if stdout is not Stdio.NULL else subprocess.DEVNULL,
-                stderr=errors,
+                stdout=subprocess.DEVNULL if stdout is Stdio.NULL else subprocess.PIPE,
+                stderr=_ERRORS.get(stderr, subprocess.DEVNULL),
                 bufsize=0,
                 start_new_session=True,
                 preexec_fn=before,  # noqa: PLW1509 - system calls, no locks
@@ -184,7 +154,7 @@ class ProcessGroup:
             group = cls(popen, detached)
             try:
                 group._watch_exit()
-                group._open_streams(stdin, keep_stderr_bytes)
+                group._open_streams(stdin)
             except BaseException:
                 group.kill_now()
                 raise
@@ -285,14 +255,14 @@ class ProcessGroup:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _open_streams(self, stdin: bytes | Stdio | None, keep_stderr_bytes: int) -> None:
+    def _open_streams(self, stdin: bytes | Stdio | None) -> None:
         popen = self._popen
         if popen.stdin is not None:
-            self.stdin = PipeWriter(_take_descriptor(popen.stdin))
+            self.stdin = PipeWriter(take_descriptor(popen.stdin))
         if popen.stdout is not None:
-            self.stdout = PipeReader(_take_descriptor(popen.stdout))
+            self.stdout = PipeReader(take_descriptor(popen.stdout))
         if popen.stderr is not None:
-            self.stderr = PipeTail(_take_descriptor(popen.stderr), keep_bytes=keep_stderr_bytes)
+            self.stderr = PipeTail(take_descriptor(popen.stderr))
         if self.stdin is not None and isinstance(stdin, bytes):
             self.stdin.feed(stdin, then_close=True)
 
@@ -416,21 +386,6 @@ class ProcessGroup:
             return bool(members(self.pgid))  # macOS raises this when only zombies are left
         # The call also succeeds for zombies that are not ours to collect: read their state.
         return not _IS_LINUX or bool(members(self.pgid))
-
-
-def _stderr_argument(stderr: Stdio) -> int:
-    if stderr is Stdio.PIPE:
-        raise ValueError("stderr is kept as a tail, merged or dropped; it cannot be read as a pipe")
-    if stderr is Stdio.MERGE:
-        return subprocess.STDOUT
-    return subprocess.PIPE if stderr is Stdio.TAIL else subprocess.DEVNULL
-
-
-def _take_descriptor(stream: IO[bytes]) -> int:
-    """A copy of the descriptor of a pipe's file object, which is closed."""
-    descriptor = os.dup(stream.fileno())
-    stream.close()
-    return descriptor
 
 
 def _signal_pid(pid: int, number: signal.Signals) -> None:

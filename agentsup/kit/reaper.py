@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import length_hint
 
@@ -19,8 +19,8 @@ from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.process_tracker import MANY, GroupRecord
-from agentsup.kit.procgroup import live_groups, reap_orphans
-from agentsup.kit.proctable import ProcessRow
+from agentsup.kit.procgroup import live_groups
+from agentsup.kit.proctable import ProcessRow, collect, peek_exit
 from agentsup.kit.tasks import time_limit
 
 _log = get_logger(__name__)
@@ -63,6 +63,26 @@ class OrphansStuck(RuntimeError):
             "They are tried again each second; look at them with ps, or restart the daemon's service"
         )
         self.pids = pids
+
+
+def reap_orphans(
+    seen: frozenset[int] = frozenset(), children: Iterable[int] | None = None
+) -> frozenset[int]:
+    """Collect dead orphans that were reparented to us; returns the dead children seen now.
+
+    Called every few seconds with the last result ``seen``: only a child that was already dead then
+    is collected, because a library collects its own child at once. Leaders of our groups are left
+    out; their groups collect them. ``children`` limits the call to some children, if there are
+    many; default: all.
+    """
+    if children is None:
+        children = proctable.child_pids(os.getpid())
+    # One system call each; reading a row takes fifteen times as long, and there may be thousands.
+    live = live_groups()
+    dead = {pid for pid in children if not live.leads(pid) and peek_exit(pid) is not None}
+    for pid in dead & seen:
+        collect(pid)
+    return frozenset(dead - seen)
 
 
 class _Walk:

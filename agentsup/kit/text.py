@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final, Literal
+from typing import Final
 
 _IGNORABLE = (
     (0x00AD, 0x00AD),
@@ -67,8 +67,8 @@ def _is_seen(character: str) -> bool:
     )
 
 
-def normal_form(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """``text`` in that form.
+def normal_form(text: str) -> str:
+    """``text`` in the form NFC.
 
     ``unicodedata.normalize`` sorts each run of combining marks in quadratic time and lets no other
     thread run meanwhile: 160,000 marks behind one letter take 20 seconds. So a long text is handled
@@ -76,8 +76,8 @@ def normal_form(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     of two pieces stays apart from its letter.
     """
     if len(text) <= _PIECE_CHARS or text.isascii():
-        return unicodedata.normalize(form, text)
-    return "".join(unicodedata.normalize(form, piece) for piece in _PIECE.findall(text))
+        return unicodedata.normalize("NFC", text)
+    return "".join(unicodedata.normalize("NFC", piece) for piece in _PIECE.findall(text))
 
 
 def capitalized(text: str) -> str:

@@ -23,7 +23,6 @@ from agentsup.model.agent_fields import (
     blocks_of,
     channel,
     live,
-    nearest_row,
     rebuild,
     rows_of,
 )
@@ -352,7 +351,12 @@ def field_info(path: str) -> FieldInfo:
     Below ``engine_options`` and ``mcp``, any key counts as that field. Raises ``KeyError`` for a
     path outside the table.
     """
-    return nearest_row(FIELDS, path)
+    probe = path
+    while probe not in FIELDS:
+        probe, dot, _ = probe.rpartition(".")
+        if not dot:
+            raise KeyError(path)
+    return FIELDS[probe]
 
 
 @dataclass(frozen=True, slots=True)

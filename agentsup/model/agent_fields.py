@@ -90,16 +90,6 @@ def rows_of(spec: Any, prefix: str = "") -> dict[str, FieldInfo]:
     return found
 
 
-def nearest_row(table: Mapping[str, T], path: str) -> T:
-    """The row of a dotted path, or of the nearest path above it. Raises ``KeyError``."""
-    probe = path
-    while probe not in table:
-        probe, dot, _ = probe.rpartition(".")
-        if not dot:
-            raise KeyError(path)
-    return table[probe]
-
-
 # -- values in a file ------------------------------------------------------------------------------
 
 

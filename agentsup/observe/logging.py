@@ -32,8 +32,6 @@ from agentsup.kit.log import FACTS
 from agentsup.kit.terminal import clean, clean_json, clean_line
 from agentsup.observe.redact import Redactor
 
-FILE_BYTES: Final = 5 * 1024 * 1024
-MOST_FILES: Final = 5
 QUEUE_MAX: Final = 10_000
 GATHER_S: Final = 0.02
 """The longest wait of a line for others that are written with it."""
@@ -70,14 +68,14 @@ def setup_logging(
     redactor: Redactor,
     stream: TextIO | None = None,
     plain: bool = False,
-    file_bytes: int | None = None,
-    most_files: int | None = None,
+    file_bytes: int = 5 * 1024 * 1024,
+    most_files: int = 5,
 ) -> LogSystem:
     """Configure logging; once, at the start of the process.
 
     ``level`` is a name such as "info". Lines go to ``stream`` (default: stderr), as JSON if
     ``json`` is set or if it is no terminal (unless ``plain``). They also go to ``file`` as JSON,
-    which is rotated at ``file_bytes`` (5 MiB) with ``most_files`` (5) older files. Raises
+    which is rotated at ``file_bytes`` with ``most_files`` older files. Raises
     ``ValueError`` for an unknown level and ``OSError`` if the file can't be opened. Close the
     result at the end, so that the last lines are written.
     """
@@ -90,8 +88,7 @@ def setup_logging(
         _Console(stream, _as_json if is_json else partial(_as_text, has_colours=stream.isatty()))
     ]
     if file is not None:
-        count = MOST_FILES if most_files is None else most_files
-        targets.append(_open_file(file, file_bytes or FILE_BYTES, count))
+        targets.append(_open_file(file, file_bytes, most_files))
     system = LogSystem(targets, redactor)
     system.take_over(number)
     # A line for each request is only for debugging; errors are logged where they are handled.

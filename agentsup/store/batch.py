@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import is_set_within
-from agentsup.model.errors import AgentsupError
+from agentsup.model.errors import AgentsupError, Overloaded
 from agentsup.store.failures import StoreFault, condition_of, unavailable
 from agentsup.store.options import StoreOptions
 from agentsup.store.reserve import DiskReserve
@@ -45,6 +46,15 @@ class Job:
     error: BaseException | None = None
     callbacks: Sequence[Callable[[], None]] = ()
     topics: Mapping[str, Callable[[], Any] | None] = field(default_factory=dict)
+
+    def answer(self, error: BaseException | None) -> None:
+        """Give the caller the result, or this error; in the loop's thread."""
+        if self.future.done():
+            return  # the caller was cancelled meanwhile
+        if error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -193,28 +203,38 @@ def _settable(error: BaseException) -> BaseException:
     return error
 
 
-class CommitDelay:
-    """The number of concurrent callers of one writer, and the wait for them."""
+class WriteQueue:
+    """The jobs that wait for the next batch, and the wait for callers that will write again."""
 
     def __init__(self, options: StoreOptions) -> None:
         """Begin with one expected caller."""
         self._options = options
+        self._urgent: deque[Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._size = 1
+        """The number of callers that were seen to write concurrently."""
         self._enough: asyncio.Event | None = None
 
-    def seen(self, size: int) -> None:
-        """Note that ``size`` callers wrote concurrently: those in a batch and those queued behind
-        it."""
-        self._size = min(max(self._size, size), self._options.batch_max)
+    def add(self, job: Job, *, urgent: bool) -> None:
+        """Add a job; an urgent one comes before all others, and ends the wait for more.
 
-    def arrived(self, waiting: int, *, urgent: bool) -> None:
-        """Note another write; ``waiting`` are queued now. An urgent write ends the wait."""
-        if self._enough is not None and (urgent or waiting >= self._size):
+        Raises ``Overloaded`` if the queue is full.
+        """
+        queue = self._urgent if urgent else self._waiting
+        if len(queue) >= self._options.write_queue_max:
+            raise Overloaded(
+                f"{len(queue)} writes are waiting for the disk, the most allowed; try again later.",
+                queue="store.write",
+                size=len(queue),
+                limit=self._options.write_queue_max,
+            )
+        queue.append(job)
+        if self._enough is not None and (urgent or len(self._waiting) >= self._size):
             self._enough.set()
 
-    async def gather(self, waiting: Callable[[], int]) -> None:
+    async def gather(self) -> None:
         """Wait until as many callers are queued as were seen at once, or until the limit."""
-        if not 0 < waiting() < self._size:
+        if self._urgent or not 0 < len(self._waiting) < self._size:
             return
         if self._size >= self._options.gather_from and self._options.gather_ms > 0:
             self._enough = asyncio.Event()
@@ -222,4 +242,27 @@ class CommitDelay:
                 await is_set_within(self._enough, self._options.gather_ms / 1000)
             finally:
                 self._enough = None
-        self._size = max(1, waiting())
+        self._size = max(1, len(self._waiting))
+
+    def take(self) -> list[Job]:
+        """The next batch: urgent writes first, without those whose callers were cancelled."""
+        jobs: list[Job] = []
+        for queue in (self._urgent, self._waiting):
+            while queue and len(jobs) < self._options.batch_max:
+                job = queue.popleft()
+                if not job.future.done():
+                    jobs.append(job)
+        return jobs
+
+    def was_run(self, jobs: Sequence[Job], ran: int) -> None:
+        """Note that the first ``ran`` of a batch were run; the others are the next ones."""
+        together = len(jobs) + len(self._waiting)
+        self._size = min(max(self._size, together), self._options.batch_max)
+        self._waiting.extendleft(reversed(jobs[ran:]))
+
+    def clear(self) -> list[Job]:
+        """Remove all jobs, and return them."""
+        jobs = [*self._urgent, *self._waiting]
+        self._urgent.clear()
+        self._waiting.clear()
+        return jobs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded
 from agentsup.store import backup, migrate
-from agentsup.store.batch import BatchReport, BatchRunner, CommitDelay, Job
+from agentsup.store.batch import BatchReport, BatchRunner, Job, WriteQueue
 from agentsup.store.connection import connect_reader, connect_writer
 from agentsup.store.failures import StoreFault, again, condition_of, corrupt, of_system, unavailable
 from agentsup.store.identity import StoreRecord, describe
@@ -56,11 +55,9 @@ class Database:
         self._clock = clock
         self._runner = runner
         self._reserve = DiskReserve(path.with_name(path.name + "-reserve"), options.reserve_bytes)
-        self._urgent: deque[Job] = deque()
-        self._queue: deque[Job] = deque()
+        self._queue = WriteQueue(options)
         self._reads_open = 0
         self._wake = asyncio.Event()
-        self._crowd = CommitDelay(options)
         self._owner = TaskOwner("store")
         self._topics = Topics()
         self._pump: asyncio.Task[None] | None = None
@@ -226,21 +223,16 @@ class Database:
         """
         if self._ended is not None:
             raise again(self._ended)
-        queue = self._urgent if urgent else self._queue
-        if len(queue) >= self.options.write_queue_max:
-            self.stats.refused += 1
-            raise Overloaded(
-                f"{len(queue)} writes are waiting for the disk, the most allowed; try again later.",
-                queue="store.write",
-                size=len(queue),
-                limit=self.options.write_queue_max,
-            )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         step = partial(_called, fn, args) if args else fn
-        job = Job(step, name or _name_of(fn), future, urgent or closing)
-        queue.append(job)
+        try:
+            self._queue.add(
+                Job(step, name or _name_of(fn), future, urgent or closing), urgent=urgent
+            )
+        except Overloaded:
+            self.stats.refused += 1
+            raise
         self._wake.set()
-        self._crowd.arrived(len(self._queue), urgent=urgent)
         return await future
 
     async def _write_batches(self, batches: BatchRunner) -> None:
@@ -248,12 +240,12 @@ class Database:
         jobs: list[Job] = []
         try:
             while True:
-                if not self._urgent and self._ended is None:
-                    await self._crowd.gather(self._queue.__len__)
-                jobs = self._take()
+                if self._ended is None:
+                    await self._queue.gather()
+                jobs = self._queue.take()
                 if jobs:
                     report = await self._runner.write(partial(batches.run, jobs))
-                    self._crowd.seen(len(jobs) + len(self._queue))
+                    self._queue.was_run(jobs, report.ran)
                     self._settle(jobs, report)
                 elif self._ended is not None:
                     return
@@ -269,31 +261,20 @@ class Database:
             self._give_up(jobs, stopped)
             raise
 
-    def _take(self) -> list[Job]:
-        """The next batch: urgent writes first, without those whose callers were cancelled."""
-        jobs: list[Job] = []
-        for queue in (self._urgent, self._queue):
-            while queue and len(jobs) < self.options.batch_max:
-                job = queue.popleft()
-                if not job.future.done():
-                    jobs.append(job)
-        return jobs
-
     def _settle(self, jobs: list[Job], report: BatchReport) -> None:
         """Give every caller of the batch its result; in the loop's thread."""
-        self._queue.extendleft(reversed(jobs[report.ran :]))
         self.stats.is_disk_low = not report.is_reserve_there
         self._note_slow(report.slow)
         if report.failure is not None:
             self.stats.failed_commits += 1
             _log.error(f"nothing was stored for {len(jobs)} callers: {report.failure}")
             for job in jobs:
-                _answer(job, again(report.failure))
+                job.answer(again(report.failure))
             return
         self.stats.commits += 1
         for job in jobs[: report.ran]:
             self._run_callbacks(job)
-            _answer(job, job.error)
+            job.answer(job.error)
             self.stats.functions += job.error is None
             self.stats.rolled_back += job.error is not None
         self._topics.announce(job.topics for job in jobs[: report.ran])
@@ -308,10 +289,8 @@ class Database:
 
     def _give_up(self, jobs: list[Job], error: AgentsupError) -> None:
         self._ended = error
-        for job in (*jobs, *self._urgent, *self._queue):
-            _answer(job, again(error))
-        self._urgent.clear()
-        self._queue.clear()
+        for job in (*jobs, *self._queue.clear()):
+            job.answer(again(error))
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` once after each batch in which a function touched ``topic``.
@@ -406,15 +385,6 @@ class Database:
         for name, elapsed_ms in slow:
             self.stats.slow_functions += 1
             _log.warning(f"{name} held a database connection for {elapsed_ms:.0f} ms")
-
-
-def _answer(job: Job, error: BaseException | None) -> None:
-    if job.future.done():
-        return  # the caller was cancelled meanwhile
-    if error is None:
-        job.future.set_result(job.result)
-    else:
-        job.future.set_exception(error)
 
 
 def _called(fn: Callable[[Tx, *Args], T], args: tuple[*Args], tx: Tx) -> T:

@@ -18,26 +18,28 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
-from agentsup.supervision.life import ChildLife, LifeOutcome, live, state_after, where
+from agentsup.supervision.life import ChildLife, live, state_after, where
 from agentsup.supervision.policy import (
     REBUILD_CODE,
     Decision,
     Ended,
     EndHistory,
-    EndKind,
     ExitDaemon,
     Rebuild,
     Settle,
-    check_transition,
     decide,
 )
-from agentsup.supervision.spec import ChildContext, ChildSpec, ChildStatus, Grace
+from agentsup.supervision.spec import (
+    READY_STATES,
+    ChildContext,
+    ChildSpec,
+    ChildStatus,
+    Grace,
+)
 
 _log = get_logger(__name__)
 # Timers may fire early by the loop's resolution; a shorter rest counts as elapsed.
 _INSTANT_S = 1e-6
-_MS_PER_S = 1000
-_READY_STATES = frozenset({AgentState.RUNNING, AgentState.DEGRADED})
 
 
 class _Intent(Enum):
@@ -128,13 +130,13 @@ class SupervisedChild:
         self._intend(_Intent.DOWN, grace)
         await self._observe(lambda: self._controller is None or self._intent is not _Intent.DOWN)
 
-    async def restart(self, grace: Grace | None = None) -> None:
+    async def restart(self) -> None:
         """Stop the present life and wait until the next one has begun; starts it if it is down."""
         lives = self._lives
         if self._controller is None:
             self.start()
         else:
-            self._intend(_Intent.REBUILD, grace)
+            self._intend(_Intent.REBUILD, None)
         await self._observe(
             lambda: self._lives > lives or self._intent is _Intent.DOWN or self._controller is None
         )
@@ -160,7 +162,7 @@ class SupervisedChild:
     async def until_settled_or_ready(self) -> AgentState:
         """Wait for the result of a start: running, degraded, back-off, failed or stopped."""
         return await self.until(
-            *_READY_STATES, AgentState.BACKOFF, AgentState.FAILED, AgentState.STOPPED
+            *READY_STATES, AgentState.BACKOFF, AgentState.FAILED, AgentState.STOPPED
         )
 
     # -- the controller --------------------------------------------------------------------------
@@ -214,13 +216,7 @@ class SupervisedChild:
             if not is_hung_start:
                 self._set(AgentState.STOPPING, "")
             await self._end(life)
-        outcome = life.outcome(was_cancelled_by_us=is_ended_by_us)
-        if is_hung_start:
-            reason = f"not ready within {spec.ready_timeout_s:g} s"
-            outcome = LifeOutcome(EndKind.START_FAILED, 1, reason)
-        elif life.ready_at is None and outcome.kind in {EndKind.CRASHED, EndKind.FINISHED}:
-            reason = f"ended before it was ready: {outcome.reason}"
-            outcome = LifeOutcome(EndKind.START_FAILED, 1, reason)
+        outcome = life.outcome(was_cancelled_by_us=is_ended_by_us, is_hung_start=is_hung_start)
         self._life = None
         if not is_ended_by_us or is_hung_start:
             self._set(state_after(outcome, spec), outcome.reason)
@@ -280,7 +276,7 @@ class SupervisedChild:
 
     def _abandoned_ended(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.discard(task)
-        if self.state in _READY_STATES:
+        if self.state in READY_STATES:
             self._show_health()
 
     async def _back_off(self, delay_s: float, reason: str) -> None:
@@ -339,7 +335,7 @@ class SupervisedChild:
 
     def _on_degraded(self, life: ChildLife, reason: str | None) -> None:
         life.degraded = reason
-        if self.state in _READY_STATES:
+        if self.state in READY_STATES:
             self._show_health()
 
     def _show_health(self) -> None:
@@ -351,27 +347,9 @@ class SupervisedChild:
     # -- status and waking ---------------------------------------------------------------------------
 
     def _set(self, state: AgentState, reason: str, *, retry_in_s: float | None = None) -> None:
-        old = self._status
-        now_ms = self._clock.now_ms()
-        if state is not old.state:
-            check_transition(self.spec.child_id, old.state, state)
-        since = old.running_since_at
-        if state in _READY_STATES:
-            since = since if old.state in _READY_STATES else now_ms
-        elif state is not AgentState.STOPPING:
-            since = None
-        retry = None if retry_in_s is None else now_ms + round(retry_in_s * _MS_PER_S)
-        new = replace(
-            old,
-            state=state,
-            changed_at=old.changed_at if state is old.state else now_ms,
-            reason=reason,
-            life=self._lives,
-            running_since_at=since,
-            next_retry_at=retry,
-            abandoned=len(self._abandoned),
-        )
-        if new != old:
+        moved = self._status.moved(state, reason, at=self._clock.now_ms(), retry_in_s=retry_in_s)
+        new = replace(moved, life=self._lives, abandoned=len(self._abandoned))
+        if new != self._status:
             self._publish(new)
 
     def _publish(self, status: ChildStatus) -> None:

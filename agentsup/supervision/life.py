@@ -36,8 +36,18 @@ class ChildLife:
     """Loop time at which it became ready; None before."""
     degraded: str | None = None
 
-    def outcome(self, *, was_cancelled_by_us: bool) -> LifeOutcome:
+    def outcome(self, *, was_cancelled_by_us: bool, is_hung_start: bool) -> LifeOutcome:
         """The end of the life, or that it was abandoned."""
+        if is_hung_start:
+            reason = f"not ready within {self.spec.ready_timeout_s:g} s"
+            return LifeOutcome(EndKind.START_FAILED, 1, reason)
+        found = self._outcome(was_cancelled_by_us=was_cancelled_by_us)
+        if self.ready_at is None and found.kind in {EndKind.CRASHED, EndKind.FINISHED}:
+            reason = f"ended before it was ready: {found.reason}"
+            return LifeOutcome(EndKind.START_FAILED, 1, reason)
+        return found
+
+    def _outcome(self, *, was_cancelled_by_us: bool) -> LifeOutcome:
         if not self.task.done():
             return LifeOutcome(EndKind.STOPPED, 1, "abandoned: it ignored every request to end")
         if not self.task.cancelled():

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from agentsup.kit.backoff import delay_s
+from agentsup.model.agent import RestartSpec
 from agentsup.model.errors import IllegalTransition
 from agentsup.model.health import AgentState
 
@@ -42,23 +43,16 @@ class EndKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """When and how often something is rebuilt. Durations are in seconds.
+class RestartPolicy(RestartSpec):
+    """When and how often something is rebuilt, as an agent declares it.
 
     The n-th failure in a row is followed by a pause of ``base_s * factor**n``, at most ``cap_s``,
     spread by ``jitter``. After ``max_restarts`` restarts within ``window_s`` the next failure is
-    final (``max_restarts=None``: never). A life of ``stable_s`` or more resets the count.
+    final. A life of ``stable_s`` or more resets the count.
     """
 
-    base_s: float = 1.0
-    factor: float = 2.0
-    cap_s: float = 60.0
-    jitter: float = 0.5
-    max_restarts: int | None = 5
-    window_s: float = 300.0
-    stable_s: float = 60.0
-    exit42_max: int = 10
-    exit42_window_s: float = 60.0
+    is_endless: bool = False
+    """Whether no number of failures is final."""
     main_restarts: bool = False
     """Whether a crash of main rebuilds it within the process, as any other child."""
 
@@ -150,7 +144,7 @@ def decide(
     failures = 0
     if end.uptime_s < policy.stable_s:
         failures = _failures_before(end.at, history.ends, policy)
-    if policy.max_restarts is not None and failures >= policy.max_restarts:
+    if not policy.is_endless and failures >= policy.max_restarts:
         return Settle(AgentState.FAILED, f"gave up after {failures} restarts: {end.reason}")
     return Rebuild(
         delay_s(failures, policy.base_s, policy.factor, policy.cap_s, policy.jitter, unit)

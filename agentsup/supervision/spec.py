@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentsup.kit.log import get_logger
 from agentsup.model.health import AgentState
-from agentsup.supervision.policy import Ended, Restart, RestartPolicy
+from agentsup.supervision.policy import Ended, Restart, RestartPolicy, check_transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class ChildSpec:
 
 
 _log = get_logger(__name__)
+READY_STATES = frozenset({AgentState.RUNNING, AgentState.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,27 @@ class ChildStatus:
     abandoned: int = 0
     """The number of earlier lives that ignored every request to end and still run."""
     last_end: Ended | None = None
+
+    def moved(
+        self, to: AgentState, reason: str, *, at: int, retry_in_s: float | None
+    ) -> ChildStatus:
+        """The status after a change of state at ``at`` (wall ms). Raises
+        ``IllegalTransition``."""
+        if to is not self.state:
+            check_transition(self.child_id, self.state, to)
+        since = self.running_since_at
+        if to in READY_STATES:
+            since = since if self.state in READY_STATES else at
+        elif to is not AgentState.STOPPING:
+            since = None
+        return replace(
+            self,
+            state=to,
+            changed_at=self.changed_at if to is self.state else at,
+            reason=reason,
+            running_since_at=since,
+            next_retry_at=None if retry_in_s is None else at + round(retry_in_s * 1000),
+        )
 
 
 class Board:

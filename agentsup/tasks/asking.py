@@ -123,7 +123,6 @@ def resumed_tx(
     by: Principal,
     *,
     key: str,
-    at: int,
     shown_in: Conversation | None = None,
 ) -> bool:
     """Use the text with which a task is resumed as the answer to its open question.
@@ -138,7 +137,7 @@ def resumed_tx(
     ):
         return False
     if key:
-        rows.enter_tx(tx, task.owner, key, task.task_id, "", at)
+        rows.enter_tx(tx, task.owner, key, task.task_id, "", mailbox.context.clock.now_ms())
     answer_tx(mailbox, tx, task, text, by, "", shown_in)
     return True
 

@@ -10,6 +10,7 @@ from agentsup.mailbox.mail import AgentDirectory, DirectoryEntry, check_may_send
 from agentsup.mailbox.messages import AGENTS
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.ids import AgentId
 from agentsup.model.message import IN_STORE, DeliverTo, Message
 from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.task import (
@@ -57,24 +58,35 @@ def task_from(
         owner = replace(caller, kind=PrincipalKind.AGENT)
     if parent is not None and owner.kind is PrincipalKind.AGENT:
         owner = replace(owner, behalf=parent.person or NOBODY)
+    task = new_task(new, task_id=task_id, owner=owner, agent_id=worker.agent_id, at=at)
+    return replace(
+        task,
+        target=target,
+        parent_message_id=parent.message_id if parent is not None else "",
+        deliver_to=deliver_to or IN_STORE,
+        parent_session_id=(
+            parent.session_id if parent and parent.agent_id == worker.agent_id else ""
+        ),
+    )
+
+
+def new_task(new: NewTask, *, task_id: str, owner: Principal, agent_id: AgentId, at: int) -> Task:
+    """The task of a request that was checked, without what a turn adds to it."""
     return Task(
         task_id=task_id,
         name=one_line(new.name or new.prompt),
         owner=owner,
-        agent_id=worker.agent_id,
-        target=target,
+        agent_id=agent_id,
+        target="",
         state=TaskState.TODO,
         prompt=new.prompt,
         priority=new.priority,
         timeout_s=new.timeout_s,
         max_usd=new.max_usd,
         parent_task_id=new.parent_task_id,
-        parent_message_id=parent.message_id if parent is not None else "",
+        parent_message_id="",
         created_at=at,
-        deliver_to=deliver_to or IN_STORE,
-        parent_session_id=(
-            parent.session_id if parent and parent.agent_id == worker.agent_id else ""
-        ),
+        deliver_to=new.deliver_to or IN_STORE,
         does=new.does,
     )
 

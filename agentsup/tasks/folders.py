@@ -17,6 +17,8 @@ from typing import TypeVar
 from agentsup.kit.log import get_logger
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.safe_files import FileTooLong, GuardedFolder
+from agentsup.model.errors import Conflict
+from agentsup.model.task import Task
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -161,6 +163,15 @@ class FolderMaker:
             await self._folders.run(partial(self._folders.move_to_deleted, task_id), key=task_id)
         except OSError as error:
             _log.warning(f"the folder of {task_id} stays: {error}")
+
+    async def note(self, task: Task, text: str) -> None:
+        """Call ``Folders.note`` in the pool. Raises ``Conflict`` if the note can't be written."""
+        try:
+            add = partial(self._folders.note, task.task_id, task.name, text)
+            await self._folders.run(add, key=task.task_id)
+        except OSError as error:
+            warning = f"the note can't be kept, all else was: {error}"
+            raise Conflict(warning, task_id=task.task_id) from error
 
     def _prepare_all(self, wanted: Iterable[str]) -> None:
         for task_id in wanted:

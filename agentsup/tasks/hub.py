@@ -7,27 +7,21 @@ Triggers in the store make a task's state follow its current run (``0017_tasks.s
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 from agentsup.kit import faults
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import Mailbox
 from agentsup.mailbox.mail import AgentDirectory, Asker
-from agentsup.mailbox.messages import AGENTS
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.event import Event, EventType
 from agentsup.model.message import DeliverTo, MessageState
-from agentsup.model.principal import PERSON_MARK, Principal, PrincipalKind, is_one_persons
+from agentsup.model.principal import PERSON_MARK, Principal, is_one_persons
 from agentsup.model.question import Question
 from agentsup.model.task import (
     ENDED,
     NewSchedule,
     NewTask,
-    RunKind,
     Schedule,
     SkippedSlot,
     SlotSkipReason,
@@ -35,17 +29,21 @@ from agentsup.model.task import (
     TaskAction,
     TaskState,
 )
-from agentsup.store import Database, Reader, Tx, of_task
-from agentsup.tasks import asking, permissions, rows, schedules, session_targets, slot_times
-from agentsup.tasks.composing import digest, for_persona, task_from
+from agentsup.store import Tx, of_task
+from agentsup.tasks import asking, permissions, rows, schedules, slot_times
+from agentsup.tasks.composing import digest, task_from
 from agentsup.tasks.folders import FolderMaker, Folders
-from agentsup.tasks.listing import TaskCard, card_of, list_tasks, reminders_for
+from agentsup.tasks.listing import (
+    TaskCard,
+    card_of,
+    list_tasks,
+    owned_task,
+    reminders_for,
+    seen_task,
+)
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.slot_times import machine_zone
-from agentsup.tasks.starting import Offer, Starter, again_tx, check_has_runs, offer_nothing
-
-LEAST_ID_CHARS = 4
-"""The shortest ending of an id that names a task."""
+from agentsup.tasks.starting import Offer, Starter, again_tx
 
 
 class TaskHub:
@@ -53,31 +51,23 @@ class TaskHub:
 
     def __init__(
         self,
-        *,
-        mailbox: Mailbox,
-        database: Database,
-        clock: Clock,
-        entropy: Entropy,
-        directory: AgentDirectory,
         runs: Runs,
+        directory: AgentDirectory,
         folders: Folders,
-        abort: Callable[[str], Awaitable[None]],
-        zone_of: Callable[[str, str], str] = lambda agent_id, person: "",
-        offer: Offer = offer_nothing,
+        zone_of: Callable[[str, str], str],
+        offer: Offer,
     ) -> None:
-        """``abort`` ends the turn of a cancelled message; ``zone_of`` names the zone of a person
-        (by subject) or agent; ``offer`` makes buttons of reminders."""
-        self._mailbox = mailbox
-        self._database = database
-        self._clock = clock
-        self._entropy = entropy
+        """``zone_of`` names the zone of a person (by subject) or agent; ``offer`` makes buttons of
+        reminders."""
+        self._runs = runs
+        self._mailbox = runs.mailbox
+        self._database = runs.database
+        self._context = runs.mailbox.context
         self._directory = directory
         self._folders = folders
         self._maker = FolderMaker(folders)
-        self._abort = abort
         self._zone_of = zone_of
-        self.runs_of = runs
-        self.starter = Starter(mailbox, directory, runs, entropy, offer)
+        self.starter = Starter(runs, directory, offer)
 
     # -- creating ----------------------------------------------------------------------------------
 
@@ -90,11 +80,11 @@ class TaskHub:
         """
         task = task_from(
             new,
-            task_id=self._entropy.new_id("task"),
+            task_id=self._context.entropy.new_id("task"),
             caller=caller,
             parent=asker.lease.message if asker is not None else None,
             directory=self._directory,
-            at=self._clock.now_ms(),
+            at=self._context.clock.now_ms(),
         )
         zone = self.zone_for(task.agent_id, task.owner) if new.schedule is not None else ""
 
@@ -107,25 +97,9 @@ class TaskHub:
                     return rows.need_task(tx, known)
             if new.schedule is not None:  # after the key: its time may be past when it is repeated
                 schedule = slot_times.parse(new.schedule, task.task_id, now_ms=at, zone=zone)
-                self.starter.check_schedule_tx(tx, task, asker)
-            elif not new.start:
-                self.starter.check_todo_tx(tx, task)
             if new.parent_task_id:
                 permissions.check_sees(rows.need_task(tx, new.parent_task_id), caller)
-            made = task
-            if asker is not None:
-                made = rows.asked_for(tx, task, asker.lease.message)
-            if persona := session_targets.persona_of(tx, task.parent_session_id):
-                made = for_persona(made, new.agent, persona, self._directory)
-            if new.does is TaskAction.TELL:
-                made = self.starter.addressed(tx, made)
-            rows.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
-            if schedule is None and new.start:
-                run = self.starter.start_tx(
-                    tx, made, RunKind.TASK, made.prompt, asker, is_stored=False
-                )
-                made = rows.begun(made, run)
-            rows.add_task_tx(tx, made)
+            made = self.starter.create_tx(tx, new, task, asker)
             if schedule is not None:
                 schedules.add_tx(tx, schedule)
             tx.after_commit(partial(faults.point, "task.after_commit"))
@@ -152,27 +126,7 @@ class TaskHub:
 
         Raises ``NotFound``, ``Forbidden`` and ``Conflict`` (several ids end so).
         """
-        return await self._database.read(self._seen, task_id, caller, name="tasks.get")
-
-    def _seen(self, reader: Reader, task_id: str, caller: Principal) -> Task:
-        """The task, which ``caller`` may see. Raises what ``get`` raises."""
-        found = self._find(reader, task_id)
-        permissions.check_sees(found, caller)
-        return found
-
-    def _owned(self, reader: Reader, task_id: str, caller: Principal) -> Task:
-        """The task, which ``caller`` may change. Raises what ``get`` raises."""
-        found = self._find(reader, task_id)
-        permissions.check_owns(found, caller)
-        return found
-
-    def _find(self, reader: Reader, task_id: str) -> Task:
-        if task_id.startswith("task_") or len(task_id) < LEAST_ID_CHARS:
-            return rows.need_task(reader, task_id)
-        found = rows.ending_with(reader, task_id.casefold())
-        if len(found) > 1:
-            raise Conflict(f"several tasks end with {task_id}: {', '.join(found)}", task_ids=found)
-        return rows.need_task(reader, found[0] if found else task_id)
+        return await self._database.read(seen_task, task_id, caller, name="tasks.get")
 
     async def card(self, task_id: str, *, caller: Principal, runs: int = 50) -> TaskCard:
         """The task with its schedule, its questions and the last ``runs`` runs, by one read.
@@ -180,7 +134,7 @@ class TaskHub:
         Raises what ``get`` raises.
         """
         return await self._database.read(
-            lambda r: card_of(r, self._seen(r, task_id, caller), runs=runs), name="tasks.card"
+            lambda r: card_of(r, seen_task(r, task_id, caller), runs=runs), name="tasks.card"
         )
 
     async def schedules(self, tasks: Sequence[Task]) -> dict[str, Schedule]:
@@ -197,9 +151,9 @@ class TaskHub:
 
     async def log(self, task_id: str, *, caller: Principal, tail: int = 20) -> Sequence[Event]:
         """The latest events of its runs, oldest first."""
-        task = await self.get(task_id, caller=caller)
         return await self._database.read(
-            lambda r: of_task(r, task.task_id, limit=tail), name="tasks.log"
+            lambda r: of_task(r, seen_task(r, task_id, caller).task_id, limit=tail),
+            name="tasks.log",
         )
 
     def folder_of(self, task_id: str) -> Path:
@@ -227,22 +181,8 @@ class TaskHub:
         """
 
         def do(tx: Tx, task: Task, at: int) -> None:
-            check_has_runs(task)
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
-            is_known = bool(key) and rows.is_entered(tx, task.owner, key)
-            if not is_known and asking.resumed_tx(
-                self._mailbox, tx, task, prompt, caller, key=key, at=at, shown_in=shown_in
-            ):
-                return
-            if not is_known:
-                rows.check_rests(tx, task, "it goes on by itself")
-            # Without a prompt only a todo is started, or that start is repeated (same key).
-            text = prompt or (task.prompt if task.runs == 0 or is_known else "")
-            if not text.strip():
-                raise BadRequest("say what it is to do now", field="prompt")
-            kind = RunKind.RESUME if task.runs else RunKind.TASK
-            self.starter.start_tx(tx, task, kind, text, asker, key=key)
-            faults.point("task.before_commit")
+            self.starter.resume_tx(tx, task, prompt, caller, asker, key=key, shown_in=shown_in)
 
         return await self._steer(task_id, caller, do, name="tasks.resume")
 
@@ -261,7 +201,7 @@ class TaskHub:
         """
 
         def write(tx: Tx) -> Question:
-            task = self._seen(tx, task_id, caller)
+            task = seen_task(tx, task_id, caller)
             working = rows.open_runs(tx, task.task_id)  # later ones may be queued behind the first
             run_id, of = working[0][0] if working else task.current_run, f"task {task.task_id}"
             return asking.ask_tx(self._mailbox, tx, run_id, text, options, of=of)
@@ -285,7 +225,7 @@ class TaskHub:
         """
 
         def write(tx: Tx) -> Question:
-            task = self._owned(tx, task_id, caller)
+            task = owned_task(tx, task_id, caller)
             return asking.answer_tx(self._mailbox, tx, task, text, caller, question_id, shown_in)
 
         return await self._database.write(write, name="tasks.answer")
@@ -320,8 +260,7 @@ class TaskHub:
                 )
 
         found = await self._steer(task_id, caller, do, name="tasks.cancel", urgent=True)
-        for message_id in running:
-            await self._abort(message_id)
+        await self._runs.end_turns(*running)
         return found
 
     async def delete(self, task_id: str, *, caller: Principal) -> None:
@@ -361,10 +300,9 @@ class TaskHub:
         """
         if percent is not None and not 0 <= percent <= 100:
             raise BadRequest("percent must be from 0 to 100", field="percent")
-        task = await self.get(task_id, caller=caller)
 
-        def write(tx: Tx) -> None:
-            now, at = rows.need_task(tx, task.task_id), self._clock.now_ms()
+        def write(tx: Tx) -> Task:
+            now, at = seen_task(tx, task_id, caller), self._context.clock.now_ms()
             if state is not None or name is not None:
                 permissions.check_owns(now, caller)
             if name is not None:
@@ -378,16 +316,12 @@ class TaskHub:
                     why = SkippedSlot(SlotSkipReason.SET, facts)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
                 rows.set_tx(tx, now, state, at)
+            return rows.need_task(tx, now.task_id)
 
-        await self._database.write(write, name="tasks.update")
+        task = await self._database.write(write, name="tasks.update")
         if note.strip():
-            try:
-                add = partial(self._folders.note, task.task_id, task.name, note)
-                await self._folders.run(add, key=task.task_id)
-            except OSError as error:
-                warning = f"the note can't be kept, all else was: {error}"
-                raise Conflict(warning, task_id=task.task_id) from error
-        return await self.get(task.task_id, caller=caller)
+            await self._maker.note(task, note)
+        return task
 
     async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task:
         """Pause its schedule or let it go on; times that come while it is paused are passed over.
@@ -437,8 +371,8 @@ class TaskHub:
         """
 
         def write(tx: Tx) -> Task:
-            task = self._owned(tx, task_id, caller)
-            do(tx, task, self._clock.now_ms())
+            task = owned_task(tx, task_id, caller)
+            do(tx, task, self._context.clock.now_ms())
             return rows.find_task(tx, task.task_id) or task
 
         return await self._database.write(write, name=name, urgent=urgent)
@@ -458,15 +392,7 @@ class TaskHub:
         ``agent_id`` selects those that run in that agent's mailbox, ``parent_task_id`` the parts of
         that task.
         """
-        if caller.is_operator:
-            owner, where, within = None, agent_id, ""
-        elif caller.kind in AGENTS:
-            owner = replace(caller, kind=PrincipalKind.AGENT)
-            where, within = caller.subject, agent_id
-        else:
-            owner, where, within = caller, "", agent_id
-        whose = partial(list_tasks, owner=owner, agent_id=where, within=within)
-        look = partial(whose, parent_task_id=parent_task_id, states=states)
+        look = partial(list_tasks, caller=caller, agent_id=agent_id, parent_task_id=parent_task_id)
         return await self._database.read(
-            partial(look, before=before, limit=limit), name="tasks.list"
+            partial(look, states=states, before=before, limit=limit), name="tasks.list"
         )

@@ -7,12 +7,11 @@ from dataclasses import replace
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
-from agentsup.model.message import IN_STORE
 from agentsup.model.principal import OPERATOR
-from agentsup.model.task import NewTask, Task, TaskState
+from agentsup.model.task import NewTask
 from agentsup.store import Tx
 from agentsup.tasks import rows, schedules, slot_times
-from agentsup.tasks.composing import check_new_task, one_line
+from agentsup.tasks.composing import check_new_task, new_task
 from agentsup.tasks.slot_times import machine_zone
 
 
@@ -27,22 +26,7 @@ def put_tx(
     if rows.find_task(tx, task_id) is not None:
         return False
     check_new_task(new)
-    task = Task(
-        task_id=task_id,
-        name=one_line(new.name or new.prompt),
-        owner=OPERATOR,
-        agent_id=AgentId(agent_id),
-        target="",
-        state=TaskState.TODO,
-        prompt=new.prompt,
-        priority=new.priority,
-        timeout_s=new.timeout_s,
-        max_usd=new.max_usd,
-        parent_task_id="",
-        parent_message_id="",
-        created_at=at,
-        deliver_to=new.deliver_to or IN_STORE,
-    )
+    task = new_task(new, task_id=task_id, owner=OPERATOR, agent_id=AgentId(agent_id), at=at)
     assert new.schedule is not None, "work that is moved has times"
     schedule = slot_times.parse(new.schedule, task_id, now_ms=at, zone=machine_zone())
     rows.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.mailbox.messages import AGENTS
 from agentsup.mailbox.queue import delivery_of
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import NOBODY, PERSON_MARK, Principal, PrincipalKind
@@ -25,41 +26,60 @@ _PERSON_SQL = (
 """``Principal.person`` of a task's owner."""
 _ASKER_SQL = f"'{PERSON_MARK}' || iif(owner_kind = 'person', owner_id, coalesce(owner ->> '$.asker', asked_by))"
 """The ``person`` value, without operator rights, of the person who gave the task."""
+_OWNED = "owner_kind = ? AND owner_id = ?"
+
+
+def seen_task(reader: Reader, name: str, caller: Principal) -> Task:
+    """The task of that id, or the only one whose id ends so, if ``caller`` may see it.
+
+    Raises ``NotFound``, ``Forbidden`` and ``Conflict`` (several ids end so).
+    """
+    found = rows.named_task(reader, name)
+    permissions.check_sees(found, caller)
+    return found
+
+
+def owned_task(reader: Reader, name: str, caller: Principal) -> Task:
+    """The same, if ``caller`` may change it."""
+    found = rows.named_task(reader, name)
+    permissions.check_owns(found, caller)
+    return found
 
 
 def list_tasks(
     reader: Reader,
+    caller: Principal,
     *,
-    owner: Principal | None = None,
     agent_id: str = "",
-    within: str = "",
     parent_task_id: str = "",
     states: Collection[TaskState] = (),
     before: str = "",
     limit: int = 100,
 ) -> list[Task]:
-    """Tasks, the newest first.
+    """Tasks that ``caller`` may see, the newest first.
 
-    ``owner`` selects the owner's tasks (of a person also those that their messages led to),
-    ``agent_id`` those that run in that mailbox; with both, either is enough, and with neither all
-    tasks are listed. For an agent in a turn, only tasks of the person it acts for and of nobody are
-    listed. ``within`` limits the list to one mailbox, ``parent_task_id`` to the parts of one task.
+    An operator sees all, a person the own ones and those that their messages led to, an agent the
+    own ones and those in its mailbox; in a turn only those of the person it acts for and of nobody.
+    ``agent_id`` limits the list to one mailbox, ``parent_task_id`` to the parts of one task.
     """
-    whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
-    if owner is not None:
-        whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
-        if owner.kind is PrincipalKind.PERSON:
-            whose.append(("asked_by = ?", [owner.subject]))
+    whose: list[tuple[str, list[str]]] = []
+    if caller.kind in AGENTS and not caller.is_operator:
+        of_agent = [PrincipalKind.AGENT.value, caller.subject]
+        whose = [("agent_id = ?", [caller.subject]), (_OWNED, of_agent)]
+    elif not caller.is_operator:
+        whose = [(_OWNED, [caller.kind.value, caller.subject])]
+        if caller.kind is PrincipalKind.PERSON:
+            whose.append(("asked_by = ?", [caller.subject]))
     more, values = "", [state.value for state in states]
     if states:
         more += f" AND state IN ({','.join('?' * len(states))})"
-    if owner is not None and owner.kind is PrincipalKind.AGENT and owner.behalf:
+    if caller.kind in AGENTS and caller.behalf:
         more += f" AND ({_PERSON_SQL} IN ('', '{NOBODY}', ?) OR {_ASKER_SQL} = ?)"
-        values += [owner.person, owner.person]
+        values += [caller.person, caller.person]
     if before:
         more += " AND task_id < ?"
         values.append(before)
-    for column, wanted in (("agent_id", within), ("parent_task_id", parent_task_id)):
+    for column, wanted in (("agent_id", agent_id), ("parent_task_id", parent_task_id)):
         if wanted:
             more += f" AND {column} = ?"
             values.append(wanted)

@@ -31,9 +31,11 @@ from agentsup.model.task import (
     TaskAction,
     TaskState,
 )
-from agentsup.store import Reader, Tx, append, from_row, values_of
+from agentsup.store import Reader, Retention, Tx, append, from_row, values_of
 from agentsup.tasks.composing import one_line
 
+LEAST_ID_CHARS = 4
+"""The shortest ending of an id that names a task."""
 _RUNS = """
 SELECT r.*, coalesce(m.state, iif(r.skip_reason IS NULL, 'done', 'skipped')) AS state,
   coalesce(m.outcome, '') AS outcome, coalesce(m.result_text, '') AS result,
@@ -148,14 +150,22 @@ def asked_for(reader: Reader, task: Task, parent: Message) -> Task:
     return replace(task, asked_by=asker)
 
 
-def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:
-    """Ids of tasks that end with ``end``, the newest first."""
+def named_task(reader: Reader, name: str) -> Task:
+    """The task of that id, or the only one whose id ends so.
+
+    Raises ``NotFound``, and ``Conflict`` if several ids end so.
+    """
+    if name.startswith("task_") or len(name) < LEAST_ID_CHARS:
+        return need_task(reader, name)
     rows = reader.all(
         "SELECT task_id FROM tasks WHERE substr(task_id, -length(?1)) = ?1"
-        " ORDER BY task_id DESC LIMIT ?2",
-        (end, limit),
+        " ORDER BY task_id DESC LIMIT 8",
+        (name.casefold(),),
     )
-    return [row["task_id"] for row in rows]
+    found = [row["task_id"] for row in rows]
+    if len(found) > 1:
+        raise Conflict(f"several tasks end with {name}: {', '.join(found)}", task_ids=found)
+    return need_task(reader, found[0] if found else name)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -360,3 +370,24 @@ def set_tx(tx: Tx, task: Task, state: TaskState, at: int) -> None:
         (state.value, finished_at, task.task_id),
     )
     emit_tx(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+_DAY_MS = 24 * 3600 * 1000
+_OLD_RUNS = (
+    "created_at < :cutoff"
+    " AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.message_id = runs.run_id)"
+)
+"""Selected by creation time, so that young runs are not scanned. Old runs whose messages stay
+(failed messages) are skipped; however many they are, the runs after them are removed."""
+_REMINDED = "does = 'tell' AND state <> 'todo' AND finished_at < :cutoff"
+
+
+def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
+    """Runs are removed after their messages, reminders once they are over; the latest run of a task
+    is stored with the task, which stays until somebody deletes it."""
+    return (
+        Retention("runs", _OLD_RUNS, keep_days * _DAY_MS, key="run_id"),
+        Retention("tasks", _REMINDED, keep_days * _DAY_MS, key="task_id"),
+    )

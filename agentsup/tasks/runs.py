@@ -80,20 +80,14 @@ class NewRun:
     summary: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Runs:
     """The runs of this node."""
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        database: Database,
-        *,
-        abort: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """``abort`` ends the turn of a message that was cancelled, and returns when it has."""
-        self._mailbox = mailbox
-        self._database = database
-        self._abort = abort
+    mailbox: Mailbox
+    database: Database
+    abort: Callable[[str], Awaitable[None]]
+    """Ends the turn of a message that was cancelled, and returns when it has."""
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -115,7 +109,7 @@ class Runs:
         faults.point("run.before_start")
         parent = new.parent
         path = lineage.path_to(parent, new.agent_id, new.target)
-        accepted = self._mailbox.queue.accept_tx(tx, self._message(new, path), waiter=waiter)
+        accepted = self.mailbox.accept_tx(tx, self._message(new, path), waiter=waiter)
         if accepted.duplicate:
             known = rows.find_run(tx, accepted.message_id)
             if known is None:
@@ -128,7 +122,7 @@ class Runs:
         lineage.check_depth(depth)
         if parent is not None:
             lineage.check_count(rows.count_of_root(tx, root_id) + 1)
-        at = self._mailbox.context.clock.now_ms()
+        at = self.mailbox.context.clock.now_ms()
         run = Run(
             run_id=accepted.message_id,
             task_id=new.task_id,
@@ -173,7 +167,7 @@ class Runs:
         parent, key = new.parent, new.session_key
         if not key:
             session_key = parent.session_id if parent is not None else f"run:{new.agent_id}"
-            own = new.key or self._mailbox.context.entropy.new_id("run")
+            own = new.key or self.mailbox.context.entropy.new_id("run")
             mark = hashlib.sha256(own.encode()).hexdigest()[:12]
             key = f"{session_key}:sub:{new.label or new.target or new.kind.value}:{mark}"
         return NewMessage(
@@ -213,7 +207,7 @@ class Runs:
 
     async def report(self, run_id: str) -> RunReport:
         """The report on a run. Raises ``NotFound``."""
-        return await self._database.read(report_of, run_id, name="runs.report")
+        return await self.database.read(report_of, run_id, name="runs.report")
 
     async def wait(self, run_id: str, timeout_s: float, *, asker: Asker | None = None) -> RunReport:
         """Wait until the run has ended, at most ``timeout_s`` (0: only report).
@@ -222,7 +216,7 @@ class Runs:
         (``asker``) gives its slot back meanwhile; a result that it gets here does not come again as
         a message. Raises ``NotFound`` and ``LeaseLost``.
         """
-        end: asyncio.Future[Message] = self._database.expect(f"done:{run_id}")
+        end: asyncio.Future[Message] = self.database.expect(f"done:{run_id}")
         try:
             if asker is None or timeout_s <= 0:
                 report = await self.report(run_id)
@@ -232,7 +226,7 @@ class Runs:
                     return report
             else:
                 try:
-                    report = await self._database.write(
+                    report = await self.database.write(
                         self._begin_to_wait_tx, run_id, asker.lease, name="runs.wait"
                     )
                 except WouldDeadlock:  # the run waits, directly or indirectly, for this very turn
@@ -249,7 +243,7 @@ class Runs:
         if report.is_ended:
             self._collect_tx(tx, run_id, lease)
         else:
-            waits.wait_tx(self._mailbox.context, tx, lease, run_id)
+            waits.wait_tx(self.mailbox.context, tx, lease, run_id)
             waits.expect_tx(tx, run_id)
         return report
 
@@ -266,9 +260,7 @@ class Runs:
                         ended = await end
         finally:
             if ended is None and asker is not None:
-                await self._database.write(
-                    waits.give_up_tx, asker.lease, run_id, name="runs.unwait"
-                )
+                await self.database.write(waits.give_up_tx, asker.lease, run_id, name="runs.unwait")
         report = await self.report(run_id) if ended is None else report_of_end(run, ended)
         # A message that was waited for to its end has made no reply.
         is_waited = ended is not None and ended.deliver_to.waited
@@ -277,11 +269,11 @@ class Runs:
         return report
 
     async def _collect(self, run_id: str, lease: Lease) -> None:
-        await self._database.write(self._collect_tx, run_id, lease, name="runs.collect")
+        await self.database.write(self._collect_tx, run_id, lease, name="runs.collect")
 
     def _collect_tx(self, tx: Tx, run_id: str, lease: Lease) -> None:
         """End the queued reply with the run's result, because the turn has the result already."""
-        context = self._mailbox.context
+        context = self.mailbox.context
         waits.need_lease(context, tx, lease)
         replies = closing.queued_for(tx, lease.message, MessageKind.REPLY, run_id)
         closing.collect_tx(context, tx, replies[:1], lease.message, at=context.clock.now_ms())
@@ -296,7 +288,7 @@ class Runs:
         report = await self.report(run_id)
         if report.is_ended:
             raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-        cancelled = await self._mailbox.control.cancel(run_id, by)
+        cancelled = await self.mailbox.cancel(run_id, by)
         await self.end_turns(run_id, *cancelled.with_it)
         if asker is not None:
             await self._collect(run_id, asker.lease)
@@ -305,7 +297,7 @@ class Runs:
     async def end_turns(self, *run_ids: str) -> None:
         """End the turns of runs that were cancelled, and wait for their ends."""
         for run_id in run_ids:
-            await self._abort(run_id)
+            await self.abort(run_id)
 
     async def ask_parent(self, run_id: str, text: str, options: Sequence[str] = ()) -> Question:
         """Ask those who delegated the run a question, in the name of its running turn.
@@ -313,8 +305,8 @@ class Runs:
         The turn's end then waits for the answer. The same text asked again returns the earlier
         question, open or closed. Raises ``Conflict``, ``BadRequest`` and ``DepthExceeded``.
         """
-        return await self._database.write(
-            lambda tx: asking.ask_tx(self._mailbox, tx, run_id, text, options, of=f"run {run_id}"),
+        return await self.database.write(
+            lambda tx: asking.ask_tx(self.mailbox, tx, run_id, text, options, of=f"run {run_id}"),
             name="runs.ask_parent",
         )
 
@@ -332,7 +324,7 @@ class Runs:
             report = report_of(tx, run_id)
             if report.is_ended:
                 raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-            note = self._mailbox.queue.accept_tx(
+            note = self.mailbox.accept_tx(
                 tx,
                 NewMessage(
                     agent_id=message.agent_id,
@@ -353,4 +345,4 @@ class Runs:
             )
             ledger.join_as_tx(tx, note.message_id, run_id)
 
-        await self._database.write(put, name="runs.steer")
+        await self.database.write(put, name="runs.steer")

@@ -163,10 +163,6 @@ def _hopeless(reader: Reader, since_at: int, lasting: Container[str]) -> list[_H
 # -- the service -----------------------------------------------------------------------------------
 
 
-async def _tell_nobody(task_id: str, why: SkippedSlot) -> None:
-    del task_id, why
-
-
 class Scheduler:
     """Runs all schedules. ``run`` is the body of a supervised child."""
 
@@ -175,8 +171,8 @@ class Scheduler:
         database: Database,
         clock: Clock,
         starter: Starter,
-        tell: Callable[[str, SkippedSlot], Awaitable[None]] = _tell_nobody,
-        lasting: Container[str] = (),
+        tell: Callable[[str, SkippedSlot], Awaitable[None]],
+        lasting: Container[str],
     ) -> None:
         """``starter`` makes the runs.
 

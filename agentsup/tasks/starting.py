@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import Any
 
 from agentsup.catalogue import words
-from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import Mailbox
+from agentsup.kit import faults
 from agentsup.mailbox.delivery import notices
 from agentsup.mailbox.lifecycle import leased_tx
 from agentsup.mailbox.mail import AgentDirectory, Asker
-from agentsup.mailbox.messages import RoleNow, current_rights, keys
+from agentsup.mailbox.messages import current_rights, keys
 from agentsup.model.control import CommandButton, CommandButtons
 from agentsup.model.errors import BadRequest, NotFound, Overloaded
+from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import Principal, PrincipalKind
@@ -28,6 +28,7 @@ from agentsup.model.task import (
     MAX_SCHEDULES,
     MAX_TODOS,
     MAX_TODOS_OF_TURN,
+    NewTask,
     Run,
     RunKind,
     SkippedSlot,
@@ -36,7 +37,8 @@ from agentsup.model.task import (
     TaskState,
 )
 from agentsup.store import Reader, Tx
-from agentsup.tasks import lineage, rows, session_targets, slot_times
+from agentsup.tasks import asking, lineage, rows, session_targets, slot_times
+from agentsup.tasks.composing import for_persona
 from agentsup.tasks.runs import NewRun, Runs
 
 Offer = Callable[[Tx, DeliverTo, CommandButtons, int], Mapping[str, Any]]
@@ -44,36 +46,6 @@ Offer = Callable[[Tx, DeliverTo, CommandButtons, int], Mapping[str, Any]]
 empty if the chat has none. ``at`` is wall ms."""
 
 SHOWN_ID_CHARS = 8
-
-
-def offer_nothing(tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int) -> Mapping[str, Any]:
-    """Show no buttons."""
-    del tx, chat, buttons, at
-    return {}
-
-
-def check_has_runs(task: Task) -> None:
-    """Raise ``BadRequest`` for a reminder, which has no turns."""
-    if task.does is TaskAction.TELL:
-        raise BadRequest(
-            f"task {task.task_id} is a reminder and has no turns: give it another time",
-            field="task_id",
-        )
-
-
-def addressed(reader: Reader, task: Task, role_now: RoleNow) -> Task:
-    """The reminder with a chat as its target.
-
-    That is the chat where the work was asked for, else the one in which its person last talked to
-    the agent.
-    """
-    chat = keys.root_chat(task.deliver_to)
-    if chat is None:
-        channel, conversation = notices.latest_conversation(
-            reader, task.agent_id, task.owner.person, role_now
-        )
-        chat = DeliverTo("chat", channel=channel, conversation=conversation)
-    return replace(task, deliver_to=replace(chat, agent_id=chat.agent_id or task.agent_id))
 
 
 def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
@@ -132,20 +104,33 @@ class Starter:
     At most one row of ``runs`` has a task's slot.
     """
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        directory: AgentDirectory,
-        runs: Runs,
-        entropy: Entropy,
-        offer: Offer = offer_nothing,
-    ) -> None:
+    def __init__(self, runs: Runs, directory: AgentDirectory, offer: Offer) -> None:
         """``offer`` makes the buttons of reminders."""
-        self._context = mailbox.context
+        self._context = runs.mailbox.context
         self._directory = directory
         self._runs = runs
-        self._entropy = entropy
         self._offer = offer
+
+    def create_tx(self, tx: Tx, new: NewTask, task: Task, asker: Asker | None) -> Task:
+        """Store the task that was composed for ``new``, and begin its first run, unless it has a
+        schedule or is a plain todo. Raises what ``TaskHub.create`` raises."""
+        if new.schedule is not None:
+            self.check_schedule_tx(tx, task, asker)
+        elif not new.start:
+            self._check_todo_tx(tx, task)
+        made = task
+        if asker is not None:
+            made = rows.asked_for(tx, task, asker.lease.message)
+        if persona := session_targets.persona_of(tx, task.parent_session_id):
+            made = for_persona(made, new.agent, persona, self._directory)
+        if new.does is TaskAction.TELL:
+            made = self._addressed(tx, made)
+        rows.emit_tx(tx, EventType.TASK_CREATED, task, task.created_at, name=task.name)
+        if new.schedule is None and new.start:
+            run = self.start_tx(tx, made, RunKind.TASK, made.prompt, asker, is_stored=False)
+            made = rows.begun(made, run)
+        rows.add_task_tx(tx, made)
+        return made
 
     def start_tx(
         self,
@@ -205,13 +190,56 @@ class Starter:
             rows.begin_tx(tx, task.task_id, run)
         return run
 
+    def resume_tx(
+        self,
+        tx: Tx,
+        task: Task,
+        prompt: str,
+        caller: Principal,
+        asker: Asker | None,
+        *,
+        key: str = "",
+        shown_in: asking.Conversation | None = None,
+    ) -> None:
+        """Start a todo, continue an ended task, or answer the open question of a waiting one, once
+        for each ``key``. Raises what ``TaskHub.resume`` raises."""
+        if task.does is TaskAction.TELL:
+            raise BadRequest(
+                f"task {task.task_id} is a reminder and has no turns: give it another time",
+                field="task_id",
+            )
+        is_known = bool(key) and rows.is_entered(tx, task.owner, key)
+        if not is_known and asking.resumed_tx(
+            self._runs.mailbox, tx, task, prompt, caller, key=key, shown_in=shown_in
+        ):
+            return
+        if not is_known:
+            rows.check_rests(tx, task, "it goes on by itself")
+        # Without a prompt only a todo is started, or that start is repeated (same key).
+        text = prompt or (task.prompt if task.runs == 0 or is_known else "")
+        if not text.strip():
+            raise BadRequest("say what it is to do now", field="prompt")
+        kind = RunKind.RESUME if task.runs else RunKind.TASK
+        self.start_tx(tx, task, kind, text, asker, key=key)
+        faults.point("task.before_commit")
+
     def _check_agent(self, task: Task) -> None:
         if self._directory.by_id(task.agent_id) is None:
             raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
 
-    def addressed(self, reader: Reader, task: Task) -> Task:
-        """See ``addressed``."""
-        return addressed(reader, task, self._context.role_now)
+    def _addressed(self, reader: Reader, task: Task) -> Task:
+        """The reminder with a chat as its target.
+
+        That is the chat where the work was asked for, else the one in which its person last talked
+        to the agent.
+        """
+        chat = keys.root_chat(task.deliver_to)
+        if chat is None:
+            channel, conversation = notices.latest_conversation(
+                reader, task.agent_id, task.owner.person, self._context.role_now
+            )
+            chat = DeliverTo("chat", channel=channel, conversation=conversation)
+        return replace(task, deliver_to=replace(chat, agent_id=chat.agent_id or task.agent_id))
 
     def check_schedule_tx(self, tx: Tx, task: Task, asker: Asker | None) -> None:
         """Check the limits of a schedule that a turn creates, and of a reminder.
@@ -238,7 +266,7 @@ class Starter:
                 limit=limit,
             )
 
-    def check_todo_tx(self, tx: Tx, task: Task) -> None:
+    def _check_todo_tx(self, tx: Tx, task: Task) -> None:
         """Check how many tasks an agent writes down without beginning them. Raises ``Overloaded``."""
         if task.owner.kind is not PrincipalKind.AGENT:
             return
@@ -302,7 +330,7 @@ class Starter:
     def _slot(self, task: Task, slot_at: int, at: int) -> Run:
         """The record of a time of the schedule that has no message."""
         return Run(
-            run_id=self._entropy.new_id("slot"),
+            run_id=self._context.entropy.new_id("slot"),
             task_id=task.task_id,
             run_no=task.runs,
             kind=RunKind.SLOT,

@@ -176,21 +176,21 @@ async def golden_household(root: Path) -> AsyncIterator[GoldenDaemon]:
     house.home.api_token.chmod(0o600)
     house.put_role("cook")
     await house.assemble()
-    supervisor = house.daemon.supervisor
-    running = asyncio.get_running_loop().create_task(supervisor.run())
+    ending = house.daemon.ending
+    running = asyncio.get_running_loop().create_task(house.daemon.supervisor.run())
     never_late = mock.patch.object(LagProbe, "stats", return_value=LagStats(samples=1))
     try:
         async with asyncio.timeout(4 * BOUND_S), aiohttp.ClientSession() as http:
             never_late.start()  # a loaded machine must not be recorded as "not ready"
-            await house.until(lambda: supervisor.state == "running" or running.done())
+            await house.until(lambda: ending.state == "running" or running.done())
             await house.settled()
             household = GoldenDaemon(house, port, http)
             await household.play()
             yield household
     finally:
         never_late.stop()
-        supervisor.end(0, "recorded")
-        supervisor.force()
+        ending.end(0, "recorded")
+        ending.force()
         await running
         await house.registry.close()
         await house.db.close()

@@ -234,7 +234,7 @@ async def test_work_without_its_root_is_the_operators_or_who_asked_for_it(tmp_pa
 
         async def listed(person: str) -> list[str]:
             who = Principal(PrincipalKind.AGENT, "agt_ada", "ada", behalf=person)
-            found = await store.read(lambda r: list_tasks(r, owner=who))
+            found = await store.read(lambda r: list_tasks(r, who))
             return sorted(each.task_id for each in found)
 
         assert await listed("operator") == ["task_console", "task_hook", "task_olga"]

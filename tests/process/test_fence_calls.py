@@ -23,7 +23,8 @@ import pytest
 
 from agentsup.kit import fence
 from agentsup.kit.fence import Fence, rules_of
-from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.kit.pipes import Stdio
+from agentsup.kit.procgroup import ProcessGroup
 from tests.process import fence_probe
 
 pytestmark = [

@@ -14,6 +14,7 @@ from agentsup.daemon.assembly.traces import DaemonTraces
 from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.control import DaemonControl
+from agentsup.daemon.runtime.ending import Ending
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import RosterDirectory
@@ -31,6 +32,7 @@ from agentsup.supervision import Board
 class Daemon:
     """The parts that tests speak to."""
 
+    ending: Ending
     supervisor: AgentSupervisor
     control: DaemonControl
     mailbox: Mailbox
@@ -58,6 +60,7 @@ def build_daemon(boot_context: BootContext) -> Daemon:
     assembly = build(boot_context)
     mail, agents, borders = assembly.mail, assembly.agents(), assembly.borders()
     return Daemon(
+        ending=mail.ending,
         supervisor=borders.supervisor,
         control=borders.control,
         mailbox=mail.mailbox,

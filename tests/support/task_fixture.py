@@ -10,11 +10,13 @@ from typing import Any, Self
 
 from agentsup.mailbox.mail import Asker, DirectoryEntry
 from agentsup.mailbox.work.slots import SlotPool
+from agentsup.model.control import CommandButtons
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId
-from agentsup.model.message import LaneName, Lease
+from agentsup.model.message import DeliverTo, LaneName, Lease
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.model.task import NewTask, Run, Schedule, Task
+from agentsup.model.task import NewTask, Run, Schedule, SkippedSlot, Task
+from agentsup.store import Tx
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import NewRun, Runs
@@ -61,6 +63,20 @@ class _Directory:
         self._names = tuple(each for each in self._names if each != name)
 
 
+def no_zone(agent_id: str, person: str) -> str:
+    """Nobody has a time zone of their own."""
+    return ""
+
+
+def offer_nothing(tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int) -> dict[str, Any]:
+    """Chats have no buttons."""
+    return {}
+
+
+async def tell_nobody(task_id: str, why: SkippedSlot) -> None:
+    """Operators hear of no pause."""
+
+
 class TaskFixture:
     """One store; ``reboot`` begins the next life of mailbox and hub."""
 
@@ -84,16 +100,8 @@ class TaskFixture:
     def _next_life(self) -> TaskHub:
         mail = self.mail
         self.runs = Runs(mail.mailbox, mail.db, abort=self._abort)
-        return TaskHub(
-            mailbox=mail.mailbox,
-            database=mail.db,
-            clock=mail.clock,
-            entropy=mail.entropy,
-            directory=self.directory,
-            runs=self.runs,
-            folders=Folders(self.home / "tasks", lambda task_id: self.home / "tasks" / task_id),
-            abort=self._abort,
-        )
+        folders = Folders(self.home / "tasks", lambda task_id: self.home / "tasks" / task_id)
+        return TaskHub(self.runs, self.directory, folders, no_zone, offer_nothing)
 
     async def _abort(self, message_id: str) -> None:
         self.aborted.append(message_id)

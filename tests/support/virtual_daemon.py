@@ -187,7 +187,7 @@ class VirtualDaemon:
 
     async def stop(self, grace: Grace | None = None) -> None:
         """An orderly end, as on SIGTERM."""
-        self.daemon.reconciler.close()
+        self.daemon.ending.end(0, "the test is over")
         await self.daemon.fleet.stop_all(grace)
         await self._end()
         await self.db.close()
@@ -195,7 +195,7 @@ class VirtualDaemon:
     async def die(self) -> None:
         """``kill -9``: from here on nothing of this boot reaches the store."""
         self._runner.kill()
-        self.daemon.reconciler.close()
+        self.daemon.ending.end(0, "the test is over")
         await self.daemon.fleet.stop_all(_QUICK)
         await self._end()
         await self.db.close()

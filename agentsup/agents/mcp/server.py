@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from agentsup.agents.mcp.wire import McpConnection
 
 WIRE = "agentsup.agents.mcp.wire"
-PATIENT = RestartPolicy(max_restarts=None, cap_s=300.0)
+PATIENT = RestartPolicy(is_endless=True, cap_s=300.0)
 """A server is restarted without a limit, since its address may come back."""
 GRACE = Grace(drain_s=5.0, cancel_s=2.0, kill_s=2.0)
 PROBE_S = 60.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from agentsup.agents import AgentStack, StackServices
 from agentsup.agents.media import Hearing, MediaReader
+from agentsup.agents.memory import KnownNotes, TurnPreparer
 from agentsup.agents.recovery import EngineProblems
 from agentsup.agents.turn import HostServices, TurnServices
-from agentsup.agents.workspace import EngineSetup, ProcessTable
+from agentsup.agents.workspace import EngineSetup, ProcessTable, SharedKnowledge
+from agentsup.channels import LocalChannel
 from agentsup.config import ConfigSnapshot, resolve
-from agentsup.daemon.assembly import metrics, tools
+from agentsup.daemon.assembly import metrics
 from agentsup.daemon.assembly.budgets import DaemonSpending
 from agentsup.daemon.assembly.parts import AgentParts, Assembly, RunningParts
 from agentsup.daemon.assembly.roles import DaemonRoles
@@ -17,16 +19,16 @@ from agentsup.daemon.assembly.tool_pipeline import DaemonMcp, calls_of
 from agentsup.daemon.assembly.tools import DaemonOthers, daemon_tools
 from agentsup.daemon.assembly.traces import DaemonTraces
 from agentsup.daemon.runtime.alarm import Alarm
-from agentsup.daemon.runtime.boot_context import BootContext, own_channels, redact_secrets
+from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.engines import DaemonEngines, engines_of, fencing_of
 from agentsup.daemon.runtime.fleet import Fleet, StackMaker
-from agentsup.daemon.runtime.reconcile import Reconciler, ReconcilerEffects, ReconcilerParts
+from agentsup.daemon.runtime.reconcile import Reconciler, ReconcilerParts
 from agentsup.daemon.runtime.recorder import LifeRecorder
 from agentsup.daemon.runtime.stop import Stopper
+from agentsup.kit import sdnotify
 from agentsup.kit.childenv import child_env
 from agentsup.kit.lag import LagProbe
-from agentsup.kit.log import set_level
 from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.work import Journal
 from agentsup.model.agent import AgentSpec
@@ -34,7 +36,7 @@ from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.secret import Secret
 from agentsup.observe import Metrics
 from agentsup.observe.traces import OtelTracer
-from agentsup.supervision import Grace
+from agentsup.supervision import Grace, Watchdog
 
 
 def build_agents(assembly: Assembly) -> AgentParts:
@@ -62,7 +64,6 @@ def build_agents(assembly: Assembly) -> AgentParts:
     mcp = DaemonMcp(boot_context, running.processes, fleet.stacks)
     stalls = metrics.StallReporter(boot_context.clock, mail.tasks, tell)
     lag = LagProbe(on_stall=stalls.report)
-    probes = metrics.probes(boot_context, fleet, running.channels)
     measured = metrics.metrics_of(
         boot_context,
         running,
@@ -88,7 +89,14 @@ def build_agents(assembly: Assembly) -> AgentParts:
         calls=calls,
         mcp=mcp,
         lag=lag,
-        watchdog=metrics.watchdog_of(lag, probes, boot_context.clock),
+        watchdog=Watchdog(
+            lag,
+            metrics.probes(boot_context, fleet, running.channels),
+            clock=boot_context.clock,
+            interval_s=min(
+                metrics.WATCHDOG_S, sdnotify.watchdog_interval_s() or metrics.WATCHDOG_S
+            ),
+        ),
         metrics=measured,
         reconciler=reconciler,
         roles=roles,
@@ -102,15 +110,14 @@ def build_agents(assembly: Assembly) -> AgentParts:
 def _running(assembly: Assembly) -> RunningParts:
     boot, mail = assembly.boot, assembly.mail
     boot_id = boot.boot.boot_id
-    relay_channels = dict(boot.channels or own_channels())
+    relay_channels = dict(
+        boot.channels or {name: LocalChannel(name) for name in ("console", "web")}
+    )
     channels = Channels(
-        clock=boot.clock,
-        entropy=boot.entropy,
-        board=mail.board,
-        relay_channels=relay_channels,
+        mail.board,
+        relay_channels,
         on_change=lambda agent_id, _: assembly.agents().running.fleet.check_again(agent_id),
         services=lambda: assembly.borders().channel_services,
-        after_imports=boot.after_imports,
     )
     alarm = Alarm(
         database=boot.database,
@@ -126,7 +133,7 @@ def _running(assembly: Assembly) -> RunningParts:
         board=mail.board,
         tasks=mail.tasks,
         tell=alarm.tell,
-        ending=lambda: assembly.borders().supervisor.ends_with,
+        ending=mail.ending,
     )
     processes = ProcessTable(boot.database, boot.clock, boot_id, boot.reaper)
     registry = boot.engines or engines_of(boot)
@@ -151,7 +158,14 @@ def _running(assembly: Assembly) -> RunningParts:
             name_of=boot.roster.name_of,
             tasks=mail.tasks,
         ),
-        knowledge=tools.shared_knowledge(boot, fleet, mail.tasks, alarm.tell),
+        knowledge=SharedKnowledge(
+            boot.home.shared_memory,
+            lambda: [stack.workspace for stack in fleet.stacks()],
+            config_files=boot.config_files,
+            files=boot.files,
+            tasks=mail.tasks,
+            tell=alarm.tell,
+        ),
     )
 
 
@@ -168,7 +182,7 @@ def _fleet(assembly: Assembly, channels: Channels) -> Fleet:
         entropy=boot.entropy,
         board=mail.board,
         make_stack=_stack_maker(assembly),
-        on_main_exit=lambda code: assembly.borders().supervisor.end(code, "main ended"),
+        on_main_exit=lambda code: mail.ending.end(code, "main ended"),
         grace=Grace(drain_s=limits.drain_s),
         ready_timeout_s=limits.ready_timeout_s,
         main_restarts=lambda: boot.current().settings.main_crash == "restart",
@@ -230,7 +244,12 @@ def _turns(
         tokens=boot.tokens,
         tracer=tracer,
         redactor=boot.redactor,
-        before_turn=tools.before_turn(boot),
+        before_turn=TurnPreparer(
+            boot.database,
+            boot.clock,
+            notes=KnownNotes(boot.files, boot.home.memory, boot.home.root),
+            name_of=boot.roster.name_of,
+        ),
         brief=tasks.brief,
         zone_of=tasks.zone_of,
         roles=roles.turns,
@@ -244,29 +263,22 @@ def _turns(
 def _reconciler(assembly: Assembly, running: RunningParts, measured: Metrics) -> Reconciler:
     boot, mail = assembly.boot, assembly.mail
 
-    async def on_snapshot(snapshot: ConfigSnapshot) -> None:
-        await redact_secrets(
-            boot.redactor, snapshot, boot.home.root, boot.environ, boot.config_files
-        )
-        boot.current.apply(snapshot)
-        set_level(snapshot.settings.log.level.upper())
+    def on_snapshot(snapshot: ConfigSnapshot) -> None:
         assembly.borders().api.people_changed()
         assembly.agents().tasks.background.resized()
         running.fleet.check_again()
 
-    def on_removed(agent_id: str) -> None:
-        boot.tokens.revoke_agent(agent_id)
-        measured.forget_agent(boot.roster.name_of(agent_id))
-
     return Reconciler(
         boot,
-        ReconcilerParts(fleet=running.fleet, channels=running.channels, tasks=mail.tasks),
-        ReconcilerEffects(
-            tell=running.alarm.tell,
-            note=running.alarm.note,
+        ReconcilerParts(
+            ending=mail.ending,
+            fleet=running.fleet,
+            channels=running.channels,
+            engines=running.engines,
+            alarm=running.alarm,
+            tasks=mail.tasks,
             on_snapshot=on_snapshot,
-            on_removed=on_removed,
-            engine_of=lambda spec: running.engines.choice(spec)[0],
+            on_removed=lambda agent_id: measured.forget_agent(boot.roster.name_of(agent_id)),
         ),
     )
 

@@ -28,10 +28,9 @@ from agentsup.commands import (
     task_commands,
     trace_commands,
 )
-from agentsup.daemon.assembly import children
-from agentsup.daemon.assembly.parts import AgentParts, Assembly, BorderParts, MailParts
-from agentsup.daemon.assembly.tools import agent_memory
-from agentsup.daemon.runtime.boot_context import BootContext, hex_digits, web_deps
+from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly.parts import Assembly, BorderParts
+from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
 from agentsup.daemon.runtime.control import ControlParts, DaemonControl
 from agentsup.daemon.runtime.engines import ProviderModels
 from agentsup.daemon.runtime.housekeeping import ReceivedFiles, ReplacedFiles
@@ -46,7 +45,7 @@ from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 from agentsup.model.managed_bots import BotMaker
 from agentsup.model.pairing import Pairing
-from agentsup.supervision import REBUILD_CODE, Grace, RestForOneSupervisor, SupervisedChild
+from agentsup.supervision import REBUILD_CODE, RestForOneSupervisor, SupervisedChild
 
 
 def build_borders(assembly: Assembly) -> BorderParts:
@@ -58,7 +57,7 @@ def build_borders(assembly: Assembly) -> BorderParts:
     running = agents.running
     pairing = DaemonPairing(boot_context, agents.reconciler, running.alarm.tell)
     bots = DaemonManagedBots(boot_context, agents.reconciler, running.channels, mail.people)
-    commands = chat_commands_of(boot_context, control, mail, agents, pairing, bots)
+    commands = _chat_commands(assembly, control, pairing, bots)
     inbox = Inbox(
         mailbox=mail.mailbox,
         events=mail.events,
@@ -80,6 +79,8 @@ def build_borders(assembly: Assembly) -> BorderParts:
             home=boot_context.home,
             environ=boot_context.environ,
             database=boot_context.database,
+            clock=boot_context.clock,
+            entropy=boot_context.entropy,
             mailbox=mail.mailbox,
             inbox=inbox,
             commands=commands,
@@ -88,6 +89,7 @@ def build_borders(assembly: Assembly) -> BorderParts:
             people=mail.people,
             files=boot_context.files,
             tell=running.alarm.tell,
+            after_imports=boot_context.after_imports,
             pairing=pairing,
             bots=bots,
         ),
@@ -103,14 +105,11 @@ def _replaced_files(assembly: Assembly) -> ReplacedFiles:
         counts = await mail.mailbox.messages.counts()
         return not any(each.get("leased") for each in counts.values())
 
-    def restart(reason: str) -> None:
-        assembly.borders().supervisor.end(REBUILD_CODE, reason)
-
     return ReplacedFiles(
         partial(boot_context.config_files.run, installation.change, key="installation"),
         assembly.agents().running.alarm.tell,
         is_quiet,
-        restart if boot_context.is_started_again else None,
+        partial(mail.ending.end, REBUILD_CODE) if boot_context.is_started_again else None,
     )
 
 
@@ -129,6 +128,7 @@ def _control(assembly: Assembly, replaced: ReplacedFiles) -> DaemonControl:
     return DaemonControl(
         boot_context,
         ControlParts(
+            ending=mail.ending,
             fleet=running.fleet,
             reconciler=agents.reconciler,
             stopper=running.stopper,
@@ -138,7 +138,6 @@ def _control(assembly: Assembly, replaced: ReplacedFiles) -> DaemonControl:
             role_problem=agents.roles.problem,
             models=ProviderModels(running.engines, agents.spending.prices),
             health=agents.watchdog.health,
-            supervisor=lambda: assembly.borders().supervisor,
             url=lambda: assembly.borders().api.url,
             warnings=warnings,
         ),
@@ -159,7 +158,7 @@ def _api_deps(
         mail=mail.history,
         directory=mail.directory,
         mailbox=mail.mailbox,
-        memory=agent_memory(boot_context),
+        memory=mail.memory,
         grants=Grants(boot_context.database, boot_context.clock),
         database=boot_context.database,
         events=mail.events,
@@ -210,6 +209,7 @@ def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> 
 
     return AgentSupervisor(
         SupervisedParts(
+            ending=mail.ending,
             api=api,
             spine=_spine(assembly, replaced),
             fleet=running.fleet,
@@ -222,7 +222,6 @@ def _supervisor(assembly: Assembly, api: ApiServer, replaced: ReplacedFiles) -> 
             refresh_knowledge=running.knowledge.refresh,
             check_health=agents.watchdog.check,
             close_channels=running.channels.close,
-            grace=lambda: Grace(drain_s=boot_context.current().settings.limits.drain_s),
             main_ready_timeout_s=lambda: boot_context.current().settings.limits.ready_timeout_s,
             first_complaint=boot_context.first_complaint,
         )
@@ -266,15 +265,11 @@ def _spine(assembly: Assembly, replaced: ReplacedFiles) -> RestForOneSupervisor:
     )
 
 
-def chat_commands_of(
-    boot_context: BootContext,
-    control: Control,
-    mail: MailParts,
-    agents: AgentParts,
-    pairing: Pairing,
-    bots: BotMaker,
+def _chat_commands(
+    assembly: Assembly, control: Control, pairing: Pairing, bots: BotMaker
 ) -> ChatCommands:
     """Every command of every chat."""
+    boot_context, mail, agents = assembly.boot, assembly.mail, assembly.agents()
     given = CommandServices(
         control,
         mail.mailbox,
@@ -289,7 +284,7 @@ def chat_commands_of(
         (
             *chat_commands(given),
             *trace_commands(given),
-            *memory_commands(given, agent_memory(boot_context)),
+            *memory_commands(given, mail.memory),
             *hook_commands(agents.calls.pipeline.hooks),
             *role_commands(given, agents.roles.live_roles),
             *cost_commands(agents.spending.report.document),

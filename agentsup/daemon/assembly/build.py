@@ -7,19 +7,20 @@ step gets what the earlier ones returned. Where a part must reach one that is bu
 
 from __future__ import annotations
 
+from agentsup.agents.memory import AgentMemory
 from agentsup.daemon.assembly.agents import build_agents
 from agentsup.daemon.assembly.borders import build_borders
-from agentsup.daemon.assembly.parts import AgentParts, Assembly, BorderParts, MailParts
+from agentsup.daemon.assembly.parts import AgentParts, Assembly, BorderParts, Late, MailParts
 from agentsup.daemon.runtime.boot_context import BootContext, hex_digits, mailbox_of
+from agentsup.daemon.runtime.ending import Ending
 from agentsup.daemon.runtime.people import People
 from agentsup.daemon.runtime.roster import RosterDirectory
-from agentsup.kit.late import Late
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mail import AgentMailbox, Dispatcher, InterAgentBus
 from agentsup.model.tool import Tool
 from agentsup.observe import LiveHub
 from agentsup.store import EventLog
-from agentsup.supervision import Board
+from agentsup.supervision import Board, Grace
 
 
 def build(boot_context: BootContext) -> Assembly:
@@ -56,6 +57,7 @@ def build_mail(boot_context: BootContext, agents: Late[AgentParts]) -> MailParts
     )
     return MailParts(
         tasks=TaskOwner("daemon"),
+        ending=Ending(lambda: Grace(drain_s=boot_context.current().settings.limits.drain_s)),
         board=Board(),
         people=people,
         mailbox=mailbox,
@@ -65,4 +67,10 @@ def build_mail(boot_context: BootContext, agents: Late[AgentParts]) -> MailParts
         history=AgentMailbox(mailbox.database, mailbox.context),
         events=EventLog(boot_context.database),
         live=LiveHub(),
+        memory=AgentMemory(
+            boot_context.database,
+            boot_context.clock,
+            boot_context.entropy,
+            redact=boot_context.redactor.text,
+        ),
     )

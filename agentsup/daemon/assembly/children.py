@@ -35,7 +35,7 @@ from agentsup.mailbox.queue import retention_rules
 from agentsup.mailbox.usage.budget import ledger as budgets
 from agentsup.store import Database, Pruned, PruningClock, Tx, add_to_totals, prune
 from agentsup.supervision import ChildContext, ChildSpec, Grace, Restart, RestartPolicy
-from agentsup.tasks import retention as runs
+from agentsup.tasks import rows as runs
 
 SCRIPTS_EVERY_S = 2.0
 """The interval in seconds at which script files are checked."""
@@ -43,7 +43,7 @@ _GRACE = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
 LAST_ANSWERS_S = 1.0
 """How long, in seconds, a stop of the daemon waits for the last deliveries. What is left is
 delivered after the next start."""
-_FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
+_FOR_EVER = RestartPolicy(is_endless=True, cap_s=30.0)
 
 
 def permanent_child(child_id: str, life: Callable[[ChildContext], Awaitable[None]]) -> ChildSpec:

@@ -12,7 +12,7 @@ from agentsup.daemon.assembly.parts import RunningParts
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.fleet import Fleet
-from agentsup.kit import descriptors, sdnotify
+from agentsup.kit import descriptors
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe, Stall
 from agentsup.kit.log import get_logger
@@ -23,7 +23,7 @@ from agentsup.model.agent import MAIN
 from agentsup.model.errors import StoreUnavailable
 from agentsup.observe import Metrics, MetricSources
 from agentsup.store import probe
-from agentsup.supervision import Probe, Watchdog
+from agentsup.supervision import Probe
 from agentsup.tasks import counts
 
 _log = get_logger(__name__)
@@ -117,13 +117,6 @@ class StallReporter:
             await self._tell(text)
         except StoreUnavailable as error:
             _log.warning("a stall was not told", reason=error.message)
-
-
-def watchdog_of(lag: LagProbe, found: Mapping[str, Probe], clock: Clock) -> Watchdog:
-    """The watchdog, which runs the probes as often as systemd expects, and at least every five
-    seconds."""
-    interval_s = min(WATCHDOG_S, sdnotify.watchdog_interval_s() or WATCHDOG_S)
-    return Watchdog(lag, found, clock=clock, interval_s=interval_s)
 
 
 def metrics_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from agentsup.agents.memory import AgentMemory
 from agentsup.agents.turn import HostServices, TurnServices
 from agentsup.agents.workspace import ProcessTable, SharedKnowledge
 from agentsup.api.server import ApiServer
@@ -18,6 +20,7 @@ from agentsup.daemon.runtime.alarm import Alarm
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.control import DaemonControl
+from agentsup.daemon.runtime.ending import Ending
 from agentsup.daemon.runtime.engines import DaemonEngines
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.people import People
@@ -29,7 +32,6 @@ from agentsup.daemon.runtime.supervisor import AgentSupervisor
 from agentsup.daemon.runtime.transports import ChannelServices
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.lag import LagProbe
-from agentsup.kit.late import Late
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import Relay
@@ -38,12 +40,15 @@ from agentsup.observe import LiveHub, Metrics
 from agentsup.store import EventLog
 from agentsup.supervision import Board, Watchdog
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class MailParts:
     """The first group: messages, and what all other parts share."""
 
     tasks: TaskOwner
+    ending: Ending
     board: Board
     people: People
     mailbox: Mailbox
@@ -53,6 +58,7 @@ class MailParts:
     history: AgentMailbox
     events: EventLog
     live: LiveHub
+    memory: AgentMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,33 @@ class BorderParts:
     channel_services: ChannelServices
     api: ApiServer
     supervisor: AgentSupervisor
+
+
+class Late(Generic[T]):
+    """Breaks a real cycle between parts: one of them gets this, and calls it while it works.
+
+    It is set once, when the other part is built. Calling it earlier is a defect of the order in
+    which parts are built, and raises.
+    """
+
+    __slots__ = ("_name", "_values")
+
+    def __init__(self, name: str) -> None:
+        """``name`` says in errors what is missing."""
+        self._name = name
+        self._values: tuple[T, ...] = ()
+
+    def set(self, value: T) -> None:
+        """Give the part. Raises ``RuntimeError`` if it was given before."""
+        if self._values:
+            raise RuntimeError(f"{self._name} is built twice")
+        self._values = (value,)
+
+    def __call__(self) -> T:
+        """The part. Raises ``RuntimeError`` before it is built."""
+        if not self._values:
+            raise RuntimeError(f"{self._name} is used before it is built")
+        return self._values[0]
 
 
 @dataclass(frozen=True, slots=True)

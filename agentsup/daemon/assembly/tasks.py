@@ -63,23 +63,18 @@ class DaemonTasks:
         self._boot_context, self._folders = boot_context, folders
         current = boot_context.current
         self.background = SharedSlots(lambda: current().settings.tasks.max_parallel)
-        self.runs = Runs(mailbox, boot_context.database, abort=abort)
+        self.runs = Runs(mailbox, boot_context.database, abort)
         self.brief = Briefing(
             boot_context.database, folders, timeout_s=lambda: current().settings.tasks.timeout_s
         )
         self.hub: TaskHub | None = None
         if boot_context.snapshot.settings.tasks.enabled:
             self.hub = TaskHub(
-                mailbox=mailbox,
-                database=boot_context.database,
-                clock=boot_context.clock,
-                entropy=boot_context.entropy,
-                directory=directory,
-                runs=self.runs,
-                folders=folders,
-                abort=abort,
-                zone_of=self.zone_of,
-                offer=partial(offered_in, boot_context.entropy),
+                self.runs,
+                directory,
+                folders,
+                self.zone_of,
+                partial(offered_in, boot_context.entropy),
             )
 
     def zone_of(self, agent_id: str, person: str) -> str:

@@ -1,9 +1,7 @@
-"""Assembles the tools that use services of the daemon, the memory of agents, and access to other
-agents."""
+"""What the daemon gives to agents besides ``tool_pipeline``: tools over its services, and the personas
+of other agents."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 
 from agentsup.agents.delegation import DelegationService, DelegationServices, Router
 from agentsup.agents.delegation.tools import (
@@ -14,8 +12,7 @@ from agentsup.agents.delegation.tools import (
     team_tools,
 )
 from agentsup.agents.mcp import AgentServers
-from agentsup.agents.memory import AgentMemory, KnownNotes, MemoryOwner, TurnPreparer
-from agentsup.agents.roles import LiveRoleRegistry
+from agentsup.agents.memory import MemoryOwner
 from agentsup.agents.tools import (
     mailbox_tools,
     memory_tools,
@@ -24,12 +21,10 @@ from agentsup.agents.tools import (
     shared_memory_tool,
 )
 from agentsup.agents.turn import TurnServices
-from agentsup.agents.workspace import SharedKnowledge
 from agentsup.daemon.assembly.parts import Assembly, RunningParts
 from agentsup.daemon.assembly.tasks import DaemonTasks
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import Fleet
-from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.tool import Tool
 
@@ -44,15 +39,18 @@ def daemon_tools(assembly: Assembly, running: RunningParts, work: DaemonTasks) -
     def turns() -> TurnServices:
         return assembly.agents().turns
 
-    def roles() -> LiveRoleRegistry:
-        return turns().roles.live_roles
+    def memory_owner(agent_id: str) -> MemoryOwner:
+        spec = boot.spec_of(agent_id)
+        if spec is None:
+            return MemoryOwner(agent_id)
+        return MemoryOwner(agent_id, spec.role or "", spec.memory.max_entries)
 
     services = DelegationServices(
         runs=work.runs,
         database=boot.database,
         directory=mail.directory,
         others=DaemonOthers(boot, running.fleet),
-        roles=roles,
+        roles=lambda: turns().roles.live_roles,
         hooks=lambda: turns().calls.pipeline.hooks,
         loads=mail.mailbox.context.loads,
         fan_out=lambda: boot.current().settings.limits.fan_out,
@@ -70,58 +68,7 @@ def daemon_tools(assembly: Assembly, running: RunningParts, work: DaemonTasks) -
         *spawning_tools(service, boot.clock),
         *task_tools(service, lambda: work.hub),
         *reminder_tools(service, lambda: work.hub, boot.clock),
-        *remembering_tools(boot),
-    )
-
-
-def agent_memory(boot_context: BootContext) -> AgentMemory:
-    """The memory in the store; known secrets are removed from what is saved."""
-    return AgentMemory(
-        boot_context.database,
-        boot_context.clock,
-        boot_context.entropy,
-        redact=boot_context.redactor.text,
-    )
-
-
-def remembering_tools(
-    boot_context: BootContext,
-) -> tuple[Tool, ...]:
-    """The memory tools; an agent's role and limits are the current ones."""
-
-    def owner_of(agent_id: str) -> MemoryOwner:
-        spec = boot_context.spec_of(agent_id)
-        if spec is None:
-            return MemoryOwner(agent_id)
-        return MemoryOwner(agent_id, spec.role or "", spec.memory.max_entries)
-
-    return memory_tools(agent_memory(boot_context), owner_of)
-
-
-def shared_knowledge(
-    boot_context: BootContext,
-    fleet: Fleet,
-    tasks: TaskOwner,
-    tell: Callable[[str], Awaitable[None]],
-) -> SharedKnowledge:
-    """SHAREDMEMORY.md, with copies in the workspaces of all running agents."""
-    return SharedKnowledge(
-        boot_context.home.shared_memory,
-        lambda: [stack.workspace for stack in fleet.stacks()],
-        config_files=boot_context.config_files,
-        files=boot_context.files,
-        tasks=tasks,
-        tell=tell,
-    )
-
-
-def before_turn(boot_context: BootContext) -> TurnPreparer:
-    """Prepares each turn from memory, and shortens long sessions."""
-    return TurnPreparer(
-        boot_context.database,
-        boot_context.clock,
-        notes=KnownNotes(boot_context.files, boot_context.home.memory, boot_context.home.root),
-        name_of=boot_context.roster.name_of,
+        *memory_tools(mail.memory, memory_owner),
     )
 
 

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 from agentsup.api.http import WebDependencies
 from agentsup.approvals import DecisionRecorder
-from agentsup.channels import LocalChannel
 from agentsup.config import NAMED_S, ConfigFiles, ConfigSnapshot, Home, resolve
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.file_modes import StartModes
@@ -139,11 +138,6 @@ async def redact_secrets(
         redactor.add_all(await files.run(resolved, key=key, limit_s=NAMED_S))
     except OSError as error:
         _log.warning("secrets could not be read for redaction", reason=str(error))
-
-
-def own_channels() -> dict[str, Channel]:
-    """The channels without a platform; their clients read from the store."""
-    return {name: LocalChannel(name) for name in ("console", "web")}
 
 
 def web_deps(

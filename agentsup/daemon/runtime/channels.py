@@ -22,8 +22,6 @@ from agentsup.daemon.runtime.transports import (
     TelegramTransport,
     Transport,
 )
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import Channel
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-FOR_EVER = RestartPolicy(max_restarts=None, cap_s=60.0)
+FOR_EVER = RestartPolicy(is_endless=True, cap_s=60.0)
 STOP_GRACE = Grace(drain_s=5.0, cancel_s=1.0, kill_s=0.5)
 WEDGED_S = 180.0
 """A connected bot must have finished a poll within this time."""
@@ -100,40 +98,27 @@ class Channels:
 
     def __init__(
         self,
-        *,
-        clock: Clock,
-        entropy: Entropy,
         board: Board,
         relay_channels: dict[str, Channel],
         on_change: Callable[[str, str | None], None],
         services: Callable[[], ChannelServices],
-        after_imports: Callable[[], None],
     ) -> None:
         """``relay_channels`` gets an entry for each platform.
 
         ``on_change(agent_id, problem)`` is called with what is wrong with an agent's bots, or None;
-        ``services`` is called once per life; ``after_imports()`` is called after a library was
-        loaded.
+        ``services`` is called when something is done, since it is built later.
         """
         self._bots: dict[tuple[str, str], _Bot] = {}
         self._first: dict[str, asyncio.Event] = {}
         """Set once all bots of an agent have tried to connect."""
         self._is_closed = False
-        self._clock = clock
-        self._entropy = entropy
         self._board = board
         self._on_change = on_change
         self._services = services
         self._pool: HttpPool | None = None
         self.transports: dict[str, Transport] = {}
         for kind in TRANSPORTS:
-            made = kind(
-                clock=clock,
-                entropy=entropy,
-                services=services,
-                after_imports=after_imports,
-                pool=self._shared_pool,
-            )
+            made = kind(services, self._shared_pool)
             self.transports[made.name] = made
             relay_channels.setdefault(made.name, made.proxy)
 
@@ -259,7 +244,7 @@ class Channels:
 
         Network failures do not count as a fault of the daemon, since a restart would not help.
         """
-        now = self._clock.now_ms()
+        now = self._services().clock.now_ms()
         wedged = [
             bot.spec.name
             for bot in self._bots.values()
@@ -271,7 +256,7 @@ class Channels:
 
     def gauges(self) -> dict[str, float]:
         """Values for metrics; none for a platform without bots."""
-        now = self._clock.now_ms()
+        now = self._services().clock.now_ms()
         found: dict[str, float] = {}
         for name in self.transports:
             bots = self._on(name)
@@ -300,8 +285,8 @@ class Channels:
     def _begin(self, agent_id: str, transport: Transport, spec: AgentSpec) -> None:
         child = SupervisedChild(
             ChildSpec(f"{transport.name}:{agent_id}", _nothing),
-            clock=self._clock,
-            entropy=self._entropy,
+            clock=self._services().clock,
+            entropy=self._services().entropy,
             record=self._record,
         )
         bot = _Bot(agent_id, transport, spec, child)

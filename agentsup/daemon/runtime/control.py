@@ -14,13 +14,13 @@ from agentsup.config import explain_agent
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.chat_models import ChatModels
+from agentsup.daemon.runtime.ending import Ending
 from agentsup.daemon.runtime.engines import DaemonEngines, ProviderModels
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.daemon.runtime.overrides import OverrideService, RoleProblem
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.daemon.runtime.roster import RosterEntry
 from agentsup.daemon.runtime.stop import Stopper
-from agentsup.daemon.runtime.supervisor import AgentSupervisor
 from agentsup.engines.registry import AUTO
 from agentsup.kit.log import get_logger
 from agentsup.mailbox import Mailbox
@@ -48,8 +48,9 @@ then."""
 
 @dataclass(frozen=True, slots=True)
 class ControlParts:
-    """The parts of the daemon on which control acts, and the whole, which is built after it."""
+    """The parts of the daemon on which control acts."""
 
+    ending: Ending
     fleet: Fleet
     reconciler: Reconciler
     stopper: Stopper
@@ -59,7 +60,6 @@ class ControlParts:
     role_problem: RoleProblem
     models: ProviderModels
     health: Callable[[], HealthReport]
-    supervisor: Callable[[], AgentSupervisor]
     url: Callable[[], str]
     warnings: Callable[[], tuple[str, ...]]
     """Warnings besides those of the configuration and of providers."""
@@ -80,7 +80,7 @@ class DaemonControl:
 
     @property
     def draining(self) -> bool:
-        return self._parts.supervisor().draining
+        return self._parts.ending.draining
 
     # -- agents ------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class DaemonControl:
             home=str(self._boot_context.home.root),
             started_at=boot.started_at,
             uptime_s=(self._boot_context.clock.now_ms() - boot.started_at) / 1000,
-            state=self._parts.supervisor().state,
+            state=self._parts.ending.state,
             url=self._parts.url(),
             agents_up=up,
             agents_total=len(present),
@@ -343,10 +343,10 @@ class DaemonControl:
         return self._parts.health()
 
     async def drain(self, by: Principal) -> None:
-        self._parts.supervisor().end(0, f"drained by {by.label}")
+        self._parts.ending.end(0, f"drained by {by.label}")
 
     async def exit(self, code: int, by: Principal) -> None:
-        self._parts.supervisor().end(code, f"asked for by {by.label}")
+        self._parts.ending.end(code, f"asked for by {by.label}")
 
 
 def _last_reason(status: ChildStatus | None, past: str) -> str:

@@ -123,10 +123,7 @@ class DaemonEngines:
             options = self._options(spec)
         except EngineFailed as error:
             return error.message
-        wanted = EngineSpec(
-            engine=name, model=spec.model or "", provider=spec.provider or "", options=options
-        )
-        found = unable(wanted, self.environ)
+        found = unable(_engine_spec(spec, name, options), self.environ)
         return why if found and why.startswith(found) else found  # it names what is near
 
     async def log_shortfalls(self, specs: Iterable[AgentSpec]) -> None:
@@ -150,12 +147,7 @@ class DaemonEngines:
                 f"{spec.name} thinks with the engine {name}, which chooses among models of its own",
                 agent=spec.name,
             )
-        return EngineSpec(
-            engine=LLM,
-            model=spec.model or "",
-            provider=spec.provider or "",
-            options=self._options(spec),
-        )
+        return _engine_spec(spec, LLM, self._options(spec))
 
     def make(self, spec: AgentSpec) -> tuple[Engine, Mapping[str, Any]]:
         """The engine and its options with secrets resolved.
@@ -176,15 +168,19 @@ class DaemonEngines:
             options = self._options(spec)
         except EngineFailed:
             options = {}
-        return EngineSpec(
-            engine=engine, model=spec.model or "", provider=spec.provider or "", options=options
-        )
+        return _engine_spec(spec, engine, options)
 
     def _options(self, spec: AgentSpec) -> dict[str, Any]:
         try:
             return resolve_options(spec.engine_options, base=self.home, environ=self.environ)
         except ConfigError as error:
             raise NotConfigured(str(error)) from error
+
+
+def _engine_spec(spec: AgentSpec, engine: str, options: dict[str, Any]) -> EngineSpec:
+    return EngineSpec(
+        engine=engine, model=spec.model or "", provider=spec.provider or "", options=options
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ from agentsup.config import (
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.people import People
-from agentsup.daemon.runtime.reconcile import Reconciler
-from agentsup.daemon.runtime.setup import keep_secrets
+from agentsup.daemon.runtime.reconcile import Reconciler, keep_secrets
 from agentsup.kit import faults
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import MAIN, AgentSpec

@@ -14,7 +14,6 @@ from functools import partial
 from agentsup.catalogue import words
 from agentsup.channels.core.receiving import strangers
 from agentsup.channels.core.sending import ChatNotices
-from agentsup.config import replace_settings, settings_bytes
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.people import (
     PeopleEdit,
@@ -91,7 +90,8 @@ class DaemonPairing:
             if known is not None:
                 raise Conflict(f"{stranger.shown} may talk to {agent} already, as {known.label}")
             edit = plan_edit(before, stranger, agent, by, role=role, name=name)
-            await self._write(edit, stranger, agent)
+            check = partial(check_edit, edit, stranger, agent, before)
+            await self.reconciler.edit_settings(edit.apply, check=check)
             if self.known(stranger, agent) is None:
                 raise ConfigError("config.toml was written, but is not applied; see /agent_diff")
             await self._end(request, agent, by, edit)
@@ -125,19 +125,6 @@ class DaemonPairing:
         if entry is None or self.reconciler.snapshot.find(entry.name) is None:
             return ""
         return entry.name
-
-    async def _write(self, edit: PeopleEdit, stranger: Stranger, agent: str) -> None:
-        """Edit config.toml, if what comes of it is right. Raises ``ConfigError``, ``Conflict``."""
-        home, before = self.boot_context.home, self.reconciler.snapshot
-
-        def write() -> None:
-            old = settings_bytes(home)
-            new = edit.apply((old or b"").decode()).encode()
-            after = self.reconciler.checked(home.config_toml.name, new)
-            check_edit(edit, stranger, agent, before, after)
-            replace_settings(home, old, new)
-
-        await self.reconciler.edit(home.config_toml.name, write)
 
     async def _end(
         self, request: PairingRequest, agent: str, by: Principal, edit: PeopleEdit | None

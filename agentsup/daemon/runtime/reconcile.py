@@ -8,9 +8,11 @@ drain delays no other agent, and of ten saves in a row the last one counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentsup.config import (
@@ -27,19 +29,23 @@ from agentsup.config import (
     diff_specs,
     load,
     read_config,
+    replace_settings,
+    settings_bytes,
     takes_rebuild,
 )
-from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.alarm import Alarm
+from agentsup.daemon.runtime.boot_context import BootContext, redact_secrets
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.edit_news import edited_line, news_of
+from agentsup.daemon.runtime.ending import Ending
+from agentsup.daemon.runtime.engines import DaemonEngines
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
 from agentsup.daemon.runtime.roster import is_wanted_up
 from agentsup.daemon.runtime.scripts import ScriptCheck
 from agentsup.kit.files import write_atomic
-from agentsup.kit.log import get_logger
+from agentsup.kit.log import get_logger, set_level
 from agentsup.kit.safe_files import read_plain
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigError, ConfigErrors, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
@@ -50,46 +56,30 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerParts:
-    """The parts of the daemon that are brought in line."""
+    """The parts of the daemon that are brought in line, and those that hear of it."""
 
+    ending: Ending
     fleet: Fleet
     channels: Channels
+    engines: DaemonEngines
+    alarm: Alarm
     tasks: TaskOwner
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcilerEffects:
-    """The rest of the daemon as edits affect it, and its knowledge of engines."""
-
-    tell: Callable[[str], Awaitable[None]]
-    """Sends a text to main's conversation."""
-    note: Callable[[str], Awaitable[None]]
-    """Sends a text to main's chat at the console, where it disturbs nobody."""
-    on_snapshot: Callable[[ConfigSnapshot], Awaitable[None]]
-    """Called with each new snapshot."""
+    on_snapshot: Callable[[ConfigSnapshot], None]
+    """Called with each new snapshot, once it is in effect."""
     on_removed: Callable[[str], None]
     """Releases what else belongs to an agent, by its id."""
-    engine_of: Callable[[AgentSpec], str]
-    """The name of the engine that would be built now."""
 
 
 class Reconciler:
     """Holds the current snapshot and brings the fleet in line with it."""
 
-    def __init__(
-        self,
-        boot_context: BootContext,
-        parts: ReconcilerParts,
-        effects: ReconcilerEffects,
-    ) -> None:
+    def __init__(self, boot_context: BootContext, parts: ReconcilerParts) -> None:
         self.files = boot_context.config_files
         self.scripts = boot_context.scripts
         self.snapshot = boot_context.snapshot
         self._boot_context = boot_context
         self._parts = parts
-        self._effects = effects
-        self._is_closed = False
-        self._lock = asyncio.Lock()
+        self._lock, self._editing = asyncio.Lock(), asyncio.Lock()
         self.config_error = ""
         self._started = boot_context.snapshot.settings
 
@@ -127,14 +117,14 @@ class Reconciler:
             await self._apply(plan, new)
             took_ms = (self._boot_context.clock.monotonic() - began_s) * 1000
             if mended:
-                await self._effects.tell("The configuration is valid again and was applied.")
+                await self._parts.alarm.tell("The configuration is valid again and was applied.")
             for text in news_of(plan, before, new):
-                await self._effects.tell(text)
+                await self._parts.alarm.tell(text)
             if not plan.is_empty or mended:
                 await self._record_applied(plan, took_ms)
                 await self._keep(new)
             if line := edited_line(plan):
-                await self._effects.note(line)
+                await self._parts.alarm.note(line)
             return True
 
     def checked(self, name: str, content: bytes) -> ConfigSnapshot:
@@ -149,6 +139,31 @@ class Reconciler:
             checks=(self.scripts,),
             content={name: content},
         )
+
+    async def edit_settings(
+        self,
+        change: Callable[[str], str],
+        *,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        check: Callable[[ConfigSnapshot], None] = lambda after: None,
+    ) -> None:
+        """Change the text of config.toml, if it stays right, and apply it; one edit at a time.
+
+        ``check`` gets what the new text means. The secrets are kept in files of these names before
+        the text can name them. Raises ``ConfigError``, ``ConfigErrors``, ``Conflict``, and what
+        ``change`` and ``check`` raise.
+        """
+        home = self._boot_context.home
+
+        def write() -> None:
+            old = settings_bytes(home)
+            new = change((old or b"").decode()).encode()
+            check(self.checked(home.config_toml.name, new))
+            keep_secrets(home.secrets, secrets)
+            replace_settings(home, old, new)
+
+        async with self._editing:
+            await self.edit(home.config_toml.name, write)
 
     async def edit(self, name: str, write: Callable[[], None]) -> None:
         """Apply an edit of the file of that name, which ``write`` makes (blocking). Raises
@@ -188,18 +203,26 @@ class Reconciler:
             lambda tx: append(tx, EventType.CONFIG_REFUSED, at=now, data={"error": text}),
             name="config.refused",
         )
-        await self._effects.tell(f"An edit was not applied; everything stays as it was:\n{text}")
+        await self._parts.alarm.tell(
+            f"An edit was not applied; everything stays as it was:\n{text}"
+        )
 
     async def _apply(self, plan: ChangePlan, new: ConfigSnapshot) -> None:
         if plan.added or plan.removed or plan.changed:
             await self._boot_context.roster.take_over(new.specs)
         for cleared in plan.cleared:
             await self._clear_override(cleared.agent, cleared.field)
-            await self._effects.tell(
+            await self._parts.alarm.tell(
                 f"The override of {cleared.field} of {cleared.agent} ended: {cleared.reason}."
             )
         self.snapshot = new
-        await self._effects.on_snapshot(new)
+        context = self._boot_context
+        await redact_secrets(
+            context.redactor, new, context.home.root, context.environ, context.config_files
+        )
+        context.current.apply(new)
+        set_level(new.settings.log.level.upper())
+        self._parts.on_snapshot(new)
         self.converge_all(edited={*plan.changed, *plan.added})
 
     async def _clear_override(self, name: str, field: str) -> None:
@@ -228,13 +251,12 @@ class Reconciler:
 
     # -- converging --------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Start nothing any more: the daemon ends, and what it stops must stay stopped."""
-        self._is_closed = True
-
     def converge_all(self, *, edited: set[str] | None = None, only_main: bool = False) -> None:
-        """Begin to bring every agent to its wanted state; returns at once."""
-        if self._is_closed:
+        """Begin to bring every agent to its wanted state; returns at once.
+
+        Nothing is started once the daemon ends: what it stops must stay stopped.
+        """
+        if self._parts.ending.draining:
             return
         edited = edited or set()
         for entry in self._boot_context.roster.present():
@@ -277,11 +299,12 @@ class Reconciler:
             await child.stop()
             # It may have been declared again while it drained; it is the same agent then.
             if not self._is_declared(unit):
-                self._effects.on_removed(unit.agent_id)
+                self._boot_context.tokens.revoke_agent(unit.agent_id)
+                self._parts.on_removed(unit.agent_id)
                 self._parts.fleet.remove(unit.agent_id)
                 return
             unit.pending = ""
-        if self._is_closed or self._parts.fleet.get(unit.agent_id) is not unit:
+        if self._parts.ending.draining or self._parts.fleet.get(unit.agent_id) is not unit:
             return
         if not self.is_wanted_up(unit):
             await child.stop()
@@ -315,12 +338,20 @@ class Reconciler:
             return ()
         changes = diff_specs(unit.built, unit.spec)
         fields = tuple(path for path, c in changes.items() if takes_rebuild(c.cls))
-        if not fields and self._effects.engine_of(unit.spec) != unit.engine:
+        if not fields and self._parts.engines.choice(unit.spec)[0] != unit.engine:
             return ("engine",)  # "auto" now chooses another engine, after a change of a live field
         return fields
 
     def _is_declared(self, unit: FleetUnit) -> bool:
         return any(entry.agent_id == unit.agent_id for entry in self._boot_context.roster.present())
+
+
+def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
+    """Write each secret into a file that only its owner reads. Raises ``OSError``."""
+    if secrets:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, secret in secrets.items():
+        write_atomic(folder / name, f"{secret}\n".encode(), mode=0o600)
 
 
 def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:

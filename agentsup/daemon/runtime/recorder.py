@@ -11,6 +11,7 @@ from typing import Any
 from agentsup.api.server import ApiServer
 from agentsup.daemon.runtime import boot
 from agentsup.daemon.runtime.boot_context import BootContext
+from agentsup.daemon.runtime.ending import Ending
 from agentsup.kit import proctable
 from agentsup.kit.files import write_atomic
 from agentsup.kit.log import get_logger
@@ -35,14 +36,13 @@ class LifeRecorder:
         board: Board,
         tasks: TaskOwner,
         tell: Callable[[str], Awaitable[None]],
-        ending: Callable[[], int | None],
+        ending: Ending,
     ) -> None:
-        """``tell(text)`` reaches an operator. ``ending()`` returns the exit code of the daemon once
-        it is decided, else None."""
+        """``tell(text)`` reaches an operator."""
         self._boot_context = boot_context
         self._tasks = tasks
         self._tell = tell
-        self._ends_with = ending
+        self._ending = ending
         self._seen: dict[str, ChildStatus] = {}
         self._is_end_reported = False
         board.listen(self._changed)
@@ -113,7 +113,7 @@ class LifeRecorder:
     async def _tell_over(self, name: str, status: ChildStatus) -> None:
         if self._boot_context.roster.by_id(status.child_id) is None:
             return  # a service: its supervisor starts it again or ends the daemon
-        code = self._ends_with()
+        code = self._ending.ends_with
         if name == MAIN and code is not None:
             text = "" if self._is_end_reported else _end_of_main(status, code)
             self._is_end_reported = True

@@ -6,20 +6,18 @@ and in no answer. The client of providers is loaded by its first use.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import agentsup.engines.providers as engine_providers
 from agentsup.catalogue import words
-from agentsup.config import Home, replace_settings, settings_bytes, with_settings
+from agentsup.config import Home, with_settings
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.engines import DaemonEngines
 from agentsup.daemon.runtime.people import plan_edit
@@ -27,7 +25,6 @@ from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.engines import Prices
 from agentsup.engines.programs import PROGRAMS, sign_in_of
 from agentsup.engines.registry import has_llm_extra
-from agentsup.kit.files import write_atomic
 from agentsup.kit.keeping import restarted_by
 from agentsup.kit.log import get_logger
 from agentsup.model.agent import MAIN
@@ -83,8 +80,6 @@ class DaemonSetup:
     engines: DaemonEngines
     prices: Prices
     ask_bot: AskBot
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One edit at a time."""
 
     def providers(self, by: Principal) -> tuple[OfferedProvider, ...]:
         _check(by)
@@ -263,29 +258,15 @@ class DaemonSetup:
         return (client.key, written.written) if client.address == address else ("", "")
 
     async def _edit(self, tables: Tables, secrets: Mapping[str, str]) -> None:
-        """Keep the secrets, and set the tables in config.toml if it stays right with them. Raises
-        ``ConfigError`` and ``Conflict``."""
-        home = self.boot_context.home
+        """Keep the secrets, and set the tables in config.toml. Raises what
+        ``Reconciler.edit_settings`` raises."""
 
-        def write() -> None:
-            old = settings_bytes(home)
-            text = (old or b"").decode()
+        def change(text: str) -> str:
             for table, values in tables.items():
                 text = with_settings(text, table, values)
-            self.reconciler.checked(home.config_toml.name, text.encode())
-            keep_secrets(home.secrets, secrets)
-            replace_settings(home, old, text.encode())
+            return text
 
-        async with self.lock:
-            await self.reconciler.edit(home.config_toml.name, write)
-
-
-def keep_secrets(folder: Path, secrets: Mapping[str, str]) -> None:
-    """Write each secret into a file that only its owner reads. Raises ``OSError``."""
-    if secrets:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, secret in secrets.items():
-        write_atomic(folder / name, f"{secret}\n".encode(), mode=0o600)
+        await self.reconciler.edit_settings(change, secrets=secrets)
 
 
 def _check(by: Principal) -> None:

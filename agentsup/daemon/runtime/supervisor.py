@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.api.server import ApiServer
+from agentsup.daemon.runtime.ending import DaemonExit, Ending
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.kit import sdnotify
@@ -28,18 +29,11 @@ _log = get_logger(__name__)
 FORCED = Grace(drain_s=0.0, cancel_s=0.5, kill_s=0.5)
 
 
-@dataclass(slots=True)
-class DaemonExit:
-    """Why the daemon ends, and its exit code."""
-
-    code: int
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class SupervisedParts:
     """The parts that are started and stopped, and what else is done at the start and the end."""
 
+    ending: Ending
     api: ApiServer
     spine: RestForOneSupervisor
     """The services: relay, housekeeping, watchdog and others."""
@@ -52,7 +46,6 @@ class SupervisedParts:
     refresh_knowledge: Callable[[], Awaitable[object]]
     check_health: Callable[[], Awaitable[object]]
     close_channels: Callable[[], Awaitable[None]]
-    grace: Callable[[], Grace]
     main_ready_timeout_s: Callable[[], float]
     first_complaint: ConfigErrors | None
     """The errors of the configuration at the start."""
@@ -63,34 +56,7 @@ class AgentSupervisor:
 
     def __init__(self, parts: SupervisedParts) -> None:
         self._parts = parts
-        self._end: asyncio.Future[DaemonExit] = asyncio.get_running_loop().create_future()
-        self._forced = asyncio.Event()
-        self.state = "starting"
-
-    # -- requests ------------------------------------------------------------------------------------
-
-    def end(self, code: int, reason: str) -> None:
-        """Request the end; the first request decides code and reason."""
-        if not self._end.done():
-            self._end.set_result(DaemonExit(code, reason))
-            self.state = "draining"
-            self._parts.reconciler.close()
-            limit_us = round((2 * self._parts.grace().total_s + 10.0) * 1_000_000)
-            sdnotify.notify(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={limit_us}")
-            _log.info("ending", code=code, reason=reason)
-
-    def force(self) -> None:
-        """Skip the rest of the drain."""
-        self._forced.set()
-
-    @property
-    def draining(self) -> bool:
-        return self._end.done()
-
-    @property
-    def ends_with(self) -> int | None:
-        """The exit code, once the end is decided."""
-        return self._end.result().code if self._end.done() else None
+        self._ending = parts.ending
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -102,15 +68,15 @@ class AgentSupervisor:
         """
         started = self._parts.tasks.spawn(self._try_to_start(), name="daemon:start")
         try:
-            first: set[asyncio.Future[Any]] = {started, self._end}
+            first: set[asyncio.Future[Any]] = {started, self._ending.decided}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not started.done():
                 started.cancel()
                 await asyncio.wait({started}, timeout=1.0)
             elif refusal := started.result():
-                self.end(1, f"the start failed: {refusal.message}")
+                self._ending.end(1, f"the start failed: {refusal.message}")
                 raise refusal
-            return await asyncio.shield(self._end)
+            return await asyncio.shield(self._ending.decided)
         finally:
             await self._stop()
 
@@ -135,8 +101,8 @@ class AgentSupervisor:
         if self._parts.first_complaint is not None:
             await self._parts.reconciler.complain(self._parts.first_complaint)
         await self._parts.check_health()
-        if not self.draining:
-            self.state = "running"
+        if not self._ending.draining:
+            self._ending.state = "running"
             sdnotify.notify("READY=1")
 
     async def _start_main(self) -> None:
@@ -160,13 +126,13 @@ class AgentSupervisor:
             await self._parts.spine.run()
         except RestForOneFailed as error:
             _log.critical("the spine gave up", reason=error.message)
-            self.end(1, error.message)
+            self._ending.end(1, error.message)
 
     async def _stop(self) -> None:
         """Stop everything in reverse order; bounded by the graces, shortened by ``force``."""
         forcing = self._parts.tasks.spawn(self._force_when_asked(), name="daemon:force")
         await self._parts.watcher.stop(FORCED)
-        await self._parts.fleet.stop_all(self._parts.grace())
+        await self._parts.fleet.stop_all(self._ending.grace())
         forcing.cancel()
         # The relay's last deliveries still need the bots. What the bots receive until then is
         # stored and handled after the next start.
@@ -178,6 +144,6 @@ class AgentSupervisor:
             _log.warning("left behind", tasks=abandoned)
 
     async def _force_when_asked(self) -> None:
-        await self._forced.wait()
+        await self._ending.forced.wait()
         _log.warning("forced: the drain is cut short")
         await self._parts.fleet.stop_all(FORCED, main_last=False)

@@ -11,7 +11,7 @@ import importlib.util
 import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from agentsup.channels.core import ChannelReport, NotSent
@@ -27,8 +27,8 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import ABSENT_BOT, Begin, Channel, Delivery, OutboxPart
 from agentsup.model.control import Commands
 from agentsup.model.errors import ConfigError
-from agentsup.model.managed_bots import BotKeeper, NoBotKeeper
-from agentsup.model.pairing import Asking, NoPairing
+from agentsup.model.managed_bots import BotKeeper
+from agentsup.model.pairing import Asking
 from agentsup.model.platforms import MATRIX, TELEGRAM, PlatformSpec
 from agentsup.model.secret import Secret
 from agentsup.observe import LiveHub
@@ -70,6 +70,8 @@ class ChannelServices:
     home: Home
     environ: Mapping[str, str]
     database: Database
+    clock: Clock
+    entropy: Entropy
     mailbox: Mailbox
     inbox: Inbox
     commands: Commands
@@ -80,8 +82,10 @@ class ChannelServices:
     """The pool for work in agents' workspaces."""
     tell: Callable[[str], Awaitable[None]]
     """Sends a text to the operator, past a bot that has failed itself."""
-    pairing: Asking = field(default_factory=NoPairing)
-    bots: BotKeeper = field(default_factory=NoBotKeeper)
+    after_imports: Callable[[], None]
+    """Called after a library was loaded."""
+    pairing: Asking
+    bots: BotKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +103,13 @@ class Transport(ABC):
     platform: ClassVar[PlatformSpec]
 
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-        services: Callable[[], ChannelServices],
-        after_imports: Callable[[], None],
-        pool: Callable[[], HttpPool],
+        self, services: Callable[[], ChannelServices], pool: Callable[[], HttpPool]
     ) -> None:
         """``pool`` gives the HTTP session of all bots on all platforms, once a library is loaded."""
         self._pool = pool
         self.name = self.platform.name
         self.proxy = ChannelProxy(self.name, idempotent=self.platform.is_idempotent)
-        self._clock = clock
-        self._entropy = entropy
         self._services = services
-        self._after_imports = after_imports
         self._life: Any = None
         self._loading = asyncio.Lock()
 
@@ -142,7 +137,7 @@ class Transport(ABC):
                     importlib.import_module, f"agentsup.channels.{self.name}.life"
                 )
                 self.proxy.channel = self._channel(life)
-                self._after_imports()
+                self._services().after_imports()
                 self._life = life
         return self._life
 
@@ -167,8 +162,8 @@ class Transport(ABC):
             "inbox": s.inbox,
             "commands": s.commands,
             "live": s.live,
-            "clock": self._clock,
-            "entropy": self._entropy,
+            "clock": s.clock,
+            "entropy": s.entropy,
             "channel": self.proxy.channel,
             "report": life.report,
             "tell": s.tell,
@@ -273,7 +268,7 @@ class MatrixTransport(Transport):
         return await self._made.alone_with(agent_id, conversation) if self._made else ""
 
     def _channel(self, module: Any) -> Any:
-        self._made = module.MatrixChannel(self._clock)
+        self._made = module.MatrixChannel(self._services().clock)
         return self._made
 
 

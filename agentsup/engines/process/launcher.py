@@ -25,9 +25,10 @@ from agentsup.engines.process.slots import ProcessSlot, ProcessSlotLimits, Proce
 from agentsup.kit import proctable, searching
 from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
+from agentsup.kit.pipes import Stdio
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.process_tracker import LEADER
-from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
+from agentsup.kit.procgroup import GroupStuck, ProcessGroup, live_groups
 from agentsup.kit.safe_files import GuardedFolder
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
@@ -173,10 +174,8 @@ class ProcessLauncher:
         try:
             rules = fencing.around(opened, (file, *home.shown), files=self.files, key=spec.agent)
             async with rules as fence:
-                group = await _spawn([*_GATE, file, *argv[1:]], env, cwd, limits, fence)
-            conceal = concealer(
-                [*program.secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact
-            )
+                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, fence)
+            conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
             suspend_turn = slot.suspend if slot else lambda: False
             child = EngineProcess(
                 Path(file).name, group, process_slot, limits, conceal, suspend_turn
@@ -299,7 +298,7 @@ def _absolute(workspace: str) -> str:
 
 
 async def _spawn(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: ProcessLimits, fence: int | None
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, fence: int | None
 ) -> ProcessGroup:
     try:
         return await ProcessGroup.spawn(
@@ -309,7 +308,6 @@ async def _spawn(
             stdin=Stdio.PIPE,
             stdout=Stdio.PIPE,
             stderr=Stdio.TAIL,
-            keep_stderr_bytes=limits.stderr_bytes,
             fence=fence,
         )
     except (OSError, ValueError) as error:

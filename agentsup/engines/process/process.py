@@ -64,7 +64,6 @@ class ProcessLimits:
     line_values: int = 40_000
     """Commas and opening brackets in a line of JSON. Parsing one holds the interpreter's lock, so
     it delays all other threads."""
-    stderr_bytes: int = 64 * 1024
     memory_mb: int | None = None
     term_grace_s: float = 0.5
     paused_after_s: float = 1.0

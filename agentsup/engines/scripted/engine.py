@@ -29,8 +29,9 @@ from agentsup.engines.scripted.script import (
 from agentsup.kit.clock import Clock
 from agentsup.kit.known_files import KnownFiles
 from agentsup.kit.own_command import with_home
+from agentsup.kit.pipes import Stdio
 from agentsup.kit.pool import BoundedPool
-from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.kit.procgroup import ProcessGroup
 from agentsup.kit.safe_files import GuardedFolder, read_plain
 from agentsup.model.engine import (
     EngineCaps,

@@ -280,12 +280,8 @@ def _calls(
     reader: Reader, ids: str, turns: dict[str, Any], segments: Sequence[SpanNode]
 ) -> list[SpanNode]:
     """The journaled calls of these turns, below the engine that ran then, or its segment."""
-    rows = reader.all(
-        f"SELECT * FROM tool_calls WHERE {_OF_THESE} ORDER BY rowid LIMIT ?",  # noqa: S608 - a constant
-        (ids, _BESIDE),
-    )
     nodes = []
-    for row in rows:
+    for row in _rows(reader, "SELECT * FROM tool_calls WHERE", ids, order="rowid"):
         turn = turns[row["message_id"]]
         above = [
             each.span_id
@@ -293,18 +289,16 @@ def _calls(
             if each.message_id == row["message_id"] and each.started_at <= row["started_at"]
         ]
         open_state = _ENDS.get(SpanState(turn["turn_state"]), SpanState.INTERRUPTED)
+        node = _below(row, SpanKind.TOOL, row["call_id"], row["started_at"], turn=turn)
         nodes.append(
-            _beside(
-                {**dict(row), **{key: turn[key] for key in ("agent_id", "session_id")}},
-                SpanKind.TOOL,
-                row["call_id"],
+            replace(
+                node,
+                parent_id=above[-1] if above else node.parent_id,
                 name=row["name"],
                 state=_CALL_STATES.get(row["state"], open_state),
                 code=row["code"],
-                began_at=row["started_at"],
                 ended_at=row["ended_at"],
-                more={"effect": row["effect"]},
-                above=above[-1] if above else "",
+                attributes=_known(effect=row["effect"]),
             )
         )
     return nodes
@@ -312,54 +306,38 @@ def _calls(
 
 def _waits(reader: Reader, ids: str) -> list[SpanNode]:
     """The waits for people in these turns."""
-    rows = reader.all(
-        f"SELECT * FROM questions WHERE {_OF_THESE} ORDER BY asked_at LIMIT ?",  # noqa: S608 - a constant
-        (ids, _BESIDE),
-    )
     return [
-        _beside(
-            row,
-            SpanKind.PERSON,
-            row["question_id"],
+        replace(
+            _below(row, SpanKind.PERSON, row["question_id"], row["asked_at"]),
             name=parse_permission_key(row["tool"])[0] or row["kind"],
             state=_WAIT_STATES[row["state"]],
             code="" if row["state"] in ("open", "answered") else row["state"],
             detail=row["text"][:200],
-            began_at=row["asked_at"],
             ended_at=row["answered_at"],
-            more={"question": row["question_id"], "deadline_at": row["deadline_at"]},
+            attributes=_known(question=row["question_id"], deadline_at=row["deadline_at"]),
         )
-        for row in rows
+        for row in _rows(reader, "SELECT * FROM questions WHERE", ids, order="asked_at")
     ]
 
 
 def _deliveries(reader: Reader, ids: str) -> list[SpanNode]:
-    rows = reader.all(
-        f"SELECT * FROM outbox WHERE {_OF_THESE} ORDER BY outbox_id LIMIT ?",  # noqa: S608 - a constant
-        (ids, _BESIDE),
-    )
     return [
-        _beside(
-            row,
-            SpanKind.DELIVERY,
-            str(row["outbox_id"]),
+        replace(
+            _below(row, SpanKind.DELIVERY, str(row["outbox_id"]), row["created_at"]),
             name=f"{row['channel']} {row['kind']}",
             state=_DELIVERY_STATES[row["state"]],
             code="" if row["state"] in ("pending", "delivered") else row["state"],
-            began_at=row["created_at"],
             ended_at=row["ended_at"],
-            more={"attempts": row["attempts"]},
+            attributes=_known(attempts=row["attempts"]),
         )
-        for row in rows
+        for row in _rows(reader, "SELECT * FROM outbox WHERE", ids, order="outbox_id")
     ]
 
 
 def _routes(reader: Reader, ids: str) -> list[SpanNode]:
     """Choices of agents in these turns, with the reasons for and against each."""
-    rows = reader.all(
-        f"SELECT * FROM events WHERE type = 'route.chosen' AND {_OF_THESE} ORDER BY seq LIMIT ?",  # noqa: S608 - a constant
-        (ids, _BESIDE),
-    )
+    chosen = "SELECT * FROM events WHERE type = 'route.chosen' AND"
+    rows = _rows(reader, chosen, ids, order="seq")
     return [_route(row, json.loads(row["data"])) for row in rows]
 
 
@@ -370,45 +348,40 @@ def _route(row: Any, data: dict[str, Any]) -> SpanNode:
         f"{each['agent']}: {each.get('reason') or '{} open'.format(each.get('load', 0))}"
         for each in compared
     ]
-    return _beside(
-        row,
-        SpanKind.ROUTE,
-        str(row["seq"]),
+    return replace(
+        _below(row, SpanKind.ROUTE, str(row["seq"]), row["at"]),
         name=f"{agent} ({reason})" if reason else agent,
         state=SpanState.OK if data.get("agent") else SpanState.FAILED,
         detail="; ".join(reasons)[:500],
-        began_at=row["at"],
         ended_at=row["at"],
-        more={"needs": data.get("needs"), "role": data.get("role") or None},
+        attributes=_known(needs=data.get("needs"), role=data.get("role") or None),
     )
 
 
-def _beside(
-    row: Any,
-    kind: SpanKind,
-    subject: str,
-    *,
-    name: str,
-    state: SpanState,
-    code: str = "",
-    detail: str = "",
-    began_at: int,
-    ended_at: int | None,
-    more: dict[str, Any],
-    above: str = "",
+def _rows(reader: Reader, select: str, ids: str, *, order: str) -> list[Any]:
+    """The first rows of a query for these turns; ``select`` ends where that condition begins."""
+    return reader.all(f"{select} {_OF_THESE} ORDER BY {order} LIMIT ?", (ids, _BESIDE))
+
+
+def _below(
+    row: Any, kind: SpanKind, subject: str, started_at: int, *, turn: Any = None
 ) -> SpanNode:
+    """A span below the turn of a row; ``turn`` is its message, if the row itself names no agent."""
+    of = row if turn is None else turn
     return SpanNode(
         span_id=span_of(kind, subject),
-        parent_id=above or turn_span(row["message_id"]),
+        parent_id=turn_span(row["message_id"]),
         kind=kind,
-        name=name,
-        agent_id=row["agent_id"],
+        name="",
+        agent_id=of["agent_id"],
         message_id=row["message_id"],
-        session_id=row["session_id"],
-        state=state,
-        code=code,
-        detail=detail,
-        attributes={key: value for key, value in more.items() if value is not None},
-        started_at=began_at,
-        ended_at=ended_at,
+        session_id=of["session_id"],
+        state=SpanState.OK,
+        started_at=started_at,
+        ended_at=None,
     )
+
+
+def _known(**facts: Any) -> dict[str, Any]:
+    """The facts that are not None."""
+    return {key: value for key, value in facts.items() if value is not None}

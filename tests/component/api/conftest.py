@@ -58,6 +58,7 @@ from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
 from tests.support.empty_store import lay_store
+from tests.support.task_fixture import no_zone, offer_nothing
 
 if TYPE_CHECKING:
     import openai
@@ -450,14 +451,11 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[ApiFixture]:
     served, askers, not_allowed = TurnEndpoints(), dict[str, Asker](), set[str]()
     tasks = tmp_path / "tasks"
     hub = TaskHub(
-        mailbox=mailbox,
-        database=database,
-        clock=clock,
-        entropy=entropy,
-        directory=directory,
-        runs=Runs(mailbox, database, abort=abort_turn),
-        folders=Folders(tasks, lambda task_id: tasks / task_id),
-        abort=abort_turn,
+        Runs(mailbox, database, abort_turn),
+        directory,
+        Folders(tasks, lambda task_id: tasks / task_id),
+        no_zone,
+        offer_nothing,
     )
     bus = InterAgentBus(mailbox=mailbox, directory=directory, hex_digits=hex_digits)
     deps = ApiDependencies(

@@ -66,16 +66,14 @@ class Fixture:
 
     def __post_init__(self) -> None:
         self.clock = LoopClock(epoch_ms=1_000)
+        self.entropy = SeededEntropy(self.clock, 1)
         self.board = Board()
         self.relay: dict[str, Channel] = {}
         self.channels = Channels(
-            clock=self.clock,
-            entropy=SeededEntropy(self.clock, 1),
-            board=self.board,
-            relay_channels=self.relay,
+            self.board,
+            self.relay,
             on_change=lambda agent_id, trouble: self.changes.append((agent_id, trouble)),
             services=self.services,
-            after_imports=lambda: None,
         )
         stage = self
 
@@ -110,6 +108,8 @@ class Fixture:
             home=Home(self.root),
             environ={"OTHER": "1:other"},
             database=nothing,
+            clock=self.clock,
+            entropy=self.entropy,
             mailbox=nothing,
             inbox=nothing,
             commands=nothing,
@@ -118,7 +118,9 @@ class Fixture:
             people=cast(Any, SimpleNamespace(matrix=None)),
             files=BoundedPool("files"),
             tell=tell,
-            bots=cast(Any, SimpleNamespace(renew_token=self.renew_token)),
+            after_imports=lambda: None,
+            pairing=nothing,
+            bots=cast(Any, SimpleNamespace(renewed=self.renewed)),
         )
 
     async def renew_token(self, agent_id: str) -> bool:

@@ -227,7 +227,7 @@ async def test_starting_and_stopping_race_edits(household: Open) -> None:
 
 async def test_nothing_is_started_once_the_daemon_ends(household: Open) -> None:
     house = await household(agent("ann"), agent("ben"))
-    house.daemon.reconciler.close()
+    house.daemon.ending.end(0, "asked")
     await house.daemon.fleet.stop_all(None)
     await house.save([agent("ann", provider="x"), agent("ben"), agent("cat")])
     house.daemon.reconciler.wake(house.unit("ann"), was_edited=True)

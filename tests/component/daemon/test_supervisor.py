@@ -12,7 +12,8 @@ import pytest
 from agentsup.agents.stack import AgentStack
 from agentsup.api.server import ApiServer
 from agentsup.daemon.runtime.boot import Boot, EarlierBoot, restart_storm
-from agentsup.daemon.runtime.supervisor import AgentSupervisor, DaemonExit, SupervisedParts
+from agentsup.daemon.runtime.ending import DaemonExit
+from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
 from agentsup.model.errors import ConfigError
 from agentsup.model.health import AgentState
 from agentsup.model.ids import BootId
@@ -31,14 +32,14 @@ class Fixture:
     """An AgentSupervisor over the real fleet, everything else noted as it starts and stops."""
 
     def __init__(self, house: VirtualDaemon) -> None:
-        self.house = house
+        self.house, self.ending = house, house.daemon.ending
         self.log: list[str] = []
         self.states: dict[str, AgentState] = {}
         self.api_error: Exception | None = None
         self.knowledge: Callable[[], Awaitable[object]] = self._knowledge
         house.daemon.board.listen(self._changed)
 
-    def build(self, *, drain_s: float = 30.0, main_ready_timeout_s: float = 120.0) -> None:
+    def build(self, *, main_ready_timeout_s: float = 120.0) -> None:
         house, daemon = self.house, self.house.daemon
         spine_board = Board()
         self.spine = RestForOneSupervisor(
@@ -52,6 +53,7 @@ class Fixture:
         )
         self.supervisor = AgentSupervisor(
             SupervisedParts(
+                ending=self.ending,
                 api=cast(ApiServer, self),
                 spine=self.spine,
                 fleet=daemon.fleet,
@@ -62,24 +64,17 @@ class Fixture:
                 refresh_knowledge=lambda: self.knowledge(),  # noqa: PLW0108 - replaced by a test
                 check_health=self._nothing,
                 close_channels=self._close_channels,
-                grace=lambda: Grace(drain_s=drain_s),
                 main_ready_timeout_s=lambda: main_ready_timeout_s,
                 first_complaint=None,
             )
         )
 
-        daemon.fleet.on_main_exit = self._main_ended
-
     def go(self) -> asyncio.Task[DaemonExit]:
         return asyncio.ensure_future(self.supervisor.run())
 
     async def up(self) -> None:
-        await self.house.until(lambda: self.supervisor.state == "running")
+        await self.house.until(lambda: self.ending.state == "running")
         await self.house.settled()
-
-    def _main_ended(self, code: int) -> None:
-        self.supervisor.end(code, "main ended")
-        self.house.daemon.supervisor.end(code, "main ended")  # whom the recorder asks
 
     async def told(self) -> list[str]:
         """What operators are told of the end of main."""
@@ -177,8 +172,8 @@ async def test_the_end_is_the_reverse_of_the_start(stage: Fixture) -> None:
     started = order(stage.log, "+")
     assert started[0] == "api"
     assert started.index("main") < started.index("subs") < len(started)
-    stage.supervisor.end(0, "asked")
-    stage.supervisor.end(3, "too late")
+    stage.ending.end(0, "asked")
+    stage.ending.end(3, "too late")
     ending = await running
     assert (ending.code, ending.reason) == (0, "asked")
     # Knowledge is read, not run: there is nothing to stop.
@@ -197,7 +192,7 @@ async def test_turns_drain_before_the_end(stage: Fixture) -> None:
     await stage.up()
     slow = await stage.house.said("ann", "slow")
     await stage.house.clock.sleep(1)
-    stage.supervisor.end(0, "asked")
+    stage.ending.end(0, "asked")
     await running
     message = await stage.house.daemon.mailbox.messages.get(slow)
     assert (message.result_text, message.attempts) == ("slept", 1)
@@ -210,9 +205,9 @@ async def test_force_cuts_the_drain_and_loses_nothing(stage: Fixture) -> None:
     slow = await stage.house.said("ann", "slow")
     await stage.house.clock.sleep(1)
     began = stage.house.clock.monotonic()
-    stage.supervisor.end(0, "asked")
+    stage.ending.end(0, "asked")
     await stage.house.clock.sleep(1)
-    stage.supervisor.force()
+    stage.ending.force()
     await running
     assert stage.house.clock.monotonic() - began < 5
     message = await stage.house.daemon.mailbox.messages.get(slow)
@@ -238,8 +233,8 @@ async def test_an_end_before_the_start_is_finished(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.house.clock.sleep(5)
-    assert stage.supervisor.state == "starting"
-    stage.supervisor.end(0, "signal SIGTERM")
+    assert stage.ending.state == "starting"
+    stage.ending.end(0, "signal SIGTERM")
     ending = await running
     assert ending.code == 0
     assert order(stage.log, "-") == ["watchdog", "relay", "channels", "api"]
@@ -265,11 +260,11 @@ async def test_sub_agents_start_without_a_main_that_is_late(
     await stage.house.clock.sleep(10)
     assert "+ann" in stage.log
     assert stage.house.state("main") == "starting"
-    assert stage.supervisor.state == "running"
+    assert stage.ending.state == "running"
     held.set()
     await stage.house.settled()
     assert stage.house.state("main") == "running"
-    stage.supervisor.end(0, "asked")
+    stage.ending.end(0, "asked")
     await running
 
 
@@ -316,7 +311,7 @@ async def test_an_operators_end_is_no_news(stage: Fixture) -> None:
     stage.build()
     running = stage.go()
     await stage.up()
-    stage.supervisor.end(0, "asked")
+    stage.ending.end(0, "asked")
     await running
     assert await stage.told() == []
 
@@ -327,7 +322,7 @@ async def test_no_agent_is_started_while_the_daemon_ends(stage: Fixture) -> None
     await stage.up()
     await stage.house.said("ann", "slow")
     await stage.house.clock.sleep(1)
-    stage.supervisor.end(0, "asked")
+    stage.ending.end(0, "asked")
     await stage.house.clock.sleep(1)
     await stage.house.save([agent("main"), agent("ann", SLOW, provider="x"), agent("cat")])
     await running

@@ -16,6 +16,7 @@ from agentsup.api.http.route import ApiRoute
 from agentsup.api.routes import interagent
 from agentsup.api.server.listener import ROUTES
 from agentsup.daemon.assembly import agents
+from agentsup.daemon.runtime import reconcile
 from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.engines.scripted.engine import ScriptedEngine, ScriptedSession
 from agentsup.kit.clock import Clock
@@ -175,7 +176,7 @@ def _redact_what_was_known_at_the_start(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*args: object, **more: object) -> None:
         return None
 
-    patch.setattr(agents, "redact_secrets", nothing)
+    patch.setattr(reconcile, "redact_secrets", nothing)
 
 
 PROOFS = (

@@ -22,7 +22,7 @@ from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import agents as agent_step
 from agentsup.daemon.assembly import borders as border_step
-from agentsup.daemon.assembly import children, metrics
+from agentsup.daemon.assembly import services
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit
@@ -169,7 +169,7 @@ class ProofDaemon:
         self.daemon = self._build(ground)
         await self.daemon.mailbox.load()
         self._running = asyncio.create_task(self.daemon.supervisor.run(), name="daemon")
-        while self.daemon.supervisor.state == "starting" and not self._running.done():
+        while self.daemon.ending.state == "starting" and not self._running.done():
             await asyncio.sleep(0.01)
         if self._running.done():
             await self._running
@@ -191,7 +191,7 @@ class ProofDaemon:
 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(agent_step, "LagProbe", lag))
-            stack.enter_context(mock.patch.object(metrics, "Watchdog", watchdog))
+            stack.enter_context(mock.patch.object(agent_step, "Watchdog", watchdog))
             if not self._is_real:
                 stack.enter_context(mock.patch.object(border_step, "ApiServer", _NoListener))
             daemon = build_daemon(boot_context)
@@ -227,9 +227,9 @@ class ProofDaemon:
         running, self._running = self._running, None
         if running is None:
             return
-        self.daemon.supervisor.end(0, "the proof is over")
+        self.daemon.ending.end(0, "the proof is over")
         if force:
-            self.daemon.supervisor.force()
+            self.daemon.ending.force()
         await asyncio.wait({running})
         if not self._is_real:
             self._watch_patch.stop()

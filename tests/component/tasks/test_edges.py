@@ -38,8 +38,8 @@ from agentsup.tasks import starting
 from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.reports import RunReport
-from agentsup.tasks.retention import retention_rules
-from agentsup.tasks.runs import NewRun
+from agentsup.tasks.rows import retention_rules
+from agentsup.tasks.runs import NewRun, Runs
 from agentsup.tasks.scheduler import BEHIND_MAX
 from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
@@ -236,13 +236,13 @@ async def test_a_result_that_comes_while_a_wait_is_given_up_comes_once(
 ) -> None:
     """The run ends between the end of the wait and the report that the turn gets."""
     turn, run = await _handed_on(rig)
-    at_work, report_of = await rig.mail.one(), rig.runs.report
+    at_work, report_of = await rig.mail.one(), Runs.report
 
-    async def reported_late(run_id: str) -> RunReport:
+    async def reported_late(runs: Runs, run_id: str) -> RunReport:
         await rig.mail.finish(at_work, "42 sheep")
-        return await report_of(run_id)
+        return await report_of(runs, run_id)
 
-    monkeypatch.setattr(rig.runs, "report", reported_late)
+    monkeypatch.setattr(Runs, "report", reported_late)
     report = await rig.runs.wait(run.run_id, 0.01, asker=rig.asker(turn))
     assert report.run.result == "42 sheep"
     await rig.mail.finish(turn)

@@ -38,7 +38,7 @@ from agentsup.tasks.runs import NewRun
 from agentsup.tasks.scheduler import Scheduler
 from tests.support.mailbox_fixture import BOB
 from tests.support.simloop import VirtualLoop
-from tests.support.task_fixture import ANN, BEN, TaskFixture
+from tests.support.task_fixture import ANN, BEN, TaskFixture, tell_nobody
 
 T = TypeVar("T")
 ENDED = ("done", "failed", "cancelled")
@@ -476,7 +476,7 @@ class TaskMachine(RuleBasedStateMachine):
 
         async def keep() -> None:
             mail, draining = self.rig.mail, asyncio.Event()
-            scheduler = Scheduler(mail.db, mail.clock, self.rig.hub.starter)
+            scheduler = Scheduler(mail.db, mail.clock, self.rig.hub.starter, tell_nobody, ())
             keeping = asyncio.ensure_future(scheduler.run(lambda: None, draining))
             await asyncio.sleep(0.001)  # virtual: what is due is done before
             draining.set()

@@ -155,7 +155,7 @@ async def scheduler(rig: TaskFixture) -> AsyncIterator[list[tuple[str, str]]]:
         told.append((task_id, skip_text(why)))
 
     ready, draining = asyncio.Event(), asyncio.Event()
-    keeper = Scheduler(rig.mail.db, rig.mail.clock, rig.hub.starter, tell)
+    keeper = Scheduler(rig.mail.db, rig.mail.clock, rig.hub.starter, tell, ())
     running = asyncio.create_task(keeper.run(ready.set, draining))
     await ready.wait()
     try:

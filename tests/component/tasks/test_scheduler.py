@@ -41,6 +41,7 @@ from agentsup.tasks.starting import Starter
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner
 from tests.support.mailbox_fixture import BOB, MailboxFixture, StillClock
+from tests.support.task_fixture import offer_nothing
 
 pytestmark = pytest.mark.virtual
 
@@ -118,7 +119,7 @@ class World:
         self.mail = MailboxFixture(self.db, self.clock, self.limits)
         mailbox = self.mail.mailbox
         runs = Runs(mailbox, self.db, abort=_abort_nothing)
-        self.hands = Hands(mailbox, self.town, runs, self.mail.entropy)
+        self.hands = Hands(runs, self.town, offer_nothing)
 
     async def reboot(self) -> None:
         """A new life after a kill, on what was durable."""

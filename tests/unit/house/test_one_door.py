@@ -100,10 +100,9 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "config/home.py": ("Home.create",),
         "config/edit.py": ("_replace", "_content"),
         "config/snapshot.py": ("_roles_in",),
-        "daemon/main.py": ("_boot",),
-        "daemon/runtime/reconcile.py": ("keep_applied",),
+        "daemon/main.py": ("_Start.run",),
+        "daemon/runtime/reconcile.py": ("keep_applied", "keep_secrets"),
         "daemon/runtime/recorder.py": ("LifeRecorder.announce_address",),
-        "daemon/runtime/setup.py": ("keep_secrets",),
         "daemon/runtime/tokens.py": ("operator_token", "_renewed_token"),
     },
     "a log of the daemon": {

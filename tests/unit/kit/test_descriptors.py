@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from agentsup.kit.descriptors import is_shortage, limit, used
-from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.kit.pipes import Stdio
+from agentsup.kit.procgroup import ProcessGroup
 
 
 @pytest.mark.parametrize(

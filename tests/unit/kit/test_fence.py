@@ -21,7 +21,8 @@ from agentsup.kit.fence import (
     rules_of,
     second_paths,
 )
-from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.kit.pipes import Stdio
+from agentsup.kit.procgroup import ProcessGroup
 
 HAS_FENCE = fence.version() >= fence.OLDEST
 needs_fence = pytest.mark.skipif(not HAS_FENCE, reason="this kernel has no Landlock")

@@ -19,11 +19,12 @@ import pytest
 
 from agentsup.kit import process_tracker, procgroup, proctable
 from agentsup.kit.childenv import child_env
-from agentsup.kit.pipes import LineTooLong
+from agentsup.kit.pipes import TAIL_BYTES, LineTooLong, Stdio
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.process_tracker import GroupRecord, sweep
-from agentsup.kit.procgroup import Output, ProcessGroup, Stdio, reap_orphans
+from agentsup.kit.procgroup import Output, ProcessGroup
 from agentsup.kit.proctable import members
+from agentsup.kit.reaper import reap_orphans
 from agentsup.kit.starter import ProgramStarter
 from agentsup.kit.tasks import TaskOwner
 from tests.support.bound import BOUND_S
@@ -182,9 +183,9 @@ async def test_unread_output_is_held_back_in_the_child() -> None:
 
 
 async def test_only_the_end_of_the_error_output_is_kept() -> None:
-    async with await start("yes x | head -c 900000 >&2; echo end >&2", keep_stderr_bytes=50) as one:
+    async with await start("yes x | head -c 900000 >&2; echo end >&2") as one:
         await one.wait()
-        assert len(one.stderr_tail) == 50
+        assert len(one.stderr_tail) == TAIL_BYTES
         assert one.stderr_tail.endswith(b"x\nend\n")
 
 

@@ -18,11 +18,12 @@ import pytest
 from agentsup.kit import procgroup, proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
+from agentsup.kit.pipes import Stdio
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.process_tracker import MARK, GroupRecord, sweep
-from agentsup.kit.procgroup import ProcessGroup, Stdio, reap_orphans
+from agentsup.kit.procgroup import ProcessGroup
 from agentsup.kit.proctable import ProcessRow, environ_value
-from agentsup.kit.reaper import OrphansStuck, Reaper, _Walk
+from agentsup.kit.reaper import OrphansStuck, Reaper, _Walk, reap_orphans
 from agentsup.kit.tasks import TaskOwner
 from tests.support import escapee
 from tests.support.bound import BOUND_S

@@ -279,11 +279,8 @@ def test_warnings_of_python_are_lines(bench: Fixture) -> None:
     assert "old thing" in bench.lines()[0]["event"]
 
 
-def test_the_file_is_private_and_rotates_within_its_bounds(
-    bench: Fixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "FILE_BYTES", 10_000)
-    bench.start()
+def test_the_file_is_private_and_rotates_within_its_bounds(bench: Fixture) -> None:
+    bench.start(file_bytes=10_000)
     log = get_logger("x")
     for number in range(1_000):
         log.info("line", number=number, filler="x" * 100)

@@ -133,7 +133,7 @@ def test_a_storm_of_main_ends_the_daemon_as_a_crash() -> None:
 
 
 def test_never_giving_up_is_a_policy() -> None:
-    policy = replace(POLICY, max_restarts=None)
+    policy = replace(POLICY, is_endless=True)
     told = lives(policy, [replace(CRASH, at=n) for n in range(500)])
     assert told[-1] == Rebuild(60)
 
@@ -160,7 +160,8 @@ _histories = st.lists(st.tuples(_gaps, _ends), max_size=30).map(
 _policies = st.builds(
     RestartPolicy,
     jitter=st.floats(min_value=0, max_value=1),
-    max_restarts=st.one_of(st.none(), st.integers(min_value=0, max_value=6)),
+    max_restarts=st.integers(min_value=0, max_value=6),
+    is_endless=st.booleans(),
     window_s=st.floats(min_value=1, max_value=600),
     main_restarts=st.booleans(),
 )
@@ -194,7 +195,7 @@ def test_what_always_holds(
         assert low <= told.delay_s <= policy.cap_s * (1 + policy.jitter)
     if isinstance(told, ExitDaemon):
         assert is_main
-    if policy.max_restarts is None and isinstance(told, Settle):
+    if policy.is_endless and isinstance(told, Settle):
         assert told.state is AgentState.STOPPED or restart is Restart.TEMPORARY
 
 

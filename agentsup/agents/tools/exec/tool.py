@@ -25,9 +25,10 @@ from agentsup.agents.tools.declaring import (
 )
 from agentsup.agents.tools.exec import command_lines
 from agentsup.engines.process import Fencing, exec_home
+from agentsup.kit.pipes import Stdio
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.process_tracker import LEADER
-from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
+from agentsup.kit.procgroup import Output, ProcessGroup
 from agentsup.kit.proctable import programs_of
 from agentsup.kit.safe_files import GuardedFolder
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound, TimedOut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.kit.late import Late
+from agentsup.daemon.assembly.parts import Late
 
 
 def test_it_gives_the_part_once_it_is_built() -> None:
