@@ -1,32 +1,16 @@
-"""The composition root and the AgentSupervisor: the only place that knows concrete classes."""
+"""The process: its assembly, reconcile, stop and health; the only place that knows concrete classes.
+
+Offers: ``run_daemon``.
+Entry: ``main.run_daemon``; ``runtime.supervisor.AgentSupervisor`` for the order of start and stop.
+Owns: boots, endings and facts.
+Never: knows the command line.
+"""
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 
 import lazy_loader
 
-from agentsup.kit.loading import hidden, late
-
-# Before anything imports one of them. What each saves is in docs/decisions/0060.
-for _module in (
-    *("aiohttp", "structlog", "watchfiles", "anyio", "yaml"),
-    *("idna", "attr", "attr.validators", "attr.converters", "attr.filters"),
-    # Imported by modules of which we use other parts.
-    *("pickle", "zipfile", "lzma", "bz2", "calendar", "csv", "difflib"),
-):
-    late(_module)
-# Imported for one name that the daemon hardly ever uses, or never.
-late("argparse", "ArgumentParser")
-late("email.policy", "HTTP")
-late("html", "escape")
-late("importlib.metadata", "entry_points")
-late("urllib.request", "getproxies", "proxy_bypass")
-late("aiohttp.web_fileresponse", "FileResponse")
-# Else pydantic reads about each installed package whether it is a plugin, which none of ours is.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-with hidden("frozenlist._frozenlist"):  # the list in C brings the library of C++
-    import_module("frozenlist")
-
+import_module("agentsup.daemon.late_imports")
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,7 +4,7 @@ loses and doubles nothing, what nobody says of ends in time, and no process of a
 Programs that repeat their keys, people at the console, in the page and in Telegram, chains of agents,
 tasks, schedules, questions, stops, a model that costs, and a program that calls over MCP for an agent
 that needs approval share one home, which lives through all kills. A kill counts only with at least
-five confirmed pieces of work in flight. ``TEST_KILLS`` says how many kills count (8, at most 300;
+five confirmed pieces of work in flight. ``TEST_KILLS`` says how many kills count (8, at most 500;
 from 60 on each fault point is among them), ``TEST_KILL_SEED`` replays a schedule.
 """
 
@@ -56,7 +56,7 @@ from tests.support.telegram_process import UNHURRIED, FakeTelegramProcess
 
 pytestmark = pytest.mark.process
 
-KILLS = min(300, int(os.environ.get("TEST_KILLS", "8")))
+KILLS = min(500, int(os.environ.get("TEST_KILLS", "8")))
 SEED = int(os.environ.get("TEST_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 MANY = 60
 """From so many kills on each point kills, and everything that can happen has happened. Fewer kills are

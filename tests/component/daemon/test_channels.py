@@ -118,7 +118,7 @@ class Fixture:
             people=cast(Any, SimpleNamespace(matrix=None)),
             files=BoundedPool("files"),
             tell=tell,
-            bots=cast(Any, SimpleNamespace(renew_token=self.renewed)),
+            bots=cast(Any, SimpleNamespace(renew_token=self.renew_token)),
         )
 
     async def renew_token(self, agent_id: str) -> bool:
