@@ -1,12 +1,14 @@
 """A whole platform in few lines, over the classes of ``channels.core``: the model for a new one.
 
 Sends have no keys, so one of unknown outcome is not repeated. The server hands an update over again
-until it is confirmed, so no position is stored.
+until it is confirmed, so no position is stored. There are no groups, no markup and no codes for
+strangers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -108,17 +110,20 @@ class ToyChannel(deliver.PieceChannel[Handle, str, Piece]):
             platform_id = await self._send(bot, part, where, piece, begin)
         except errors.PlatformError as error:
             return deliver.delivery_for(error)
+        except OSError as error:
+            return Delivery(DeliveryOutcome.REFUSED, f"the file can't be read: {error}")
         return Delivery(DeliveryOutcome.DELIVERED, more=more, platform_ids=(platform_id,))
 
     async def _send(
         self, bot: Handle, part: OutboxPart, where: str, piece: Piece, begin: Begin
     ) -> str:
         """Send the piece, or edit the message in which its answer was streamed; return the id."""
-        await begin()
         is_first = part.kind == "answer" and not part.progress
         if is_first and (streamed_id := await bot.takeover(part.message_id)):
-            await bot.server.edit(streamed_id, piece.text, piece.buttons)
-            return streamed_id
+            with suppress(errors.RequestRefused):  # somebody has deleted it
+                await bot.server.edit(streamed_id, piece.text, piece.buttons)
+                return streamed_id
+        await begin()
         if piece.file is None:
             return await bot.server.send(where, piece.text, piece.buttons)
         with await piece.file.opened() as content:
@@ -302,8 +307,8 @@ class Display(display.PressDisplay[Press, Piece]):
 class Event:
     """An update as read. Each chat has one person in it."""
 
-    kind: str
     address: Chat
+    kind: str
     user: str
     platform_id: str
     at: int
@@ -329,20 +334,11 @@ class Event:
 
 def read(update: raw.Json) -> Event:
     """Return an update as read. Raises ``Malformed``."""
-    kind, chat, user, platform_id = (
-        raw.text_of(update, name) for name in ("kind", "chat", "user", "message")
-    )
-    files = [Attachment("file", name, name) for name in raw.list_of(update, "files")]
-    return Event(
-        kind,
-        Chat(chat),
-        user,
-        platform_id,
-        raw.integer(update, "at"),
-        raw.text_of(update, "text"),
-        raw.text_of(update, "data"),
-        tuple(files),
-    )
+    text = partial(raw.text_of, update)
+    at = raw.integer(update, "at")
+    files = tuple(Attachment("file", name, name) for name in raw.list_of(update, "files"))
+    chat, kind, user, platform_id = Chat(text("chat")), text("kind"), text("user"), text("message")
+    return Event(chat, kind, user, platform_id, at, text("text"), text("data"), files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,38 +482,32 @@ class Poller(source.Source):
 # -- the life of a bot -----------------------------------------------------------------------------
 
 
-class Connection:
-    """Nothing is open to a server in memory."""
-
-    async def close(self) -> None: ...
-
-
-class ToyBot(life.Bot[Connection, str]):
+class ToyBot(life.Bot[ToyServer, str]):
     _deps: ToyDeps
     _after_failure = staticmethod(decide_retry)
 
-    def _open(self) -> Connection:
-        return Connection()
+    def _open(self) -> ToyServer:
+        return self._deps.server
 
-    async def _identify(self, connection: Connection) -> str:
-        return await self._deps.server.sign_in(self._deps.token)
+    async def _identify(self, connection: ToyServer) -> str:
+        return await connection.sign_in(self._deps.token)
 
-    def _row_owner(self, connection: Connection, me: str) -> stored.RowOwner:
+    def _row_owner(self, connection: ToyServer, me: str) -> stored.RowOwner:
         return stored.RowOwner(CHANNEL, me, me)
 
     def _advice(self, error: errors.TokenRefused) -> str:
         return f"Toy does not know the token of {self._deps.agent_name}"
 
-    def _attach(self, connection: Connection, me: str, owner: TaskOwner) -> life.LifeParts:
+    def _attach(self, connection: ToyServer, me: str, owner: TaskOwner) -> life.LifeParts:
         deps = self._deps
-        shown = Streams(deps, deps.server)
-        menus = presses.Presses(deps, Display(deps, deps.server))
-        deps.channel.attach(deps.agent_id, Handle(deps.server, deps.settings, shown.takeover))
-        end_note, after_s = menus.display.end_note, deps.limits.waiting_note_s
-        waiting = WaitingNotes(deps, CHANNEL, end_note, after_s)
+        shown = Streams(deps, connection)
+        menus = presses.Presses(deps, Display(deps, connection))
+        deps.channel.attach(deps.agent_id, Handle(connection, deps.settings, shown.takeover))
+        after_s = deps.limits.waiting_note_s
+        waiting = WaitingNotes(deps, CHANNEL, menus.display.end_note, after_s)
         receiving = ReceiveDeps(
             **self._receive_fields(self._row_owner(connection, me)),
-            server=deps.server,
+            server=connection,
             people=deps.people,
             menus=menus,
             accepted=shown.accepted,

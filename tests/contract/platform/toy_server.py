@@ -73,6 +73,9 @@ class ToyServer:
             raise TokenRefused("the toy server does not know this token")
         return BOT
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     async def poll(self, confirmed: int, wait_s: float) -> list[Update]:
         """Forget the updates up to ``confirmed``, and return the others."""
         self.updates = [each for each in self.updates if each["id"] > confirmed]
