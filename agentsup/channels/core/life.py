@@ -67,9 +67,7 @@ class Bot(ABC, Generic[ConnectionT, AccountT]):
 
     def __init__(self, deps: BotDependencies) -> None:
         self._deps = deps
-        self._report = ChannelReport(
-            deps.agent_id, ChannelState.CONNECTING, channel=deps.channel.name
-        )
+        self._report = ChannelReport(deps.agent_id, ChannelState.CONNECTING, deps.channel.name)
         self._pauses: dict[str, int] = {}
         """By conversation, until when nothing is sent there (wall ms)."""
 

@@ -24,13 +24,13 @@ class ChannelReport:
 
     agent_id: str
     state: ChannelState
+    channel: str
     detail: str = ""
     """The problem and its remedy, or empty."""
     last_poll_at: int | None = None
     """When a poll was last answered: the only proof that the bot receives updates (P9)."""
     quarantined: int = 0
     """The number of updates in quarantine."""
-    channel: str = "telegram"
     paused: str = ""
     """Until when the platform asks not to send, and where; empty if it does not, or shortly."""
     notes: tuple[str, ...] = ()

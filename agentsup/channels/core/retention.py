@@ -1,4 +1,4 @@
-"""Retention rules for rows of the channels that nobody has removed earlier."""
+"""Retention rules for rows of any channel that nobody has removed earlier."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LATE_MS: Final = 30 * _DAY_MS
 
 
 def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
-    """The rules of all tables of channels; ``keep_days`` is how long ended messages are kept.
+    """The rules of the tables that platforms share; ``keep_days`` is how long ended messages are kept.
 
-    A placeholder or a seen reaction is taken over by the next life of its bot. It stays until its
-    message has ended, and is forgotten later only if no life could remove it: its bot does not come
-    back, or the platform can't be asked any more. All this holds for each platform.
+    A placeholder is taken over by the next life of its bot. It stays until its message has ended,
+    and is forgotten later only if no life could remove it: its bot does not come back, or the
+    platform can't be asked any more.
     """
     return (
         *rows.retention_rules(),
@@ -27,17 +27,10 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
         Retention("buttons", "expires_at < :cutoff", _LATE_MS, key="token"),
         Retention("presses", "at < :cutoff", _LATE_MS, key="press_id"),
         Retention("question_ends", "at < :cutoff", keep_days * _DAY_MS, key="question_id"),
-        Retention("matrix_cards", "at < :cutoff", _LATE_MS, key="agent_id, event_id"),
         Retention(
             "placeholders",
             f"at < :cutoff AND NOT {of_open_message('placeholders')}",
             _LATE_MS,
             key="channel, agent_id, message_id",
-        ),
-        Retention(
-            "matrix_eyes",
-            f"at < :cutoff AND NOT {of_open_message('matrix_eyes')}",
-            _LATE_MS,
-            key="agent_id, message_id",
         ),
     )

@@ -1,2 +1,3 @@
+from . import retention as retention
 from .address import parse as parse
 from .deliver import MatrixChannel as MatrixChannel

@@ -12,6 +12,7 @@ from agentsup.agents.pipeline import results
 from agentsup.agents.workspace import ProcessTable
 from agentsup.approvals import grants
 from agentsup.channels.core import retention as channels
+from agentsup.channels.matrix import retention as matrix
 from agentsup.config import Home, LimitSettings, watch
 from agentsup.daemon.runtime.housekeeping import (
     BACKUP_EVERY_S,
@@ -119,6 +120,7 @@ def housekeeping_spec(
         rules = (
             *retention_rules(keep_days=limits().keep_days),
             *channels.retention_rules(keep_days=limits().keep_days),
+            *matrix.retention_rules(),
             *results.retention_rules(),
             *grants.retention_rules(),
             *memories.retention_rules(),

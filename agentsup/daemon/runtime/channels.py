@@ -377,9 +377,7 @@ class Channels:
 
 
 def _last(bot: _Bot) -> ChannelReport:
-    return bot.report or ChannelReport(
-        bot.agent_id, ChannelState.CONNECTING, channel=bot.transport.name
-    )
+    return bot.report or ChannelReport(bot.agent_id, ChannelState.CONNECTING, bot.transport.name)
 
 
 async def _nothing(ctx: ChildContext) -> None:

@@ -11,7 +11,7 @@ import pytest
 from agentsup.channels.core.live import placeholders
 from agentsup.channels.core.live.placeholders import Placeholder
 from agentsup.channels.core.retention import retention_rules
-from agentsup.channels.matrix import choices, status
+from agentsup.channels.matrix import choices, retention, status
 from agentsup.channels.matrix.choices import ChoiceCard
 from agentsup.channels.matrix.status import SeenReaction
 from agentsup.model.principal import SYSTEM
@@ -30,7 +30,8 @@ async def mail(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
 
 
 async def pruned(mail: MailboxFixture) -> dict[str, int]:
-    found = await prune(mail.db, retention_rules(), clock=mail.clock, pause_s=0)
+    rules = (*retention_rules(), *retention.retention_rules())
+    found = await prune(mail.db, rules, clock=mail.clock, pause_s=0)
     return {table: rows for table, rows in found.items() if rows}
 
 

@@ -39,9 +39,10 @@ Life = Callable[["Fixture", Any, asyncio.Event], Any]
 
 
 async def up(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
-    deps.report(ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms()))
+    state = ChannelReport(deps.agent_id, ChannelState.UP, "telegram")
+    deps.report(replace(state, last_poll_at=stage.clock.now_ms()))
     await draining.wait()
-    deps.report(ChannelReport(deps.agent_id, ChannelState.STOPPED))
+    deps.report(replace(state, state=ChannelState.STOPPED))
 
 
 async def crash(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
@@ -302,7 +303,8 @@ async def test_a_long_pause_degrades_the_agent_whose_bot_still_hears(
     stage: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def pausing(stage: Fixture, deps: Any, draining: asyncio.Event) -> None:
-        state = ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms())
+        at = stage.clock.now_ms()
+        state = ChannelReport(deps.agent_id, ChannelState.UP, "telegram", last_poll_at=at)
         deps.report(
             replace(state, paused="Telegram asks for a pause until noon", notes=("set up",))
         )

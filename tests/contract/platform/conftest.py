@@ -11,11 +11,12 @@ import pytest
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from tests.contract.platform.chats import PlatformChat, RoomsChat, TelegramChat
 from tests.contract.platform.synapse_chat import PASSWORD, SynapseChat
+from tests.contract.platform.toy_chat import ToyChat
 from tests.support import synapse_run
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_driver import MatrixPerson
 
-PLATFORMS = ["telegram", "matrix", pytest.param("synapse", marks=pytest.mark.live)]
+PLATFORMS = ["telegram", "matrix", "toy", pytest.param("synapse", marks=pytest.mark.live)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -40,6 +41,8 @@ async def chat(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             await group.enter(people, fake.url)
         elif request.param == "matrix":
             made = RoomsChat(mail, tmp_path)
+        elif request.param == "toy":
+            made = ToyChat(mail, tmp_path)
         else:
             config = request.config
             synapse = synapse_run.synapse_of(config)

@@ -207,14 +207,6 @@ async def test_what_passed_is_not_found_again_in_the_store_while_it_runs(stage: 
     assert stage.done.count("/stop") == 1
 
 
-async def test_a_room_that_is_slow_delays_no_other(stage: Fixture) -> None:
-    stage.pace_s = 5.0
-    await stage.come("slow 1", "slow 2", "slow 3")
-    await stage.come("elsewhere", room=OTHER)
-    await stage.until(2)
-    assert set(stage.done) == {"slow 1", "elsewhere"}
-
-
 async def test_the_next_life_takes_up_what_this_one_leaves(stage: Fixture) -> None:
     stage.pace_s = 10.0
     await stage.come(*(str(number) for number in range(60)))

@@ -24,7 +24,7 @@ from agentsup.channels.core.errors import (
     TokenRefused,
 )
 from agentsup.channels.core.receiving.messages import ReceiveDependencies, ReceiveLimits
-from agentsup.channels.core.receiving.rows import ReceivedRow, done_tx, open_rows
+from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.report import ChannelState
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.event import DOUBTFUL, GAP, INVITE
@@ -33,7 +33,7 @@ from agentsup.channels.matrix.sync import Syncer
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.transaction import Reader, Tx
+from agentsup.store.transaction import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual
@@ -274,25 +274,6 @@ async def test_the_token_moves_with_the_rows_and_never_before(
         stage.server.asked[-4:-1] == [before, before, before]
     )
     assert await stage.since() == f"s{len(stage.server.stream)}"
-
-
-async def test_a_life_that_ends_leaves_its_rows_to_the_next_which_reads_nothing_twice(
-    stage: Fixture,
-) -> None:
-    await stage.begun()
-    first = stage.server.add()
-    await stage.until(lambda: stage.ids == [first])
-    await stage.stop()
-    second = stage.server.add()
-    stage.start()
-    await stage.until(lambda: stage.ids == [first, second])
-
-    def left(reader: Reader) -> list[str]:
-        return [row.external_id for row in open_rows(reader, OWNER)]
-
-    assert await stage.rig.db.read(left) == [first, second]
-    await stage.rig.db.write(lambda tx: done_tx(tx, stage.taken))
-    assert await stage.rig.db.read(left) == []
 
 
 async def test_a_quiet_night_writes_nothing(stage: Fixture) -> None:
@@ -572,16 +553,6 @@ async def test_own_words_and_comings_and_goings_are_not_kept(stage: Fixture) -> 
     new = stage.server.add()
     await stage.until(lambda: stage.ids == [new])
     assert ROOM in stage.changed
-
-
-async def test_silence_is_told_once_and_so_is_its_end(stage: Fixture) -> None:
-    await stage.begun()
-    stage.server.trouble = [NotSent("no way")] * 60
-    await stage.until(lambda: len(stage.told) == 2)
-    assert "has heard nothing" in stage.told[0]
-    assert "hears again" in stage.told[1]
-    assert ChannelState.RETRYING in stage.states
-    assert stage.states[-1] is ChannelState.UP
 
 
 async def test_one_failed_sync_is_no_news(stage: Fixture) -> None:

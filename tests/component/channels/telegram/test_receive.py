@@ -19,7 +19,6 @@ from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.handler import MessageHandler
 from agentsup.channels.core.report import ChannelReport, ChannelState
 from agentsup.channels.telegram.live_answer import Streams
-from agentsup.kit import faults
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.store.database import Database
 from agentsup.store.retention import prune
@@ -31,79 +30,6 @@ from tests.support.bound import BOUND_S
 async def rig(tmp_path: Path) -> AsyncIterator[TelegramFixture]:
     async with rigged(tmp_path) as rig:
         yield rig
-
-
-async def test_texts_sent_while_down_are_answered_in_order(rig: TelegramFixture) -> None:
-    for number in range(5):
-        await rig.people.say(rig.chat, f"text {number}")
-    await rig.start()
-    await rig.people.wait_text(rig.chat, "echo: text 4")
-    assert rig.agent.texts == [f"text {number}" for number in range(5)]
-
-
-async def test_what_a_life_left_is_handled_by_the_next_and_once(
-    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The life ends after the commit and before anything is handled."""
-    await rig.start()
-
-    class Died(Exception):
-        pass
-
-    def die_at(name: str) -> None:
-        if name == "telegram.after_commit":
-            raise Died
-
-    monkeypatch.setattr(faults, "point", die_at)
-    await rig.people.say(rig.chat, "kept")
-    with pytest.raises(Died):
-        await rig.stop_when_over()
-    assert await rig.states() == {"received": 1}
-    monkeypatch.undo()
-    await rig.start()
-    await rig.people.wait_text(rig.chat, "echo: kept")
-    await rig.settled()
-    assert rig.agent.texts == ["kept"]
-    assert await rig.states() == {"done": 1}
-
-
-async def test_nothing_is_confirmed_before_it_is_committed(
-    rig: TelegramFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A life that ends before the commit has confirmed nothing: the server still has it."""
-    await rig.start()
-
-    class Died(Exception):
-        pass
-
-    def die_at(name: str) -> None:
-        if name == "telegram.before_commit":
-            raise Died
-
-    monkeypatch.setattr(faults, "point", die_at)
-    await rig.people.say(rig.chat, "not yet")
-    with pytest.raises(Died):
-        await rig.stop_when_over()
-    assert await rig.states() == {}
-    monkeypatch.undo()
-    await rig.start()
-    await rig.people.wait_text(rig.chat, "echo: not yet")
-    assert rig.agent.texts == ["not yet"]
-
-
-async def test_an_update_handled_but_not_marked_has_no_second_effect(rig: TelegramFixture) -> None:
-    await rig.start()
-    await rig.people.say(rig.chat, "only once")
-    await rig.people.wait_text(rig.chat, "echo: only once")
-    await rig.stop()
-    await rig.database.write(
-        lambda tx: tx.execute("UPDATE received SET state = 'received', message_id = ''")
-    )
-    await rig.start()
-    await rig.people.say(rig.chat, "next")
-    await rig.people.wait_text(rig.chat, "echo: next")
-    assert rig.agent.texts == ["only once", "next"]
-    assert await rig.states() == {"done": 2}
 
 
 async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: TelegramFixture) -> None:
