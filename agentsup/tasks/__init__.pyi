@@ -1,7 +1,6 @@
 from . import brief as brief
 from . import imported as imported
 from . import lineage as lineage
-from . import moved as moved
 from . import rows as rows
 from . import session_targets as session_targets
 from .asking import PUT as PUT

@@ -109,7 +109,7 @@ class Runs:
         faults.point("run.before_start")
         parent = new.parent
         path = lineage.path_to(parent, new.agent_id, new.target)
-        accepted = self.mailbox.accept_tx(tx, self._message(new, path), waiter=waiter)
+        accepted = self.mailbox.queue.accept_tx(tx, self._message(new, path), waiter=waiter)
         if accepted.duplicate:
             known = rows.find_run(tx, accepted.message_id)
             if known is None:
@@ -288,7 +288,7 @@ class Runs:
         report = await self.report(run_id)
         if report.is_ended:
             raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-        cancelled = await self.mailbox.cancel(run_id, by)
+        cancelled = await self.mailbox.control.cancel(run_id, by)
         await self.end_turns(run_id, *cancelled.with_it)
         if asker is not None:
             await self._collect(run_id, asker.lease)
@@ -324,7 +324,7 @@ class Runs:
             report = report_of(tx, run_id)
             if report.is_ended:
                 raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-            note = self.mailbox.accept_tx(
+            note = self.mailbox.queue.accept_tx(
                 tx,
                 NewMessage(
                     agent_id=message.agent_id,

@@ -28,7 +28,7 @@ from agentsup.commands import (
     task_commands,
     trace_commands,
 )
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.assembly.parts import Assembly, BorderParts
 from agentsup.daemon.runtime.boot_context import hex_digits, web_deps
 from agentsup.daemon.runtime.control import ControlParts, DaemonControl

@@ -174,8 +174,10 @@ class ProcessLauncher:
         try:
             rules = fencing.around(opened, (file, *home.shown), files=self.files, key=spec.agent)
             async with rules as fence:
-                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, fence)
-            conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
+                group = await _spawn([*_GATE, file, *argv[1:]], env, cwd, fence)
+            conceal = concealer(
+                [*program.secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact
+            )
             suspend_turn = slot.suspend if slot else lambda: False
             child = EngineProcess(
                 Path(file).name, group, process_slot, limits, conceal, suspend_turn

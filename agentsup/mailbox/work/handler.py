@@ -51,7 +51,8 @@ class Work:
 
 
 class Handler(Protocol):
-    """Works on messages. ``agents.sessions.handler.SessionHandler`` is the default; a host may plug in its own.
+    """Works on messages. The default is ``agents.sessions.handler.SessionHandler``;
+    a host may plug in its own.
 
     It settles the lease (complete, retry, park) before it returns. ``ExitRequested`` after that
     asks the stack to end, once the other turns have ended; any other exception is a crash of the

@@ -121,7 +121,7 @@ class Fixture:
             tell=tell,
             after_imports=lambda: None,
             pairing=nothing,
-            bots=cast(Any, SimpleNamespace(renewed=self.renewed)),
+            bots=cast(Any, SimpleNamespace(renew_token=self.renew_token)),
         )
 
     async def renew_token(self, agent_id: str) -> bool:

@@ -22,7 +22,7 @@ from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.assembly import agents as agent_step
 from agentsup.daemon.assembly import borders as border_step
-from agentsup.daemon.assembly import services
+from agentsup.daemon.assembly import children
 from agentsup.daemon.runtime import boot as boots
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit

@@ -32,7 +32,7 @@ from agentsup.channels.telegram.deliver import TelegramChannel
 from agentsup.channels.telegram.messages import ReceiveLimits as TelegramLimits
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail.bus import DirectoryEntry
+from agentsup.mailbox.mail import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind

@@ -214,24 +214,19 @@ class Reactions(signs.Reactions[str, ToyServer]):
         await self._sender.react(seen.target, "")
 
 
-class Streams(streams.StreamSet):
+class Streams(streams.StreamSet[ToyServer]):
     channel = CHANNEL
+    typing_kind = Typing
+    reactions_kind = Reactions
 
-    def __init__(self, deps: messages.BotDependencies, server: ToyServer) -> None:
-        super().__init__(deps)
-        self._server = server
-        self._typing = Typing(server, deps.clock, self._owner)
-        self._reactions = Reactions(server, deps, self._owner)
-
-    def accepted(self, message_id: str, conversation: str, platform_id: str) -> None:
-        """Show that a person's message was seen. Returns at once."""
-        self._reactions.accepted(message_id, platform_id)
+    def _target(self, message_id: str, conversation: str, platform_id: str) -> str:
+        return platform_id
 
     def _new(
         self, message_id: str, conversation: str, left: placeholders.Placeholder | None = None
     ) -> Answer:
         chat = Chat(conversation)
-        updates = Streamed(self._context, message_id, chat, self._server, left)
+        updates = Streamed(self._context, message_id, chat, self._sender, left)
         return Answer(updates, LATE_S)
 
 
