@@ -112,10 +112,9 @@ class ThoughtSplitter:
 
     @property
     def is_open(self) -> bool:
-        """Whether a thought, or what may become a tag, has begun and not ended."""
-        return (
-            self._family is not None or self._at < len(self._raw) or bool(self.holds and self._raw)
-        )
+        """Whether a thought, code, or what may become a tag, has begun and not ended."""
+        is_within = self._family is not None or bool(self._fence)
+        return is_within or self._at < len(self._raw) or bool(self.holds and self._raw)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -279,7 +278,7 @@ class AnswerText:
 
     @property
     def is_open(self) -> bool:
-        """Whether a thought, or what may become a tag, has begun and not ended."""
+        """Whether a thought, code, or what may become a tag, has begun and not ended."""
         return self._splitter.is_open
 
     def feed(self, delta: str) -> TextDelta | ThinkingDelta:

@@ -102,6 +102,7 @@ def test_a_text_about_tags_is_shown_as_it_is(
 
 @given(st.sampled_from(OPENED), CUTS, st.integers(0, 100))
 @example("plain", list(range(30)), 3)
+@example("after code", [78], 1)
 def test_news_of_a_call_amid_a_thought_opens_nothing(name: str, cuts: list[int], at: int) -> None:
     turn = Acp()
     turn.take(acp_call("in_progress"))
