@@ -253,21 +253,15 @@ class CommandOutput:
         """One JSON document."""
         print(json_text(document), file=self._stream)
 
-    def table(
-        self, headers: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
-    ) -> None:
-        """A table, or the sentence ``empty`` (for people, so on stderr in a pipe)."""
+    def listing(self, found: Iterable[dict[str, Any]], columns: Columns, *, empty: str) -> None:
+        """A table of documents, or the sentence ``empty`` (for people, so on stderr in a pipe)."""
+        heads = [each if isinstance(each, str) else each[0] for each in columns]
+        rows = [[shown for _, shown in labelled(one, columns)] for one in found]
         if rows:
-            text = table(headers, rows, self.width)
+            text = table(heads, rows, self.width)
             self.say(text if self.plain else _with_states(text))
         else:
             print(empty, file=self._stream if self.is_terminal else sys.stderr)
-
-    def listing(self, found: Iterable[dict[str, Any]], columns: Columns, *, empty: str) -> None:
-        """A table of documents."""
-        heads = [each if isinstance(each, str) else each[0] for each in columns]
-        rows = [[shown for _, shown in labelled(one, columns)] for one in found]
-        self.table(heads, rows, empty=empty)
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """``name  value`` lines."""

@@ -90,5 +90,7 @@ def test_no_time_is_a_dash() -> None:
 
 def test_what_is_no_terminal_gets_no_colour() -> None:
     stream = io.StringIO()
-    CommandOutput(stream).table(("name", "state"), [("main", "failed")], empty="none")
+    CommandOutput(stream).listing(
+        [{"name": "main", "state": "failed"}], ("name", "state"), empty="none"
+    )
     assert stream.getvalue() == "NAME  STATE\nmain  failed\n"
