@@ -25,31 +25,31 @@ TURN_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """The sources of metrics; None leaves a metric out. Agents and channels have their names."""
+    """The sources of metrics. Agents and channels have their names."""
 
     # From the store, awaited by ``refresh``.
-    messages: Callable[[], Awaitable[PerAgentState]] | None = None
+    messages: Callable[[], Awaitable[PerAgentState]]
     """Agent → state → stored messages; the state ``accepted`` counts all ever accepted."""
-    outbox: Callable[[], Awaitable[PerAgentState]] | None = None
+    outbox: Callable[[], Awaitable[PerAgentState]]
     """Channel → state → stored parts."""
-    tasks: Callable[[], Awaitable[PerAgentState]] | None = None
+    tasks: Callable[[], Awaitable[PerAgentState]]
     """Agent → state → stored tasks."""
-    conservation: Callable[[], Awaitable[tuple[bool, Mapping[str, int]]]] | None = None
+    conservation: Callable[[], Awaitable[tuple[bool, Mapping[str, int]]]]
     """Whether accepted = the sum of all states, and the sums."""
     # From memory, called by ``render``.
-    agent_states: Callable[[], Mapping[str, str]] | None = None
+    agent_states: Callable[[], Mapping[str, str]]
     """Agent → state as in ``/agents``."""
-    restarts: Callable[[], Mapping[str, int]] | None = None
+    restarts: Callable[[], Mapping[str, int]]
     """Agent → restarts since the daemon started."""
-    loop_lag_s: Callable[[], Mapping[str, float]] | None = None
+    loop_lag_s: Callable[[], Mapping[str, float]]
     """Quantile (p50, p99, max) → seconds over the last minute."""
-    store: Callable[[], Mapping[str, int]] | None = None
+    store: Callable[[], Mapping[str, int]]
     """Totals of the store: commits, functions, failed_commits, reads, …"""
-    faults: Callable[[], Mapping[str, int]] | None = None
+    faults: Callable[[], Mapping[str, int]]
     """Totals that should stay 0: lost_wakes, dropped_log_lines, abandoned_tasks, …"""
-    providers: Callable[[], Mapping[str, str]] | None = None
+    providers: Callable[[], Mapping[str, str]]
     """Provider of models that failed lately → state of its breaker: closed, open, half_open."""
-    gauges: Callable[[], Mapping[str, float]] | None = None
+    gauges: Callable[[], Mapping[str, float]]
     """Other current values by name: uptime_seconds, live_feeds, …"""
 
 
@@ -99,8 +99,7 @@ class Metrics:
 
     async def refresh(self) -> None:
         """Fetch the values from the store, concurrently, each within its time limit."""
-        names = [name for name in _FETCHED if getattr(self._sources, name) is not None]
-        await asyncio.gather(*(self._fetch(name) for name in names))
+        await asyncio.gather(*map(self._fetch, _FETCHED))
 
     def render(self) -> bytes:
         """The page in Prometheus text format, with the store's values of the last ``refresh``."""
@@ -128,11 +127,8 @@ class Metrics:
         """The current value of one source, or None if it is missing or fails."""
         if name in _FETCHED:
             return self._fetched.get(name)
-        source = getattr(self._sources, name)
-        if source is None:
-            return None
         try:
-            found = source()
+            found = getattr(self._sources, name)()
         except Exception as error:  # noqa: BLE001
             # supervision boundary: as in _fetch
             self._note_failure(name, error)

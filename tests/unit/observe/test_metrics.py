@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,9 +29,25 @@ def answers(value: Any) -> Any:
     return source
 
 
+SOURCES = MetricSources(
+    messages=answers({}),
+    outbox=answers({}),
+    tasks=answers({}),
+    conservation=answers((True, {})),
+    agent_states=dict,
+    restarts=dict,
+    loop_lag_s=dict,
+    store=dict,
+    faults=dict,
+    providers=dict,
+    gauges=dict,
+)
+
+
 async def test_every_source_becomes_a_family() -> None:
     metrics = Metrics(
-        MetricSources(
+        replace(
+            SOURCES,
             messages=answers({"main": {"accepted": 9, "queued": 2, "done": 7}}),
             outbox=answers({"console": {"pending": 1, "unknown": 3}}),
             tasks=answers({"ann": {"waiting": 2}}),
@@ -88,8 +105,12 @@ async def test_a_source_that_fails_or_hangs_costs_only_its_own_family(
         return {"web": {"pending": 1}}
 
     metrics = Metrics(
-        MetricSources(
-            messages=hangs, outbox=sometimes, loop_lag_s=breaks, store=lambda: {"commits": 1}
+        replace(
+            SOURCES,
+            messages=hangs,
+            outbox=sometimes,
+            loop_lag_s=breaks,
+            store=lambda: {"commits": 1},
         ),
         version="1",
         source_timeout_s=0.01,
@@ -108,21 +129,21 @@ async def test_a_source_that_fails_or_hangs_costs_only_its_own_family(
 
 async def test_figures_of_the_store_are_those_of_the_last_refresh() -> None:
     counts = {"main": {"queued": 1}}
-    metrics = Metrics(MetricSources(messages=answers(counts)), version="1")
+    metrics = Metrics(replace(SOURCES, messages=answers(counts)), version="1")
     assert b"agentsup_messages{" not in metrics.render()
     await metrics.refresh()
     assert at(metrics.render(), "agentsup_messages", agent="main", state="queued") == 1
 
 
 async def test_two_daemons_in_one_process_share_nothing() -> None:
-    one, two = (Metrics(MetricSources(), version="1") for _ in range(2))
+    one, two = (Metrics(SOURCES, version="1") for _ in range(2))
     one.turn_ended("main", "ok", 1)
     assert at(one.render(), "agentsup_turns_total", agent="main", outcome="ok") == 1
     assert at(two.render(), "agentsup_turns_total", agent="main", outcome="ok") is None
 
 
 async def test_a_removed_agent_leaves_no_labels() -> None:
-    metrics = Metrics(MetricSources(), version="1")
+    metrics = Metrics(SOURCES, version="1")
     for agent in ("main", "gone"):
         for outcome in ("ok", "failed"):
             metrics.turn_ended(agent, outcome, 1)
