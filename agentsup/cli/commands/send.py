@@ -37,7 +37,7 @@ def ask(client: DaemonClient, body: Mapping[str, Any], timeout_s: float) -> dict
     """
     if client.location.url:
         # This may be a turn's token, which may not see questions: send once, with the whole wait.
-        return _sent(client, body, timeout_s, timeout_s, "")
+        return _sent(client, body, timeout_s, "")
     clock = SystemClock()
     key = body.get("idempotency_key") or SystemEntropy(clock).new_id("send")
     shown: set[str] = set()
@@ -48,7 +48,7 @@ def ask(client: DaemonClient, body: Mapping[str, Any], timeout_s: float) -> dict
         try:
             # With the same key it is one message, however often its answer is asked for.
             slice_s, look_s = min(look_s, max(left_s, 0.1)), LOOK_S
-            return _sent(client, {**body, "idempotency_key": key}, slice_s, timeout_s, key)
+            return _sent(client, {**body, "idempotency_key": key}, slice_s, key)
         except _StillWaits as waits:
             for asked in (
                 *_before(client, waits.message_id, shown),
@@ -90,7 +90,7 @@ class _StillWaits(Exception):
 
 
 def _sent(
-    client: DaemonClient, body: Mapping[str, Any], slice_s: float, timeout_s: float, key: str
+    client: DaemonClient, body: Mapping[str, Any], slice_s: float, key: str
 ) -> dict[str, Any]:
     """Send the message, or fetch its answer. Raises ``_StillWaits`` at the end of this slice."""
     try:
