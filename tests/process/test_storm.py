@@ -88,9 +88,9 @@ ORDERLY_S = 0.5
 """How long a text in Telegram may take where a slow machine has fallen behind: each waits for the
 one before."""
 COMMAND = (
-    "from agentsup.agents.turn import handler\n"
+    "from agentsup.agents.turn import run\n"
     "from agentsup.mailbox.messages import steady_clock\n"
-    f"handler.UNCERTAIN_WITHIN_S, steady_clock.SETTLE_S = 2.0, {SETTLE_MS / 1000}\n{UNHURRIED}"
+    f"run.UNCERTAIN_WITHIN_S, steady_clock.SETTLE_S = 2.0, {SETTLE_MS / 1000}\n{UNHURRIED}"
 )
 """The daemon with seconds for the quarter of an hour that a question about lost work waits, and for the
 minute in which the clock may be set after a start."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
-from agentsup.agents.turn import handler
+from agentsup.agents.turn import run
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.engines.guard import guard
 from agentsup.engines.registry.registry import EngineRegistry
@@ -142,7 +142,7 @@ async def test_an_engine_that_ignores_a_stop_gets_nothing_more(
         hosts.append(host)
         return await open_guarded(engine, spec, host, **more)
 
-    monkeypatch.setattr(handler, "open_guarded", spy)
+    monkeypatch.setattr(run, "open_guarded", spy)
     play_out = rule("go", APPEND, {"sleep": 800})
     house = await household(agent("ann", play_out, permission_mode="bypassPermissions"))
     message = await house.said("ann", "go")
