@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.agents.turn import calls
 from agentsup.agents.workspace import engine_setup
-from agentsup.model.hook import CallFacts
-from agentsup.model.ids import CallId
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -61,17 +56,6 @@ async def _failed_attempts(house: ProofDaemon, code: str = "server_error") -> in
 
 
 # -- what is taken out -------------------------------------------------------------------------------
-
-
-def _no_journal(patch: pytest.MonkeyPatch) -> None:
-    """Each call is a new one."""
-    numbers = itertools.count()
-
-    def fresh(*args: Any, **more: Any) -> CallFacts:
-        made = CallFacts(*args, **more)
-        return replace(made, call_id=CallId(f"{made.call_id}:{next(numbers)}"))
-
-    patch.setattr(calls, "CallFacts", fresh)
 
 
 def _one_breaker(patch: pytest.MonkeyPatch) -> None:
