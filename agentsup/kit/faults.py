@@ -119,3 +119,14 @@ def point(name: str) -> None:
         raise ValueError(f"unknown fault point {name!r}: add it to agentsup.kit.faults.POINTS")
     if _plan.is_active:
         _plan.pass_point(name)
+
+
+def platform_point(channel: str, step: str) -> None:
+    """Mark that receiving on ``channel`` has reached ``step``; does nothing in production.
+
+    A platform need not be known here. Raises ``ValueError`` for an unknown step.
+    """
+    if step not in _OF_A_PLATFORM:
+        raise ValueError(f"unknown step {step!r} of a platform")
+    if _plan.is_active:
+        _plan.pass_point(f"{channel}.{step}")

@@ -90,7 +90,7 @@ def store_tx(
         " ON CONFLICT DO UPDATE SET since = excluded.since, at = excluded.at",
         (owner.bot_id, owner.account, since, at),
     )
-    faults.point("matrix.before_commit")
+    faults.platform_point("matrix", "before_commit")
     return rows
 
 

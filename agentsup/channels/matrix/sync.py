@@ -329,7 +329,7 @@ class Syncer(Source):
             at=at,
         )
         rows = await self._deps.database.write(step, name="matrix.keep")
-        faults.point("matrix.after_commit")
+        faults.platform_point("matrix", "after_commit")
         self._since = batch.next_batch
         self._stored_at = at
         self._is_first_day = False

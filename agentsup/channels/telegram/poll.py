@@ -126,7 +126,7 @@ class Poller(Source):
         bot_id, at = self._client.bot_id, self._clock.now_ms()
         step = partial(store_tx, bot_id=bot_id, batch=updates, at=at)
         offset, rows = await self._deps.database.write(step, name="telegram.keep")
-        faults.point("telegram.after_commit")
+        faults.platform_point("telegram", "after_commit")
         self._offset = offset
         return rows
 

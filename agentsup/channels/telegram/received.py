@@ -102,7 +102,7 @@ def store_tx(
         " next_offset = excluded.next_offset, heard_at = excluded.heard_at",
         (CHANNEL, bot_id, new.run, new.next_offset, new.last_update_at),
     )
-    faults.point("telegram.before_commit")
+    faults.platform_point("telegram", "before_commit")
     return new, rows
 
 

@@ -46,8 +46,6 @@ async def receiver(
             monkeypatch.setattr(matrix, "MatrixClient", lambda url, http: account.server)
         else:
             made = ToyReceiver(mail, tmp_path)
-            points = {f"toy.{point.partition('.')[2]}" for point in faults.TELEGRAM_POINTS}
-            monkeypatch.setattr(faults, "POINTS", faults.POINTS | points)
         stack.push_async_callback(made.close)
         await made.start()
         await made.stop()
@@ -60,12 +58,12 @@ class Died(Exception):
 
 @contextmanager
 def dying_at(point: str) -> Iterator[None]:
-    def pass_point(name: str) -> None:
-        if name == point:
+    def pass_point(channel: str, step: str) -> None:
+        if f"{channel}.{step}" == point:
             raise Died
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(faults, "point", pass_point)
+        patch.setattr(faults, "platform_point", pass_point)
         yield
 
 

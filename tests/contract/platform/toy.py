@@ -450,7 +450,7 @@ class Poller(source.Source):
         updates = await self._deps.server.poll(self._confirmed, wait_s)
         await self._answered()
         rows = await self._deps.database.write(self._keep_tx, updates, name="toy.keep")
-        faults.point("toy.after_commit")
+        faults.platform_point(CHANNEL, "after_commit")
         self._confirmed = max([self._confirmed, *(each["id"] for each in updates)])
         return rows
 
@@ -467,7 +467,7 @@ class Poller(source.Source):
             )
             for each in updates
         ]
-        faults.point("toy.before_commit")
+        faults.platform_point(CHANNEL, "before_commit")
         return [row for row in rows if row is not None]
 
     async def _after_failure(self, error: errors.PlatformError) -> source.RetryDecision:

@@ -26,11 +26,14 @@ def run_points(names: list[str], **env: str) -> subprocess.CompletedProcess[byte
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(ValueError, match="befor_commit"):
         faults.point("store.befor_commit")
+    with pytest.raises(ValueError, match="befor_commit"):
+        faults.platform_point("telegram", "befor_commit")
 
 
 def test_points_are_inert_without_a_plan() -> None:
     for name in faults.POINTS:
         faults.point(name)
+    faults.platform_point("a platform that nobody knows", "before_commit")
 
 
 def test_the_process_dies_at_the_nth_passing_and_not_before(tmp_path: Path) -> None:

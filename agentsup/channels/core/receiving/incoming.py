@@ -155,12 +155,12 @@ class ReceivedItems(ABC, Generic[EventT]):
         deps = self._deps
         while True:
             try:
-                faults.point(f"{deps.channel}.before_handle")
+                faults.platform_point(deps.channel, "before_handle")
                 if item.event is None:
                     await self._quarantine(item, item.fault)
                 else:
                     await self._route(item, item.event, lane)
-                faults.point(f"{deps.channel}.after_handle")
+                faults.platform_point(deps.channel, "after_handle")
             except Exception as error:  # noqa: BLE001
                 # supervision boundary: one update must not cost the chat those behind it
                 if is_passing(error) or isinstance(error, TokenRefused):
