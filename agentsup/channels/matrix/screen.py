@@ -148,10 +148,6 @@ class MatrixPressDisplay(PressDisplay[MatrixPress, Piece]):
         content = content_of(Piece(press.text or "·"))
         await self._edit(press.conversation, press.event_id, content, txn_id)
 
-    def needs_no_end(self, conversation: str) -> bool:
-        """Always False: every message can be edited."""
-        return False
-
     def _say_tx(
         self,
         tx: Tx,

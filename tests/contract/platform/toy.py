@@ -167,9 +167,6 @@ class Answer(live_answer.LiveAnswer[Piece]):
     def _ended_with(self, piece: Piece, word: str) -> Piece:
         return Piece(f"{piece.text}\n\n{word}")
 
-    def _asked_pause_s(self) -> float:
-        return 0.0
-
     async def _send(self, piece: Piece) -> bool:
         updates = self._updates
         if self._platform_id:
@@ -194,9 +191,6 @@ class Typing(signs.Typing[ToyServer]):
 
     async def _set(self, chat: str, *, is_on: bool) -> None:
         await self._sender.show_typing(chat, is_on=is_on)
-
-    def _pause_s(self, chat: str) -> float:
-        return 0.0
 
 
 class Reactions(signs.Reactions[str, ToyServer]):
@@ -275,9 +269,6 @@ class Display(display.PressDisplay[Press, Piece]):
     async def take_keyboard(self, press: Press) -> None:
         await self._edit(press.message_id, None)
 
-    def needs_no_end(self, conversation: str) -> bool:
-        return False
-
     async def _close_question(
         self, card: typed_answers.AskedCard, last: Piece, *, is_end: bool
     ) -> display.EndShown:
@@ -285,9 +276,6 @@ class Display(display.PressDisplay[Press, Piece]):
 
     async def _close_note(self, conversation: str, platform_id: str, text: str) -> display.EndShown:
         return await self._edit(platform_id, text)
-
-    def _pause_s(self, conversation: str) -> float:
-        return 0.0
 
     async def _edit(
         self, message_id: str, text: str | None, buttons: tuple[Button, ...] = ()
@@ -369,9 +357,6 @@ class Messages(messages.PlatformMessages[Event]):
         item = incoming.read_item(row, self.read)
         return item.event if item.event is not None and item.event.is_message else None
 
-    def said(self, events: Sequence[Event]) -> str:
-        return events[0].text
-
     async def answer(
         self, row: stored.ReceivedRow, event: Event, principal: Principal
     ) -> str | None:
@@ -441,9 +426,6 @@ class Poller(source.Source):
     _deps: ReceiveDeps
     title = "Toy"
     _confirmed = 0
-
-    async def _load_position(self) -> None:
-        """The server has it."""
 
     async def _receive(self, is_well: bool) -> Sequence[stored.ReceivedRow]:
         wait_s = self._deps.limits.poll_s if is_well else 0.0

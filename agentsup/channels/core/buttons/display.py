@@ -103,12 +103,12 @@ class PressDisplay(ABC, Generic[P, Piece]):
     async def take_keyboard(self, press: P) -> None:
         """Remove the buttons of the pressed message; its text stays."""
 
-    @abstractmethod
     def needs_no_end(self, conversation: str) -> bool:
         """Whether a question without options needs no edit there after a typed answer.
 
         This is so where the reply is shown right below the question.
         """
+        return False
 
     @abstractmethod
     def _render(self, text: str) -> Sequence[Piece]:
@@ -125,9 +125,9 @@ class PressDisplay(ABC, Generic[P, Piece]):
     async def _close_note(self, conversation: str, platform_id: str, text: str) -> EndShown:
         """Edit a waiting note to ``text``, without its button. May be repeated."""
 
-    @abstractmethod
     def _pause_s(self, conversation: str) -> float:
         """Return for how many seconds the platform allows no edit there, or 0."""
+        return 0.0
 
     # -- new messages ------------------------------------------------------------------------------
 

@@ -96,9 +96,9 @@ class LiveAnswer(ABC, Generic[Piece]):
     async def _rendered(self, markdown: str) -> Piece | None:
         """Return the text as the platform shows it, or None if nothing is visible in it."""
 
-    @abstractmethod
     def _asked_pause_s(self) -> float:
         """Return for how many seconds the platform allows no such send, or 0."""
+        return 0.0
 
     @abstractmethod
     async def _send(self, piece: Piece) -> bool:

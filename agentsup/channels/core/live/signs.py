@@ -67,9 +67,9 @@ class Typing(ABC, Generic[SenderT]):
     async def _set(self, chat: str, *, is_on: bool) -> None:
         """Set or end the sign. Raises a ``PlatformError``."""
 
-    @abstractmethod
     def _pause_s(self, chat: str) -> float:
         """Return for how many seconds the platform allows no sign there, or 0."""
+        return 0.0
 
     def _chat_of(self, conversation: str) -> str:
         """Return the chat in which the platform shows the sign of a conversation."""

@@ -199,9 +199,9 @@ class PlatformMessages(ABC, Generic[EventT]):
     def unread(self, reader: Reader, row: ReceivedRow) -> EventT | None:
         """Return a stored message or edit that is not handled yet; None for anything else."""
 
-    @abstractmethod
     def said(self, events: Sequence[EventT]) -> str:
-        """Return the text that the agent reads of a message."""
+        """Return the text that the agent reads of a message, which may have come in pieces."""
+        return events[0].text
 
     @abstractmethod
     async def answer(self, row: ReceivedRow, event: EventT, principal: Principal) -> str | None:

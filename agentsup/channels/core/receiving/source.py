@@ -78,9 +78,12 @@ class Source(ABC):
         self._is_notified = False
         self._answered_at = deps.clock.monotonic()
 
-    @abstractmethod
     async def _load_position(self) -> None:
-        """Read from the store how far the platform was read."""
+        """Read from the store how far the platform was read.
+
+        Without an override nothing is read: the platform hands over anew what was not confirmed.
+        """
+        return
 
     @abstractmethod
     async def _receive(self, is_well: bool) -> Sequence[ReceivedRow]:
