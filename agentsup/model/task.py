@@ -66,7 +66,7 @@ class RunKind(StrEnum):
 
     TASK = "task"
     RESUME = "resume"
-    SLOT = "slot"
+    SCHEDULED = "slot"
     """A time of the task's schedule."""
     DELEGATE = "delegate"
     SPAWN = "spawn"
@@ -103,8 +103,8 @@ class Overlap(StrEnum):
     QUEUE = "queue"
 
 
-class SlotSkipReason(StrEnum):
-    """Why a time of a schedule was passed over; ``SkippedSlot.facts`` has what is in brackets."""
+class OccurrenceSkipReason(StrEnum):
+    """Why a time of a schedule was passed over; ``SkippedOccurrence.facts`` has what is in brackets."""
 
     MANY = "many"
     """Missed, with too many others to be listed."""
@@ -133,13 +133,13 @@ class SlotSkipReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedSlot:
+class SkippedOccurrence:
     """Why a time of a schedule has no run. ``facts`` are JSON values.
 
     With ``until`` (ISO 8601 in the schedule's zone) it stands for all times before that as well.
     """
 
-    reason: SlotSkipReason
+    reason: OccurrenceSkipReason
     facts: Mapping[str, Any] = field(default_factory=dict)
     until: str = ""
 
@@ -261,7 +261,7 @@ class Run:
     state: str
     outcome: str = ""
     created_at: int
-    skipped: SkippedSlot | None = None
+    skipped: SkippedOccurrence | None = None
     session_id: str = ""
     result: str = ""
     error_code: str = ""

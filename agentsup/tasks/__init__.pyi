@@ -12,6 +12,9 @@ from .folders import Folders as Folders
 from .hub import TaskHub as TaskHub
 from .listing import TaskCard as TaskCard
 from .listing import counts as counts
+from .occurrences import describe as describe
+from .occurrences import local_time as local_time
+from .occurrences import machine_zone as machine_zone
 from .reports import RunReport as RunReport
 from .reports import report_of as report_of
 from .runs import NewRun as NewRun
@@ -19,9 +22,6 @@ from .runs import Runs as Runs
 from .scheduler import Scheduler as Scheduler
 from .schedules import remaining_schedules as remaining_schedules
 from .schedules import skip_text as skip_text
-from .slot_times import describe as describe
-from .slot_times import local_time as local_time
-from .slot_times import machine_zone as machine_zone
 from .spoken_times import MORNING as MORNING
 from .spoken_times import SpokenTime as SpokenTime
 from .spoken_times import spoken_time as spoken_time

@@ -22,15 +22,15 @@ from agentsup.model.task import (
     ENDED,
     NewSchedule,
     NewTask,
+    OccurrenceSkipReason,
     Schedule,
-    SkippedSlot,
-    SlotSkipReason,
+    SkippedOccurrence,
     Task,
     TaskAction,
     TaskState,
 )
 from agentsup.store import Tx, of_task
-from agentsup.tasks import asking, permissions, rows, schedules, slot_times
+from agentsup.tasks import asking, occurrences, permissions, rows, schedules
 from agentsup.tasks.composing import digest, task_from
 from agentsup.tasks.folders import FolderMaker, Folders
 from agentsup.tasks.listing import (
@@ -41,8 +41,8 @@ from agentsup.tasks.listing import (
     reminders_for,
     seen_task,
 )
+from agentsup.tasks.occurrences import machine_zone
 from agentsup.tasks.runs import Runs
-from agentsup.tasks.slot_times import machine_zone
 from agentsup.tasks.starting import Offer, Starter, again_tx
 
 
@@ -96,7 +96,7 @@ class TaskHub:
                 if known is not None:
                     return rows.need_task(tx, known)
             if new.schedule is not None:  # after the key: its time may be past when it is repeated
-                schedule = slot_times.parse(new.schedule, task.task_id, now_ms=at, zone=zone)
+                schedule = occurrences.parse(new.schedule, task.task_id, now_ms=at, zone=zone)
             if new.parent_task_id:
                 permissions.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             made = self.starter.create_tx(tx, new, task, asker)
@@ -242,7 +242,7 @@ class TaskHub:
                 tx,
                 task.task_id,
                 self.starter,
-                SkippedSlot(SlotSkipReason.CANCELLED, {"who": caller.label}),
+                SkippedOccurrence(OccurrenceSkipReason.CANCELLED, {"who": caller.label}),
                 at=at,
             )
             working = rows.open_runs(tx, task.task_id)
@@ -272,7 +272,11 @@ class TaskHub:
         def do(tx: Tx, task: Task, at: int) -> None:
             rows.check_rests(tx, task, "cancel it first")
             schedules.end_tx(
-                tx, task.task_id, self.starter, SkippedSlot(SlotSkipReason.DELETED), at=at
+                tx,
+                task.task_id,
+                self.starter,
+                SkippedOccurrence(OccurrenceSkipReason.DELETED),
+                at=at,
             )
             rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
@@ -313,7 +317,7 @@ class TaskHub:
                 rows.check_settable(now, state)
                 if state in ENDED:
                     facts = {"state": state.value, "who": caller.label}
-                    why = SkippedSlot(SlotSkipReason.SET, facts)
+                    why = SkippedOccurrence(OccurrenceSkipReason.SET, facts)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
                 rows.set_tx(tx, now, state, at)
             return rows.need_task(tx, now.task_id)
@@ -348,8 +352,8 @@ class TaskHub:
         def do(tx: Tx, task: Task, at: int) -> None:
             self.starter.acting(task)
             zone = self.zone_for(task.agent_id, task.owner)
-            changed = slot_times.parse(schedule, task.task_id, now_ms=at, zone=zone)
-            why = SkippedSlot(SlotSkipReason.CHANGED, {"who": caller.label})
+            changed = occurrences.parse(schedule, task.task_id, now_ms=at, zone=zone)
+            why = SkippedOccurrence(OccurrenceSkipReason.CHANGED, {"who": caller.label})
             if schedules.change_tx(tx, changed, self.starter, why, at=at):
                 self.starter.check_schedule_tx(tx, task, asker)
             again_tx(tx, task, at)

@@ -10,9 +10,9 @@ from agentsup.model.ids import AgentId
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask
 from agentsup.store import Tx
-from agentsup.tasks import rows, schedules, slot_times
+from agentsup.tasks import occurrences, rows, schedules
 from agentsup.tasks.composing import check_new_task, new_task
-from agentsup.tasks.slot_times import machine_zone
+from agentsup.tasks.occurrences import machine_zone
 
 
 def put_tx(
@@ -28,7 +28,7 @@ def put_tx(
     check_new_task(new)
     task = new_task(new, task_id=task_id, owner=OPERATOR, agent_id=AgentId(agent_id), at=at)
     assert new.schedule is not None, "work that is moved has times"
-    schedule = slot_times.parse(new.schedule, task_id, now_ms=at, zone=machine_zone())
+    schedule = occurrences.parse(new.schedule, task_id, now_ms=at, zone=machine_zone())
     rows.emit_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
     rows.add_task_tx(tx, task)
     if is_paused:
@@ -42,7 +42,7 @@ def problem_of(new: NewTask, *, at: int) -> str:
     assert new.schedule is not None, "work that is moved has times"
     try:
         check_new_task(new)
-        slot_times.parse(new.schedule, "task", now_ms=at, zone=machine_zone())
+        occurrences.parse(new.schedule, "task", now_ms=at, zone=machine_zone())
     except BadRequest as error:
         return error.message
     return ""

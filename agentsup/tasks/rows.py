@@ -23,10 +23,10 @@ from agentsup.model.principal import Principal
 from agentsup.model.task import (
     ENDED,
     WORKING,
+    OccurrenceSkipReason,
     Run,
     RunKind,
-    SkippedSlot,
-    SlotSkipReason,
+    SkippedOccurrence,
     Task,
     TaskAction,
     TaskState,
@@ -66,11 +66,13 @@ def run_of(row: Any) -> Run:
     return from_row(Run, row, kind=kind, agent_id=agent_id, skipped=_skipped_of(row))
 
 
-def _skipped_of(row: Any) -> SkippedSlot | None:
+def _skipped_of(row: Any) -> SkippedOccurrence | None:
     if row["skip_reason"] is None:
         return None
     facts = json.loads(row["skip_facts"])
-    return SkippedSlot(SlotSkipReason(row["skip_reason"]), facts, until=row["skip_until"])
+    return SkippedOccurrence(
+        OccurrenceSkipReason(row["skip_reason"]), facts, until=row["skip_until"]
+    )
 
 
 # -- tasks -----------------------------------------------------------------------------------------

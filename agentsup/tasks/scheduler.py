@@ -1,9 +1,9 @@
-"""The scheduler: each slot (time) of each schedule is run once or recorded as skipped.
+"""The scheduler: each occurrence of each schedule is run once or recorded as skipped.
 
-One transaction decides about all slots of a task that have come, and advances its next time: a kill
-leaves both or neither. The scheduler sleeps until the earliest next time, and is woken by the topic
-``schedules``. Because the wall clock may jump and a machine may sleep, it also reads the clock
-every half a minute.
+One transaction decides about all occurrences of a task that have come, and advances its next time:
+a kill leaves both or neither. The scheduler sleeps until the earliest next time, and is woken by
+the topic ``schedules``. Because the wall clock may jump and a machine may sleep, it also reads the
+clock every half a minute.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.log import get_logger
 from agentsup.kit.tasks import TaskOwner, call_after, is_set_within
 from agentsup.model.errors import AgentsupError, Overloaded, RightsLost, StoreUnavailable
-from agentsup.model.task import WORKING, Overlap, Schedule, SkippedSlot, SlotSkipReason
+from agentsup.model.task import WORKING, OccurrenceSkipReason, Overlap, Schedule, SkippedOccurrence
 from agentsup.store import Database, Reader, Tx, is_over
-from agentsup.tasks import rows, schedules, slot_times
+from agentsup.tasks import occurrences, rows, schedules
 from agentsup.tasks.starting import Starter
 
 _log = get_logger(__name__)
 
 NET_S = 30.0
-"""The longest pause between reads of the wall clock. It is shorter than the grace of a slot, so
-that a slot that comes while the machine sleeps is not missed because of the pause."""
+"""The longest pause between reads of the wall clock. It is shorter than the grace of an occurrence, so
+that an occurrence that comes while the machine sleeps is not missed because of the pause."""
 BEHIND_MAX = 100
 """The most open runs of one task, if its schedule lets runs queue."""
 BATCH = 64
@@ -46,57 +46,57 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The first slot from which on runs are refused, and why."""
+    """The first occurrence from which on runs are refused, and why."""
 
-    from_slot: int
-    why: SkippedSlot
+    from_occurrence: int
+    why: SkippedOccurrence
     pauses: bool = False
-    """Later slots would be refused too until a person acts, so the schedule is paused."""
+    """Later occurrences would be refused too until a person acts, so the schedule is paused."""
 
 
-class _SlotRefused(AgentsupError):
-    """A slot's run was refused; its transaction is rolled back and repeated without it."""
+class _OccurrenceRefused(AgentsupError):
+    """The run of an occurrence was refused; its transaction is rolled back and repeated without it."""
 
-    code = "slot_refused"
+    code = "occurrence_refused"
 
-    def __init__(self, slot: int, error: AgentsupError) -> None:
+    def __init__(self, occurrence: int, error: AgentsupError) -> None:
         super().__init__(error.message)
-        why = SkippedSlot(SlotSkipReason.REFUSED, {"text": error.message})
+        why = SkippedOccurrence(OccurrenceSkipReason.REFUSED, {"text": error.message})
         if isinstance(error, RightsLost):
             facts = {"rights": error.facts["reason"], "who": error.facts["who"]}
-            why = SkippedSlot(SlotSkipReason.RIGHTS, facts)
-        self.refusal = _Refusal(slot, why, pauses=isinstance(error, RightsLost))
+            why = SkippedOccurrence(OccurrenceSkipReason.RIGHTS, facts)
+        self.refusal = _Refusal(occurrence, why, pauses=isinstance(error, RightsLost))
 
 
-# -- one task's slots, in one transaction ----------------------------------------------------------
+# -- one task's occurrences, in one transaction ------------------------------------------------
 
 
 def settle_tx(
     tx: Tx, starter: Starter, task_id: str, *, now: int, refusal: _Refusal | None = None
 ) -> None:
-    """Run or skip every slot of the task up to ``now`` (wall ms), and advance its next time.
+    """Run or skip every occurrence of the task up to ``now`` (wall ms), and advance its next time.
 
-    Raises ``_SlotRefused`` if a run is refused, so that the whole transaction is rolled back.
+    Raises ``_OccurrenceRefused`` if a run is refused, so that the whole transaction is rolled back.
     """
     schedule = schedules.get(tx, task_id)
     if schedule is None or schedule.is_paused:
         return
-    due = slot_times.due(schedule, now)
+    due = occurrences.due(schedule, now)
     if due.last_at is None:
         return
-    # Slots that were decided before can come again only after the clock was put back by hours.
+    # Occurrences that were decided before can come again only after the clock was put back by hours.
     known = schedules.decided(tx, task_id, schedule.next_at or 0, due.last_at)
     skip = partial(schedules.skip_tx, tx, schedule, starter=starter, at=now)
     if due.range_at is not None and due.range_at not in known:
-        skip(due.range_at, SkippedSlot(SlotSkipReason.MANY), until=due.range_end)
-    for slot in due.skipped_at:
-        if slot not in known:
-            skip(slot, _why_missed(schedule, slot, now))
-    for slot in due.run_at:
-        if slot not in known:
-            why = _start_tx(tx, starter, schedule, slot, due.is_made_up, refusal)
+        skip(due.range_at, SkippedOccurrence(OccurrenceSkipReason.MANY), until=due.range_end)
+    for occurrence in due.skipped_at:
+        if occurrence not in known:
+            skip(occurrence, _why_missed(schedule, occurrence, now))
+    for occurrence in due.run_at:
+        if occurrence not in known:
+            why = _start_tx(tx, starter, schedule, occurrence, due.is_made_up, refusal)
             if why is not None:
-                skip(slot, why)
+                skip(occurrence, why)
     schedules.advance_tx(tx, task_id, next_at=due.next_at, last_at=due.last_at)
     if refusal is not None and refusal.pauses and due.next_at is not None:
         schedules.pause_tx(tx, task_id, starter, is_paused=True, at=now)
@@ -108,35 +108,35 @@ def _start_tx(
     tx: Tx,
     starter: Starter,
     schedule: Schedule,
-    slot: int,
+    occurrence: int,
     is_made_up: bool,
     refusal: _Refusal | None,
-) -> SkippedSlot | None:
-    """Start a slot's run, or return why it is passed over."""
-    if refusal is not None and slot >= refusal.from_slot:
+) -> SkippedOccurrence | None:
+    """Start the run of an occurrence, or return why it is passed over."""
+    if refusal is not None and occurrence >= refusal.from_occurrence:
         return refusal.why
-    # Missed slots that are made up are each wanted, so their runs are queued.
+    # Missed occurrences that are made up are each wanted, so their runs are queued.
     if schedule.overlap is Overlap.SKIP and not is_made_up:
         state = tx.scalar("SELECT state FROM tasks WHERE task_id = ?", (schedule.task_id,))
         if state in WORKING:
-            return SkippedSlot(SlotSkipReason.OVERLAP)
+            return SkippedOccurrence(OccurrenceSkipReason.OVERLAP)
     elif len(rows.open_runs(tx, schedule.task_id)) >= BEHIND_MAX:
         # The agent's queue must keep room for people's messages.
-        return SkippedSlot(SlotSkipReason.BEHIND, {"count": BEHIND_MAX})
+        return SkippedOccurrence(OccurrenceSkipReason.BEHIND, {"count": BEHIND_MAX})
     try:
-        starter.start_slot_tx(tx, schedule.task_id, slot)
+        starter.start_occurrence_tx(tx, schedule.task_id, occurrence)
     except StoreUnavailable:
         raise
     except AgentsupError as error:
-        raise _SlotRefused(slot, error) from error
+        raise _OccurrenceRefused(occurrence, error) from error
     return None
 
 
-def _why_missed(schedule: Schedule, slot: int, now: int) -> SkippedSlot:
-    later = slot_times.next_after(schedule, slot)
+def _why_missed(schedule: Schedule, occurrence: int, now: int) -> SkippedOccurrence:
+    later = occurrences.next_after(schedule, occurrence)
     if later is not None and later <= now:
-        return SkippedSlot(SlotSkipReason.LATER)
-    return SkippedSlot(SlotSkipReason.LATE, {"seconds": (now - slot) // 1000})
+        return SkippedOccurrence(OccurrenceSkipReason.LATER)
+    return SkippedOccurrence(OccurrenceSkipReason.LATE, {"seconds": (now - occurrence) // 1000})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class _Hopeless:
 
     task_id: str
     run_id: str
-    why: SkippedSlot
+    why: SkippedOccurrence
 
 
 def _hopeless(reader: Reader, since_at: int, lasting: Container[str]) -> list[_Hopeless]:
@@ -155,7 +155,7 @@ def _hopeless(reader: Reader, since_at: int, lasting: Container[str]) -> list[_H
         past = [run for run in rows.runs_of(reader, task_id) if not run.skipped][:FAILURES_MAX]
         if len(past) == FAILURES_MAX and all(run.error_code in lasting for run in past):
             facts = {"count": FAILURES_MAX, "text": past[0].error_text}
-            why = SkippedSlot(SlotSkipReason.SETUP, facts)
+            why = SkippedOccurrence(OccurrenceSkipReason.SETUP, facts)
             found.append(_Hopeless(task_id, past[0].run_id, why))
     return found
 
@@ -171,7 +171,7 @@ class Scheduler:
         database: Database,
         clock: Clock,
         starter: Starter,
-        tell: Callable[[str, SkippedSlot], Awaitable[None]],
+        tell: Callable[[str, SkippedOccurrence], Awaitable[None]],
         lasting: Container[str],
     ) -> None:
         """``starter`` makes the runs.
@@ -194,7 +194,7 @@ class Scheduler:
         self._looked: tuple[int, float] | None = None
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
-        """Run schedules until ``draining`` is set; slots that come later wait for the next start.
+        """Run schedules until ``draining`` is set; occurrences that come later wait for the next start.
 
         Raises ``StoreUnavailable`` if the store was closed or stopped; other faults of the store
         are waited out.
@@ -285,7 +285,7 @@ class Scheduler:
     async def _settle_all(self, due: list[str], now: int) -> None:
         async with asyncio.TaskGroup() as group:
             settling = [
-                group.create_task(self._settle(task_id, now), name=f"slot:{task_id}")
+                group.create_task(self._settle(task_id, now), name=f"schedule:{task_id}")
                 for task_id in due
             ]
         for task in settling:
@@ -294,7 +294,7 @@ class Scheduler:
                 raise failure
 
     async def _settle(self, task_id: str, now: int) -> StoreUnavailable | Overloaded | None:
-        """Settle one task's slots; return the error if the store could not write.
+        """Settle one task's occurrences; return the error if the store could not write.
 
         Any other failure is limited to this task.
         """
@@ -308,18 +308,20 @@ class Scheduler:
                     # Before the pause: after a crash in between, the notice comes twice, not never.
                     await self._tell(task_id, refusal.why)
                 await self._database.write(work, name="schedule.settle")
-            except _SlotRefused as refused:
-                # Each time the refused slot is earlier than the last one, so this loop ends.
+            except _OccurrenceRefused as refused:
+                # Each time the refused occurrence is earlier than the last one, so this loop ends.
                 refusal = refused.refusal
             except (StoreUnavailable, Overloaded) as failure:
                 return failure
             except Exception as error:  # noqa: BLE001
                 # supervision boundary: a mistake over one task must not stop the others' times
                 _log.exception(f"the times of task {task_id} could not be kept")
-                if refusal is not None and refusal.from_slot == 0:
+                if refusal is not None and refusal.from_occurrence == 0:
                     self._put_off[task_id] = self._clock.monotonic() + PUT_OFF_S
                     return None
                 text = f"it could not be started: {type(error).__name__}"
-                refusal = _Refusal(0, SkippedSlot(SlotSkipReason.REFUSED, {"text": text}))
+                refusal = _Refusal(
+                    0, SkippedOccurrence(OccurrenceSkipReason.REFUSED, {"text": text})
+                )
             else:
                 return None

@@ -15,14 +15,14 @@ from agentsup.catalogue import LocalizedTexts, words
 from agentsup.model.control import RemainingSchedule
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
-from agentsup.model.task import Misfire, Overlap, Schedule, SkippedSlot, SlotSkipReason
+from agentsup.model.task import Misfire, OccurrenceSkipReason, Overlap, Schedule, SkippedOccurrence
 from agentsup.store import Reader, Tx, events, from_row, values_of
-from agentsup.tasks import slot_times
+from agentsup.tasks import occurrences
 from agentsup.tasks.starting import Starter
 
 TOPIC = "schedules"
 _REMAINING_MOST = 100
-_PAUSED = SkippedSlot(SlotSkipReason.PAUSED)
+_PAUSED = SkippedOccurrence(OccurrenceSkipReason.PAUSED)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -82,7 +82,8 @@ def remaining_schedules(reader: Reader, scope: str) -> tuple[RemainingSchedule, 
 
 
 def decided(reader: Reader, task_id: str, first: int, last: int) -> frozenset[int]:
-    """The slots from ``first`` to ``last``, both included, that were run or recorded as skipped."""
+    """The occurrences from ``first`` to ``last``, both included, that were run or recorded as
+    skipped."""
     rows = reader.all(
         "SELECT slot_at FROM runs WHERE task_id = ? AND slot_at BETWEEN ? AND ?",
         (task_id, first, last),
@@ -105,7 +106,7 @@ def add_tx(tx: Tx, schedule: Schedule) -> None:
 
 
 def advance_tx(tx: Tx, task_id: str, *, next_at: int | None, last_at: int) -> None:
-    """Record that all slots up to ``last_at`` are decided.
+    """Record that all occurrences up to ``last_at`` are decided.
 
     Nobody is woken, because only the scheduler calls this.
     """
@@ -119,7 +120,7 @@ def advance_tx(tx: Tx, task_id: str, *, next_at: int | None, last_at: int) -> No
 def pause_tx(tx: Tx, task_id: str, starter: Starter, *, is_paused: bool, at: int) -> None:
     """Pause a schedule, or let it go on with the first time after ``at`` (wall ms).
 
-    A second call does nothing. Times that come while it is paused are not slots; only the single
+    A second call does nothing. Times that come while it is paused are not occurrences; only the single
     time of an ``at`` schedule is recorded as skipped then. Times that had come before the pause and
     were not settled are recorded as skipped, too. Raises ``NotFound``, and ``Conflict`` for a
     schedule that has ended.
@@ -134,10 +135,10 @@ def pause_tx(tx: Tx, task_id: str, starter: Starter, *, is_paused: bool, at: int
             _give_up_tx(tx, schedule, starter, _PAUSED, at=at)
             next_at = None
         else:
-            if slot_times.is_rewound(schedule, at):
+            if occurrences.is_rewound(schedule, at):
                 tx.execute("UPDATE schedules SET last_at = NULL WHERE task_id = ?", (task_id,))
                 schedule = replace(schedule, last_at=None)
-            next_at = slot_times.next_after(schedule, max(at, schedule.last_at or 0))
+            next_at = occurrences.next_after(schedule, max(at, schedule.last_at or 0))
             if schedule.kind == "at" and next_at is None:
                 # It was the only time, so nothing else would record that it has passed.
                 _skip_only_tx(tx, schedule, starter, at=at)
@@ -149,12 +150,12 @@ def pause_tx(tx: Tx, task_id: str, starter: Starter, *, is_paused: bool, at: int
 
 
 def _skip_only_tx(tx: Tx, schedule: Schedule, starter: Starter, *, at: int) -> None:
-    slot = schedule.anchor_at
-    if slot not in decided(tx, schedule.task_id, slot, slot):
-        skip_tx(tx, schedule, slot, _PAUSED, starter, at=at)
+    occurrence = schedule.anchor_at
+    if occurrence not in decided(tx, schedule.task_id, occurrence, occurrence):
+        skip_tx(tx, schedule, occurrence, _PAUSED, starter, at=at)
 
 
-def end_tx(tx: Tx, task_id: str, starter: Starter, why: SkippedSlot, *, at: int) -> bool:
+def end_tx(tx: Tx, task_id: str, starter: Starter, why: SkippedOccurrence, *, at: int) -> bool:
     """End a schedule; False if it had no further times.
 
     Times that had come and were not settled are recorded as skipped because of ``why``.
@@ -168,7 +169,7 @@ def end_tx(tx: Tx, task_id: str, starter: Starter, why: SkippedSlot, *, at: int)
     return True
 
 
-def change_tx(tx: Tx, to: Schedule, starter: Starter, why: SkippedSlot, *, at: int) -> bool:
+def change_tx(tx: Tx, to: Schedule, starter: Starter, why: SkippedOccurrence, *, at: int) -> bool:
     """Give a task's schedule other times from now on; whether it had ended and so starts again.
 
     Times that had come and were not settled are recorded as skipped because of ``why``. Raises
@@ -187,15 +188,17 @@ def change_tx(tx: Tx, to: Schedule, starter: Starter, why: SkippedSlot, *, at: i
     return is_anew
 
 
-def _give_up_tx(tx: Tx, schedule: Schedule, starter: Starter, why: SkippedSlot, *, at: int) -> None:
-    due = slot_times.due(schedule, at)
+def _give_up_tx(
+    tx: Tx, schedule: Schedule, starter: Starter, why: SkippedOccurrence, *, at: int
+) -> None:
+    due = occurrences.due(schedule, at)
     if due.last_at is not None:
         known = decided(tx, schedule.task_id, schedule.next_at or 0, due.last_at)
         if due.range_at is not None and due.range_at not in known:
             skip_tx(tx, schedule, due.range_at, why, starter, at=at, until=due.range_end)
-        for slot in (*due.skipped_at, *due.run_at):
-            if slot not in known:
-                skip_tx(tx, schedule, slot, why, starter, at=at)
+        for occurrence in (*due.skipped_at, *due.run_at):
+            if occurrence not in known:
+                skip_tx(tx, schedule, occurrence, why, starter, at=at)
         advance_tx(tx, schedule.task_id, next_at=None, last_at=due.last_at)
 
 
@@ -203,18 +206,18 @@ def skip_tx(
     tx: Tx,
     schedule: Schedule,
     slot_at: int,
-    why: SkippedSlot,
+    why: SkippedOccurrence,
     starter: Starter,
     *,
     at: int,
     until: int | None = None,
 ) -> None:
-    """Record that a slot was passed over; with ``until``, also all slots between the two."""
+    """Record that an occurrence was passed over; with ``until``, also all between the two."""
     data: dict[str, Any] = {"task_id": schedule.task_id, "slot_at": slot_at}
     if until is not None:
-        why = replace(why, until=slot_times.local_time(until, schedule.zone))
+        why = replace(why, until=occurrences.local_time(until, schedule.zone))
         data["until_at"] = until
-    starter.skip_slot_tx(tx, schedule.task_id, slot_at, why, at=at)
+    starter.skip_occurrence_tx(tx, schedule.task_id, slot_at, why, at=at)
     task = tx.one("SELECT agent_id, name FROM tasks WHERE task_id = ?", (schedule.task_id,))
     assert task is not None, "a schedule goes with its task"
     events.append(
@@ -229,17 +232,17 @@ def skip_tx(
 def rewind_tx(tx: Tx, now: int) -> list[str]:
     """Recompute the next times of schedules that were set by a clock hours ahead of ``now``.
 
-    Returns the ids of their tasks. Slots that were run by that clock are not run again.
+    Returns the ids of their tasks. Occurrences that were run by that clock are not run again.
     """
     rows = tx.all(
         "SELECT * FROM schedules WHERE next_at > ?1 AND is_paused = 0"
         " AND max(coalesce(last_at, 0), anchor_at) > ?1",
         (now,),
     )
-    found = [schedule for row in rows if slot_times.is_rewound(schedule := _of(row), now)]
+    found = [schedule for row in rows if occurrences.is_rewound(schedule := _of(row), now)]
     tx.executemany(
         "UPDATE schedules SET next_at = ?, last_at = NULL WHERE task_id = ?",
-        [(slot_times.next_after(schedule, now), schedule.task_id) for schedule in found],
+        [(occurrences.next_after(schedule, now), schedule.task_id) for schedule in found],
     )
     return [schedule.task_id for schedule in found]
 
@@ -250,13 +253,13 @@ def _of(row: Any) -> Schedule:
     return from_row(Schedule, row, misfire=misfire, overlap=overlap, is_paused=is_paused)
 
 
-def skip_text(skipped: SkippedSlot, say: LocalizedTexts | None = None) -> str:
+def skip_text(skipped: SkippedOccurrence, say: LocalizedTexts | None = None) -> str:
     """The reason in the language of ``say``; default: in English."""
     say = say or words()
     match skipped.reason:
-        case SlotSkipReason.REFUSED:
+        case OccurrenceSkipReason.REFUSED:
             why = str(skipped.facts["text"])
-        case SlotSkipReason.RIGHTS:
+        case OccurrenceSkipReason.RIGHTS:
             why = say(f"rights.{skipped.facts['rights']}", who=skipped.facts["who"])
         case reason:
             why = say(f"skip.{reason.value}", **skipped.facts)

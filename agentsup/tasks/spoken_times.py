@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from agentsup.model.task import NewSchedule
 from agentsup.tasks import time_words
-from agentsup.tasks.slot_times import zone_of
+from agentsup.tasks.occurrences import zone_of
 
 MORNING = time(9)
 """The time of a day without one."""

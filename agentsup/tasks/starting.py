@@ -31,13 +31,13 @@ from agentsup.model.task import (
     NewTask,
     Run,
     RunKind,
-    SkippedSlot,
+    SkippedOccurrence,
     Task,
     TaskAction,
     TaskState,
 )
 from agentsup.store import Reader, Tx
-from agentsup.tasks import asking, lineage, rows, session_targets, slot_times
+from agentsup.tasks import asking, lineage, occurrences, rows, session_targets
 from agentsup.tasks.composing import for_persona
 from agentsup.tasks.runs import NewRun, Runs
 
@@ -59,8 +59,8 @@ def tell_tx(tx: Tx, task: Task, run: Run, offer: Offer, *, at: int) -> None:
     rows.add_run_tx(tx, run)
     chat, say = task.deliver_to, words(task.owner.language)
     text = say("remind.text", text=task.prompt)
-    if at - run.slot_at > slot_times.GRACE_MS:
-        local = datetime.fromisoformat(slot_times.local_time(run.slot_at, times["zone"]))
+    if at - run.slot_at > occurrences.GRACE_MS:
+        local = datetime.fromisoformat(occurrences.local_time(run.slot_at, times["zone"]))
         text += "\n" + say("remind.late", when=f"{local:%Y-%m-%d %H:%M}")
     ways: CommandButtons = (
         (
@@ -101,7 +101,7 @@ def again_tx(tx: Tx, task: Task, at: int) -> None:
 class Starter:
     """Puts runs of tasks into their mailboxes.
 
-    At most one row of ``runs`` has a task's slot.
+    At most one row of ``runs`` has a task's occurrence.
     """
 
     def __init__(self, runs: Runs, directory: AgentDirectory, offer: Offer) -> None:
@@ -155,7 +155,7 @@ class Starter:
             parent = None
         # A scheduled run that a turn has set up is as deep as a run that the turn delegates.
         above, since = 0, task.parent_session_id if parent is None else ""
-        if since and kind is RunKind.SLOT:
+        if since and kind is RunKind.SCHEDULED:
             above = rows.depth_in(tx, task.parent_message_id, since)
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
         run = self._runs.start_tx(
@@ -298,7 +298,7 @@ class Starter:
 
     # -- times of a schedule -----------------------------------------------------------------------
 
-    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
+    def start_occurrence_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
         """Start the run of one time of the schedule; None if that time has a row already.
 
         The run of a reminder is over at once. Raises what ``start_tx`` raises.
@@ -308,32 +308,32 @@ class Starter:
         task = rows.need_task(tx, task_id)
         if task.does is TaskAction.TELL:
             return self._tell_tx(tx, task, slot_at)
-        return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None, slot_at=slot_at)
+        return self.start_tx(tx, task, RunKind.SCHEDULED, task.prompt, None, slot_at=slot_at)
 
-    def skip_slot_tx(
-        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedSlot, *, at: int
+    def skip_occurrence_tx(
+        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedOccurrence, *, at: int
     ) -> None:
         """Record a time of the schedule that is passed over, once."""
         if _is_decided(tx, task_id, slot_at):
             return
-        run = self._slot(rows.need_task(tx, task_id), slot_at, at)
+        run = self._occurrence(rows.need_task(tx, task_id), slot_at, at)
         rows.add_run_tx(tx, replace(run, state="skipped", skipped=skipped))
 
     def _tell_tx(self, tx: Tx, task: Task, slot_at: int) -> Run:
         self._check_agent(task)
         self.acting(task)
         at = self._context.clock.now_ms()
-        run = self._slot(replace(task, runs=task.runs + 1), slot_at, at)
+        run = self._occurrence(replace(task, runs=task.runs + 1), slot_at, at)
         tell_tx(tx, task, run, self._offer, at=at)
         return run
 
-    def _slot(self, task: Task, slot_at: int, at: int) -> Run:
+    def _occurrence(self, task: Task, slot_at: int, at: int) -> Run:
         """The record of a time of the schedule that has no message."""
         return Run(
             run_id=self._context.entropy.new_id("slot"),
             task_id=task.task_id,
             run_no=task.runs,
-            kind=RunKind.SLOT,
+            kind=RunKind.SCHEDULED,
             agent_id=AgentId(task.agent_id),
             target=task.target,
             label=task.name,

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from agentsup.kit.clock import SystemClock
-from agentsup.model.task import SlotSkipReason as Reason
+from agentsup.model.task import OccurrenceSkipReason as Reason
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged
 from agentsup.tasks import rows

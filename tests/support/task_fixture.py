@@ -15,7 +15,7 @@ from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, LaneName, Lease
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
-from agentsup.model.task import NewTask, Run, Schedule, SkippedSlot, Task
+from agentsup.model.task import NewTask, Run, Schedule, SkippedOccurrence, Task
 from agentsup.store import Tx
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.hub import TaskHub
@@ -73,7 +73,7 @@ def offer_nothing(tx: Tx, chat: DeliverTo, buttons: CommandButtons, at: int) -> 
     return {}
 
 
-async def tell_nobody(task_id: str, why: SkippedSlot) -> None:
+async def tell_nobody(task_id: str, why: SkippedOccurrence) -> None:
     """Operators hear of no pause."""
 
 

@@ -21,7 +21,7 @@ from agentsup.mailbox.work import SharedSlots
 from agentsup.model.control import CommandButtons
 from agentsup.model.message import DeliverTo
 from agentsup.model.platforms import PLATFORMS
-from agentsup.model.task import SkippedSlot, SlotSkipReason
+from agentsup.model.task import OccurrenceSkipReason, SkippedOccurrence
 from agentsup.store import Tx
 from agentsup.supervision import ChildSpec
 from agentsup.tasks import (
@@ -98,10 +98,10 @@ class DaemonTasks:
         if gone:
             _log.info("removed folders of deleted tasks", days=days, tasks=gone)
 
-    async def _paused(self, task_id: str, why: SkippedSlot) -> None:
+    async def _paused(self, task_id: str, why: SkippedOccurrence) -> None:
         task = await self._boot_context.database.read(rows.need_task, task_id, name="tasks.paused")
         say = words(language_of_operators(self._boot_context.current()))
-        lacks_setup = why.reason is SlotSkipReason.SETUP
+        lacks_setup = why.reason is OccurrenceSkipReason.SETUP
         await self._tell(
             say(
                 "failure.schedule_paused" if lacks_setup else "rights.paused",

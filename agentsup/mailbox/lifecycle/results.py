@@ -15,7 +15,7 @@ from agentsup.mailbox.delivery.notices import latest_conversation, notify_of_tx,
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.messages import keys
 from agentsup.mailbox.messages.epoch import scopes_of
-from agentsup.mailbox.messages.rows import is_slot, tasks_of
+from agentsup.mailbox.messages.rows import is_scheduled, tasks_of
 from agentsup.mailbox.messages.values import MailboxContext
 from agentsup.mailbox.queue.accept import epochs_of, put_tx, stored_epoch
 from agentsup.mailbox.queue.background import final_chat
@@ -84,7 +84,7 @@ def _has_nothing_to_say(tx: Tx, message: Message, result: MessageResult) -> bool
         and result.word == "ok"
         and not result.text.strip()
         and not result.files
-        and is_slot(tx, message.message_id)
+        and is_scheduled(tx, message.message_id)
     )
 
 

@@ -155,7 +155,7 @@ def find_question(reader: Reader, question_id: str) -> Question:
     return question
 
 
-def is_slot(reader: Reader, message_id: str) -> bool:
+def is_scheduled(reader: Reader, message_id: str) -> bool:
     """Whether the message is a run that a schedule has started."""
     return bool(
         reader.scalar("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'slot'", (message_id,))

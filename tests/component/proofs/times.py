@@ -13,7 +13,7 @@ from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewSchedule, NewTask
 from agentsup.store.database import Database
 from agentsup.store.transaction import Tx
-from agentsup.tasks import scheduler, schedules, slot_times
+from agentsup.tasks import occurrences, scheduler, schedules
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -84,14 +84,14 @@ def _settled_in_two(patch: pytest.MonkeyPatch, *, is_moved_first: bool) -> None:
         task_id, now, starter = (fn.keywords[each] for each in ("task_id", "now", "starter"))
         kept = await self.read(lambda reader: schedules.get(reader, task_id))
         assert kept is not None
-        due = slot_times.due(kept, now)
+        due = occurrences.due(kept, now)
         assert due.last_at is not None
 
         def move(tx: Tx, last_at: int) -> None:
             schedules.advance_tx(tx, task_id, next_at=due.next_at, last_at=last_at)
 
         def start(tx: Tx) -> None:
-            starter.start_slot_tx(tx, task_id, due.run_at[-1])
+            starter.start_occurrence_tx(tx, task_id, due.run_at[-1])
 
         steps = (partial(move, last_at=due.last_at), start)
         for step in steps if is_moved_first else reversed(steps):

@@ -25,11 +25,11 @@ from agentsup.model.task import (
     MAX_SCHEDULES,
     MAX_TODOS_OF_TURN,
     NewSchedule,
+    OccurrenceSkipReason,
     Overlap,
     Run,
     RunKind,
-    SkippedSlot,
-    SlotSkipReason,
+    SkippedOccurrence,
     TaskState,
 )
 from agentsup.store.retention import prune
@@ -107,7 +107,7 @@ async def test_a_schedule_is_given_other_times(rig: TaskFixture) -> None:
     times = await rig.schedule(changed)
     assert (times.kind, times.spec, times.zone) == ("cron", "0 9 * * *", "Europe/Zurich")
     (run,) = (await rig.hub.card(task.task_id, caller=OPERATOR)).runs
-    assert run.skipped == SkippedSlot(SlotSkipReason.CHANGED, {"who": "operator"})
+    assert run.skipped == SkippedOccurrence(OccurrenceSkipReason.CHANGED, {"who": "operator"})
     with pytest.raises(BadRequest):
         await rig.hub.reschedule(task.task_id, NewSchedule(cron="never"), caller=OPERATOR)
     with pytest.raises(NotFound, match="no schedule"):

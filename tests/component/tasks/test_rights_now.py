@@ -23,7 +23,7 @@ from agentsup.model.errors import Forbidden, RightsLost
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Lease, Message, MessageKind
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
-from agentsup.model.task import NewSchedule, SkippedSlot, SlotSkipReason, TaskState
+from agentsup.model.task import NewSchedule, OccurrenceSkipReason, SkippedOccurrence, TaskState
 from agentsup.tasks.scheduler import Scheduler
 from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
@@ -151,7 +151,7 @@ async def scheduler(rig: TaskFixture) -> AsyncIterator[list[tuple[str, str]]]:
     """The scheduler at work, and what it tells the operators."""
     told: list[tuple[str, str]] = []
 
-    async def tell(task_id: str, why: SkippedSlot) -> None:
+    async def tell(task_id: str, why: SkippedOccurrence) -> None:
         told.append((task_id, skip_text(why)))
 
     ready, draining = asyncio.Event(), asyncio.Event()
@@ -209,7 +209,9 @@ async def test_a_single_time_without_its_persons_rights_is_on_record(rig: TaskFi
         await rig.mail.clock.sleep(120)
     (run,) = (await rig.hub.card(task.task_id, caller=OPERATOR)).runs
     assert (run.state, len(told)) == ("skipped", 1)
-    assert run.skipped == SkippedSlot(SlotSkipReason.RIGHTS, {"rights": "removed", "who": OP.label})
+    assert run.skipped == SkippedOccurrence(
+        OccurrenceSkipReason.RIGHTS, {"rights": "removed", "who": OP.label}
+    )
 
 
 async def test_a_schedule_of_a_former_operator_goes_on_as_one_persons(rig: TaskFixture) -> None:

@@ -22,17 +22,17 @@ from agentsup.model.task import (
     Misfire,
     NewSchedule,
     NewTask,
+    OccurrenceSkipReason,
     Overlap,
     Run,
     Schedule,
-    SkippedSlot,
-    SlotSkipReason,
+    SkippedOccurrence,
 )
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
 from agentsup.store.options import StoreOptions
 from agentsup.store.transaction import Tx
-from agentsup.tasks import rows, schedules, slot_times
+from agentsup.tasks import occurrences, rows, schedules
 from agentsup.tasks.composing import task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.scheduler import Scheduler
@@ -74,17 +74,17 @@ class Hands(Starter):
     meddle: Callable[[Tx, str], None] = staticmethod(lambda tx, task_id: None)
     can_skip = True
 
-    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
-        run = super().start_slot_tx(tx, task_id, slot_at)
+    def start_occurrence_tx(self, tx: Tx, task_id: str, slot_at: int) -> Run | None:
+        run = super().start_occurrence_tx(tx, task_id, slot_at)
         self.meddle(tx, task_id)
         return run
 
-    def skip_slot_tx(
-        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedSlot, *, at: int
+    def skip_occurrence_tx(
+        self, tx: Tx, task_id: str, slot_at: int, skipped: SkippedOccurrence, *, at: int
     ) -> None:
         if not self.can_skip and task_id == "bad":
             raise TypeError("planted")
-        super().skip_slot_tx(tx, task_id, slot_at, skipped, at=at)
+        super().skip_occurrence_tx(tx, task_id, slot_at, skipped, at=at)
 
 
 class World:
@@ -99,7 +99,7 @@ class World:
         self.hands: Hands
         self.told: list[str] = []
 
-    async def _hear(self, task_id: str, why: SkippedSlot) -> None:
+    async def _hear(self, task_id: str, why: SkippedOccurrence) -> None:
         self.told.append(f"{task_id}: {skip_text(why)}")
 
     def step(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class World:
 
     async def plan(self, task_id: str = "t1", *, agent: str = "ann", **new: Any) -> Schedule:
         """A task with a schedule."""
-        schedule = slot_times.parse(NewSchedule(**new), task_id, now_ms=self.now, zone="UTC")
+        schedule = occurrences.parse(NewSchedule(**new), task_id, now_ms=self.now, zone="UTC")
         task = task_from(
             NewTask("look after the garden", name=f"name of {task_id}", agent=agent),
             task_id=task_id,
@@ -237,7 +237,7 @@ async def test_a_new_schedule_wakes_the_sleeper(world: World) -> None:
     await world.plan("far", every_s=20_000)
     async with world.scheduler():
         await world.clock.sleep(1)
-        at = slot_times.local_time(world.now + 5 * S, "UTC")
+        at = occurrences.local_time(world.now + 5 * S, "UTC")
         plan = await world.plan(at=at)
         await world.clock.sleep(5.01)
         assert await world.ran() == [plan.anchor_at]
@@ -389,7 +389,7 @@ async def test_very_many_passed_times_are_told_as_a_range(world: World) -> None:
     assert len(found) == 101
     first, why = found[0]
     assert first == plan.next_at
-    assert why.endswith(f"so were all times before {slot_times.local_time(found[1][0], 'UTC')}")
+    assert why.endswith(f"so were all times before {occurrences.local_time(found[1][0], 'UTC')}")
     told = (await EventLog(world.db).page(0, types=[EventType.SLOT_SKIPPED])).events
     assert told[0].data["until_at"] == found[1][0]
     assert found[-1][1] == "", "the latest one is run"
@@ -578,7 +578,7 @@ async def test_what_had_come_before_a_pause_or_an_end_is_recorded(world: World) 
         await world.plan(task_id, every_s=60)
     await world.clock.sleep(60)
     await world.pause()
-    cancelled = SkippedSlot(SlotSkipReason.CANCELLED, {"who": "Ann"})
+    cancelled = SkippedOccurrence(OccurrenceSkipReason.CANCELLED, {"who": "Ann"})
     await world.db.write(
         lambda tx: schedules.end_tx(tx, "t2", world.hands, cancelled, at=world.now)
     )
@@ -602,7 +602,7 @@ async def test_a_pause_of_nothing_is_refused(world: World) -> None:
 
 
 async def test_a_thousand_at_once(world: World) -> None:
-    at = slot_times.local_time(world.now + 10 * S, "UTC")
+    at = occurrences.local_time(world.now + 10 * S, "UTC")
     for number in range(1000):
         await world.plan(f"t{number}", agent=f"agent{number % 20}", at=at)
     async with world.scheduler():
@@ -661,18 +661,18 @@ async def test_whatever_happens_each_slot_is_run_or_recorded(world: World, seed:
     told = (await EventLog(world.db).page(0, types=[EventType.SLOT_SKIPPED], limit=1000)).events
     assert {event.data["slot_at"] for event in told} == {at for at, why in decided.items() if why}
     spans = [(event.data["slot_at"], event.data.get("until_at", 0)) for event in told] + resting
-    slot = slot_times.next_after(plan, plan.anchor_at)
+    slot = occurrences.next_after(plan, plan.anchor_at)
     while slot is not None and slot <= end:
         is_told = any(begin < slot < until for begin, until in spans)
         assert is_told or slot in decided, (slot, spans)
-        slot = slot_times.next_after(plan, slot)
+        slot = occurrences.next_after(plan, slot)
     assert max(decided) == end
     holds, sums = await world.mail.mailbox.messages.conservation()
     assert holds, sums
 
 
 async def test_a_single_time_that_passed_in_a_pause_is_on_record(world: World) -> None:
-    plan = await world.plan(at=slot_times.local_time(world.now + M, "UTC"))
+    plan = await world.plan(at=occurrences.local_time(world.now + M, "UTC"))
     await world.pause()
     await world.clock.sleep(120)
     assert (await world.pause(is_paused=False)).next_at is None

@@ -71,7 +71,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "cli/service/unit.py": ("template",),
         "config/schema.py": ("<module>",),
         "store/migrate.py": ("load",),
-        "tasks/slot_times.py": ("_names",),
+        "tasks/occurrences.py": ("_names",),
     },
     "in the home, where only its owner writes": {
         "agents/roles/registry.py": ("_files",),

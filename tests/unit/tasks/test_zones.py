@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.model.errors import BadRequest
-from agentsup.tasks.slot_times import machine_zone, zone_of
+from agentsup.tasks.occurrences import machine_zone, zone_of
 
 
 def linked(tmp_path: Path, target: str) -> Path:

@@ -1,7 +1,7 @@
 """The times of a schedule, and what to do with those that have passed. Pure.
 
-The times of a schedule, its slots, are a fixed set of instants. ``every`` counts real seconds from
-its anchor, also across clock changes. ``cron`` is read in the schedule's zone as by Debian's cron:
+The times of a schedule, its occurrences, are a fixed set of instants. ``every`` counts real seconds
+from its anchor, also across clock changes. ``cron`` is read in the schedule's zone as by Debian's cron:
 a fixed time of day that the change to summer time skips comes at the first minute after the gap;
 one that the change back repeats comes at its first occurrence; with a star for the minute or the
 hour, every real minute counts.
@@ -28,11 +28,11 @@ from agentsup.model.errors import BadRequest
 from agentsup.model.task import Misfire, NewSchedule, Schedule
 
 GRACE_MS = 60_000
-"""The largest delay with which a run may start without its slot counting as missed."""
+"""The largest delay with which a run may start without its occurrence counting as missed."""
 LISTED_MAX = 100
-"""The most slots that are decided one by one; the slots before them are one range."""
+"""The most occurrences that are decided one by one; the occurrences before them are one range."""
 REWOUND_MS = 3 * 3_600_000
-"""A schedule whose last slot is this far ahead of now was run by a wrong clock."""
+"""A schedule whose last occurrence is this far ahead of now was run by a wrong clock."""
 MIN_EVERY_S = 1.0
 MAX_EVERY_S = 10 * 366 * 86_400.0
 MIN_YEAR, MAX_YEAR = 1900, 9000
@@ -57,10 +57,10 @@ _NAMED = {
 
 
 @dataclass(frozen=True, slots=True)
-class DueSlots:
-    """The decision about the slots up to now: each slot is in exactly one field, in order.
+class DueOccurrences:
+    """The decision about the occurrences up to now: each occurrence is in exactly one field, in order.
 
-    ``range_at`` is the first of a range of slots before ``range_end`` that are skipped together,
+    ``range_at`` is the first of a range of occurrences before ``range_end`` that are skipped together,
     because they are too many to be recorded one by one.
     """
 
@@ -70,11 +70,11 @@ class DueSlots:
     range_at: int | None = None
     range_end: int = 0
     is_made_up: bool = False
-    """``run_at`` are missed slots that are each wanted: their runs are queued."""
+    """``run_at`` are missed occurrences that are each wanted: their runs are queued."""
 
     @property
     def last_at(self) -> int | None:
-        """The latest slot that this decides about; None if nothing is due."""
+        """The latest occurrence that this decides about; None if nothing is due."""
         return max((*self.run_at, *self.skipped_at), default=None)
 
 
@@ -172,15 +172,15 @@ def _parse_cron(text: str, now_ms: int) -> str:
 
 
 def next_after(schedule: Schedule, after_ms: int) -> int | None:
-    """The first slot later than ``after_ms``, or None if there will be none.
+    """The first occurrence later than ``after_ms``, or None if there will be none.
 
-    It ignores pauses and which slots were run already.
+    It ignores pauses and which occurrences were run already.
     """
-    return next(_slots(schedule, after_ms), None)
+    return next(_occurrences(schedule, after_ms), None)
 
 
-def _slots(schedule: Schedule, after_ms: int) -> Iterator[int]:
-    """All slots later than ``after_ms``, in order."""
+def _occurrences(schedule: Schedule, after_ms: int) -> Iterator[int]:
+    """All occurrences later than ``after_ms``, in order."""
     match schedule.kind:
         case "at":
             return iter((schedule.anchor_at,) if schedule.anchor_at > after_ms else ())
@@ -196,10 +196,10 @@ def _cron(schedule: Schedule, after_ms: int) -> Iterator[int]:
     last = after_ms
     for when in CronSim(schedule.spec, _to_local(after_ms, schedule.zone)):
         # CronSim may give a fixed time twice when clocks go forward, and again when they go back.
-        slot = _to_ms(when)
-        if slot > last:
-            yield slot
-            last = slot
+        occurrence = _to_ms(when)
+        if occurrence > last:
+            yield occurrence
+            last = occurrence
 
 
 def _period_ms(schedule: Schedule) -> int:
@@ -209,16 +209,16 @@ def _period_ms(schedule: Schedule) -> int:
 # -- what is due ---------------------------------------------------------------------------------
 
 
-def due(schedule: Schedule, now_ms: int, *, grace_ms: int = GRACE_MS) -> DueSlots:
-    """Decide about all slots from ``schedule.next_at`` up to ``now_ms`` by its misfire policy.
+def due(schedule: Schedule, now_ms: int, *, grace_ms: int = GRACE_MS) -> DueOccurrences:
+    """Decide about all occurrences from ``schedule.next_at`` up to ``now_ms`` by its misfire policy.
 
-    A slot is missed if it is more than ``grace_ms`` late, or if a later one has come as well.
-    ``once`` runs only the latest slot, for all of them; ``skip`` runs the latest one unless it is
+    An occurrence is missed if it is more than ``grace_ms`` late, or if a later one has come as well.
+    ``once`` runs only the latest occurrence, for all of them; ``skip`` runs the latest one unless it is
     late; ``all`` runs each. Only the latest 100 are decided one by one.
     """
     first = schedule.next_at
     if first is None or first > now_ms:
-        return DueSlots((), (), first)
+        return DueOccurrences((), (), first)
     listed, range_at = _passed(schedule, first, now_ms)
     is_late = now_ms - listed[-1] > grace_ms
     match schedule.misfire:
@@ -228,7 +228,7 @@ def due(schedule: Schedule, now_ms: int, *, grace_ms: int = GRACE_MS) -> DueSlot
             run_at = ()
         case _:
             run_at = listed[-1:]
-    return DueSlots(
+    return DueOccurrences(
         run_at=run_at,
         skipped_at=listed[: len(listed) - len(run_at)],
         next_at=next_after(schedule, now_ms),
@@ -239,12 +239,12 @@ def due(schedule: Schedule, now_ms: int, *, grace_ms: int = GRACE_MS) -> DueSlot
 
 
 def _passed(schedule: Schedule, first: int, now_ms: int) -> tuple[tuple[int, ...], int | None]:
-    """The latest slots from ``first`` to ``now_ms``, and ``first`` if there are more than these."""
-    # The stored slot counts even if the rules of its zone have changed since.
+    """The latest occurrences from ``first`` to ``now_ms``, and ``first`` if there are more."""
+    # The stored occurrence counts even if the rules of its zone have changed since.
     listed = (first, *_some(schedule, first, now_ms, LISTED_MAX))
     if len(listed) <= LISTED_MAX:
         return listed, None
-    low, high = first, now_ms  # after ``low`` there are enough slots, after ``high`` too few
+    low, high = first, now_ms  # after ``low`` there are enough occurrences, after ``high`` too few
     while True:
         middle = (low + high) // 2
         found = _some(schedule, middle, now_ms, 2 * LISTED_MAX)
@@ -257,8 +257,8 @@ def _passed(schedule: Schedule, first: int, now_ms: int) -> tuple[tuple[int, ...
 
 
 def _some(schedule: Schedule, after_ms: int, until_ms: int, most: int) -> tuple[int, ...]:
-    slots = takewhile(lambda slot: slot <= until_ms, _slots(schedule, after_ms))
-    return tuple(islice(slots, most))
+    in_range = takewhile(lambda at: at <= until_ms, _occurrences(schedule, after_ms))
+    return tuple(islice(in_range, most))
 
 
 def is_rewound(schedule: Schedule, now_ms: int) -> bool:
@@ -280,7 +280,7 @@ def describe(schedule: Schedule) -> dict[str, Any]:
     """The schedule as plain data, with its next three times in ms and as local time with offset."""
     upcoming: tuple[int, ...] = ()
     if schedule.next_at is not None and not schedule.is_paused:
-        later = islice(_slots(schedule, schedule.next_at), SHOWN_NEXT - 1)
+        later = islice(_occurrences(schedule, schedule.next_at), SHOWN_NEXT - 1)
         upcoming = (schedule.next_at, *later)
     return {
         "kind": schedule.kind,
@@ -292,7 +292,7 @@ def describe(schedule: Schedule) -> dict[str, Any]:
         "last_at": schedule.last_at,
         "next_at": upcoming[0] if upcoming else None,
         "next_times": list(upcoming),
-        "next_local": [local_time(slot, schedule.zone) for slot in upcoming],
+        "next_local": [local_time(occurrence, schedule.zone) for occurrence in upcoming],
     }
 
 

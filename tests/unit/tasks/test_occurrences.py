@@ -1,4 +1,4 @@
-"""When slots are, and what becomes of those that passed."""
+"""When occurrences are, and what becomes of those that passed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agentsup.model.errors import BadRequest
 from agentsup.model.task import Misfire, NewSchedule, Overlap, Schedule
-from agentsup.tasks import slot_times
-from agentsup.tasks.slot_times import DueSlots, describe, due, is_rewound, next_after, parse
+from agentsup.tasks import occurrences
+from agentsup.tasks.occurrences import DueOccurrences, describe, due, is_rewound, next_after, parse
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 ZURICH, NEW_YORK = "Europe/Zurich", "America/New_York"
@@ -46,14 +46,14 @@ def every(seconds: float, misfire: Misfire = Misfire.ONCE) -> Schedule:
 
 
 def times(schedule: Schedule, after: str, count: int) -> list[str]:
-    """The next ``count`` slots as local time with offset."""
+    """The next ``count`` occurrences as local time with offset."""
     at, found = ms(after, schedule.zone), []
     for _ in range(count):
-        slot = next_after(schedule, at)
-        assert slot is not None
-        assert slot > at
-        at = slot
-        found.append(slot_times.local_time(slot, schedule.zone))
+        occurrence = next_after(schedule, at)
+        assert occurrence is not None
+        assert occurrence > at
+        at = occurrence
+        found.append(occurrences.local_time(occurrence, schedule.zone))
     return found
 
 
@@ -138,7 +138,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
     assert schedule.next_at > NOW
 
 
-# -- when slots are --------------------------------------------------------------------------------
+# -- when occurrences are ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -268,10 +268,10 @@ def test_slots_are_the_same_from_wherever_one_looks(
     expression: str, zone: str, after: int, step: int
 ) -> None:
     schedule = cron(expression, zone)
-    slot = next_after(schedule, after)
-    assert slot is not None
-    # From anywhere between, the same slot comes next.
-    assert next_after(schedule, min(after + step, slot - 1)) == slot
+    occurrence = next_after(schedule, after)
+    assert occurrence is not None
+    # From anywhere between, the same occurrence comes next.
+    assert next_after(schedule, min(after + step, occurrence - 1)) == occurrence
 
 
 # -- what is due -----------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_misfire(
     is_made_up: bool,
 ) -> None:
     found = due(every(60, misfire=misfire), NOW + passed * MINUTE + late_ms)
-    assert found == DueSlots(
+    assert found == DueOccurrences(
         run_at=tuple(NOW + number * MINUTE for number in run),
         skipped_at=tuple(NOW + number * MINUTE for number in skipped),
         next_at=NOW + (passed + 1) * MINUTE,
@@ -319,20 +319,22 @@ def test_misfire(
     ],
 )
 def test_late_alone(misfire: Misfire, late_ms: int, runs: bool) -> None:
-    slot = ms("2026-11-22T08:00")
-    found = due(cron("0 8 * * *", misfire=misfire), slot + late_ms)
-    assert (found.run_at, found.skipped_at) == (((slot,), ()) if runs else ((), (slot,)))
-    assert found.next_at == slot + DAY
-    assert found.last_at == slot
+    occurrence = ms("2026-11-22T08:00")
+    found = due(cron("0 8 * * *", misfire=misfire), occurrence + late_ms)
+    assert (found.run_at, found.skipped_at) == (
+        ((occurrence,), ()) if runs else ((), (occurrence,))
+    )
+    assert found.next_at == occurrence + DAY
+    assert found.last_at == occurrence
 
 
 def test_a_single_time_ends_its_schedule_run_or_skipped() -> None:
-    slot = ms("2026-11-22T08:00")
-    for misfire, run in ((Misfire.ONCE, (slot,)), (Misfire.SKIP, ())):
+    occurrence = ms("2026-11-22T08:00")
+    for misfire, run in ((Misfire.ONCE, (occurrence,)), (Misfire.SKIP, ())):
         schedule = make(NewSchedule(at="2026-11-22T08:00", misfire=misfire))
-        found = due(schedule, slot + DAY)
+        found = due(schedule, occurrence + DAY)
         assert (found.run_at, found.next_at) == (run, None)
-        assert found.last_at == slot
+        assert found.last_at == occurrence
 
 
 @settings(deadline=None)
@@ -368,20 +370,20 @@ def test_every_slot_is_decided_exactly_once(
         one_by_one += (*found.skipped_at, *found.run_at)
         if found.range_at is not None:
             ranges.append((found.range_at, found.range_end))
-            assert len(found.run_at) + len(found.skipped_at) == slot_times.LISTED_MAX
+            assert len(found.run_at) + len(found.skipped_at) == occurrences.LISTED_MAX
         assert found.next_at is None or found.next_at > now or found.last_at is None
         schedule = replace(schedule, next_at=found.next_at, last_at=found.last_at)
 
-    assert len(one_by_one) == len(set(one_by_one)), "a slot was decided twice"
+    assert len(one_by_one) == len(set(one_by_one)), "an occurrence was decided twice"
     decided, latest, at = set(one_by_one), max(one_by_one, default=begin), begin
     fresh = make(new, begin, zone)
     for _ in range(3000):
-        slot = next_after(fresh, at)
-        if slot is None or slot > latest:
+        occurrence = next_after(fresh, at)
+        if occurrence is None or occurrence > latest:
             break
-        in_range = sum(first <= slot < end for first, end in ranges)
-        assert in_range + (slot in decided) == 1, slot_times.local_time(slot, zone)
-        at = slot
+        in_range = sum(first <= occurrence < end for first, end in ranges)
+        assert in_range + (occurrence in decided) == 1, occurrences.local_time(occurrence, zone)
+        at = occurrence
 
 
 @pytest.mark.parametrize("misfire", list(Misfire))
@@ -392,7 +394,7 @@ def test_a_years_slots_are_decided_in_bounded_work(expression: str, misfire: Mis
     found = due(schedule, now)
     assert found.range_at == schedule.next_at
     listed = (*found.skipped_at, *found.run_at)
-    assert len(listed) == slot_times.LISTED_MAX
+    assert len(listed) == occurrences.LISTED_MAX
     assert listed[0] == found.range_end
     # The latest ones, without a hole.
     assert all(next_after(schedule, a) == b for a, b in itertools.pairwise(listed))
