@@ -21,6 +21,7 @@ from agentsup.mailbox.delivery.attempt import DeliveryAttempts
 from agentsup.mailbox.delivery.steps import Settlement
 from agentsup.mailbox.lifecycle import claim, results
 from agentsup.mailbox.mail import bus
+from agentsup.mailbox.messages import segments
 from agentsup.mailbox.messages.epoch import EpochMap
 from agentsup.mailbox.messages.rows import HOLDS_SQL
 from agentsup.mailbox.queue import accept, draft, message_queue, waits
@@ -53,7 +54,7 @@ class Plant:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    hold, check = waits.need_lease, journal._check_lease
+    hold, check = waits.need_lease, segments.check_lease
 
     def fence_of(reader: Any, message_id: str) -> int:
         return int(reader.scalar("SELECT fence FROM messages WHERE message_id = ?", (message_id,)))
@@ -65,7 +66,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
         check(tx, message_id, fence_of(tx, message_id))
 
     patch.setattr(waits, "need_lease", hold_any)
-    patch.setattr(journal, "_check_lease", check_any)
+    patch.setattr(segments, "check_lease", check_any)
 
 
 def no_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from agentsup.agents.turn.usage import SegmentState, SuspendedTurn, TurnUsage
 from agentsup.engines import TurnLimitReached
 from agentsup.kit.log import get_logger
 from agentsup.mailbox.delivery import notices
-from agentsup.mailbox.messages import Completion, attempts
+from agentsup.mailbox.messages import Completion, attempts, segments
 from agentsup.model.engine import EngineDone, Suspended
 from agentsup.model.errors import ExitRequested
 from agentsup.model.message import Message, MessageKind, MessageOutcome, Part
@@ -92,9 +92,7 @@ class TurnEnd:
             else:
                 _transcribe_tx(tx, message, now, "assistant", end.text, tuple(state.files))
             self._report_tx(tx, state, now)
-            services.journal.end_segment_tx(
-                tx, message.message_id, state.number, now, **_ran_with(state)
-            )
+            segments.end_tx(tx, message.message_id, state.number, now, **_ran_with(state))
             if claim_next is not None:
                 claim_next(tx)
             return True
@@ -134,9 +132,7 @@ class TurnEnd:
             services.mailbox.leases.release_tx(tx, lease)
             _transcribe_tx(tx, message, now, "assistant", services.redactor.text(end.text))
             self.usage.end_tx(tx, state)
-            services.journal.end_segment_tx(
-                tx, message.message_id, state.number, now, **_ran_with(state)
-            )
+            segments.end_tx(tx, message.message_id, state.number, now, **_ran_with(state))
 
         await services.database.write(commit, name="turn.release", closing=True)
 
@@ -167,7 +163,7 @@ class TurnEnd:
         def commit(tx: Tx) -> None:
             asked = services.mailbox.questions.park_tx(tx, lease, masked)
             if state is not None and saved is not None:
-                services.journal.suspend_segment_tx(
+                segments.suspend_tx(
                     tx,
                     lease.message.message_id,
                     state.number,

@@ -42,6 +42,7 @@ from agentsup.agents.turn.usage import (
 )
 from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded, rules
 from agentsup.kit import faults
+from agentsup.mailbox.messages import segments
 from agentsup.mailbox.work import Resolution, Uncertain
 from agentsup.model.engine import (
     EngineDone,
@@ -112,7 +113,9 @@ class TurnRun:
             resume: Resume | None = None
             if is_again:
                 message_id = self._turn.message.message_id
-                resume = await self._services.journal.load_resume(message_id)
+                resume = await self._services.database.read(
+                    segments.resume_of, message_id, name="turn.resume"
+                )
                 unable = await self._may_not_run()
                 if isinstance(unable, EngineDone):
                     return await self._give_up(unable, resume)
@@ -304,7 +307,7 @@ class TurnRun:
             return
         # With a full disk this write is refused, so that no engine starts whose end can't be stored.
         state.number = await services.database.write(
-            services.journal.begin_segment_tx,
+            segments.begin_tx,
             work.lease.message.message_id,
             work.lease.fence,
             services.clock.now_ms(),

@@ -1,4 +1,4 @@
-"""The tool-call journal and the segments of a turn: what makes a turn resumable.
+"""The tool-call journal: with the segments of a turn (``messages.segments``), what makes it resumable.
 
 Before a call that is not read-only an intent is committed, after it the result. A turn that runs
 again finds finished calls here instead of repeating them, and a blind call that was begun but
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentsup.kit.clock import Clock
-from agentsup.model.engine import Resume
-from agentsup.model.errors import AgentsupError, Conflict, LeaseLost, NotFound
-from agentsup.model.question import Decision, QuestionState, joined_answer
+from agentsup.mailbox.messages import segments
+from agentsup.model.errors import AgentsupError, Conflict, NotFound
 from agentsup.model.tool import Effect
 from agentsup.store import Database, Reader, Tx, from_row
 
@@ -76,7 +75,7 @@ class CallRecord:
 
 
 class Journal:
-    """Writes and reads ``tool_calls`` and ``segments``."""
+    """Writes and reads ``tool_calls``."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -106,7 +105,7 @@ class Journal:
         now = self._clock.now_ms()
 
         def begin(tx: Tx) -> Replay | CallRecord | None:
-            _check_lease(tx, message_id, fence)
+            segments.check_lease(tx, message_id, fence)
             known = _call(tx, call_id)
             if known is None:
                 tx.execute(
@@ -211,81 +210,6 @@ class Journal:
         """``resolve_tx`` in a transaction of its own."""
         await self._database.write(self.resolve_tx, call_id, resolution, name="journal.resolve")
 
-    # -- segments ----------------------------------------------------------------------------------
-
-    def begin_segment_tx(self, tx: Tx, message_id: str, fence: int, at: int) -> int:
-        """Begin a segment. A running one becomes lost, a suspended one resumed."""
-        _check_lease(tx, message_id, fence)
-        tx.execute(
-            "UPDATE segments SET ended_at = CASE state WHEN 'running' THEN ? ELSE ended_at END,"
-            " state = CASE state WHEN 'running' THEN 'lost' ELSE 'resumed' END"
-            " WHERE message_id = ? AND state IN ('running', 'suspended')",
-            (at, message_id),
-        )
-        number = 1 + int(
-            tx.scalar(
-                "SELECT coalesce(max(segment_no), 0) FROM segments WHERE message_id = ?",
-                (message_id,),
-            )
-        )
-        tx.execute(
-            "INSERT INTO segments (message_id, segment_no, fence, state, started_at)"
-            " VALUES (?, ?, ?, 'running', ?)",
-            (message_id, number, fence, at),
-        )
-        return number
-
-    def end_segment_tx(
-        self,
-        tx: Tx,
-        message_id: str,
-        segment_no: int,
-        at: int,
-        *,
-        engine: str = "",
-        model: str = "",
-    ) -> None:
-        """End the segment, which ran with ``engine`` and ``model``, because its turn has ended.
-        Raises ``LeaseLost`` if it no longer runs."""
-        changed = tx.execute(
-            "UPDATE segments SET state = 'ended', ended_at = ?, engine = ?, model = ?"
-            " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (at, engine, model, message_id, segment_no),
-        ).rowcount
-        if not changed:
-            raise _segment_gone(message_id, segment_no)
-
-    def suspend_segment_tx(
-        self,
-        tx: Tx,
-        message_id: str,
-        segment_no: int,
-        checkpoint: bytes | None,
-        question_id: str,
-        at: int,
-        *,
-        engine: str = "",
-        model: str = "",
-    ) -> None:
-        """Suspend the segment, as ``end_segment_tx``, until an answer."""
-        changed = tx.execute(
-            "UPDATE segments SET state = 'suspended', checkpoint = ?, question_id = ?,"
-            " ended_at = ?, engine = ?, model = ?"
-            " WHERE message_id = ? AND segment_no = ? AND state = 'running'",
-            (checkpoint, question_id, at, engine, model, message_id, segment_no),
-        ).rowcount
-        if not changed:
-            raise _segment_gone(message_id, segment_no)
-
-    async def load_resume(self, message_id: str) -> Resume | None:
-        """The state from which a message's next segment resumes, or None if it had no segment yet.
-
-        It has the newest checkpoint, with the answer to the question that it waited for, also if
-        later segments were lost in a crash. Without a checkpoint the turn starts again from the
-        beginning, and finished calls are taken from the journal.
-        """
-        return await self._database.read(_resume, message_id, name="journal.load_resume")
-
 
 # -- pure ------------------------------------------------------------------------------------------
 
@@ -322,17 +246,6 @@ _CALLS = (
 )
 
 
-def _check_lease(tx: Tx, message_id: str, fence: int) -> None:
-    row = tx.one("SELECT state, fence FROM messages WHERE message_id = ?", (message_id,))
-    if row is None or row["state"] != "leased" or row["fence"] != fence:
-        found = "gone" if row is None else f"{row['state']} with fence {row['fence']}"
-        raise LeaseLost(
-            f"message {message_id} is {found}; the work under fence {fence} must stop",
-            message_id=message_id,
-            fence=fence,
-        )
-
-
 def _check_same(tx: Tx, known: CallRecord, name: str, digest: str) -> None:
     stored = tx.scalar("SELECT args_hash FROM tool_calls WHERE call_id = ?", (known.call_id,))
     if stored != digest:
@@ -355,38 +268,7 @@ def _calls(reader: Reader, message_id: str) -> list[CallRecord]:
 
 def _record(row: Any) -> CallRecord:
     text, effect = row["result"], Effect(row["effect"])
-    return from_row(CallRecord, row, effect=effect, text=text, answer=_answer(row))
-
-
-def _answer(row: Any) -> str | None:
-    """The answer to the row's question: "" if it was closed without, None if there is none."""
-    state = row["question_state"]
-    if state == QuestionState.ANSWERED:
-        return joined_answer(Decision(row["decision"]), row["answer"])
-    return "" if state in (QuestionState.EXPIRED, QuestionState.CANCELLED) else None
-
-
-def _resume(reader: Reader, message_id: str) -> Resume | None:
-    row = reader.one(
-        "SELECT s.checkpoint, q.state AS question_state, q.decision, q.answer"
-        " FROM segments s LEFT JOIN questions q ON q.question_id = s.question_id"
-        " WHERE s.message_id = ?"
-        " ORDER BY s.checkpoint IS NULL, s.segment_no DESC LIMIT 1",
-        (message_id,),
-    )
-    if row is None:
-        return None
-    if row["checkpoint"] is None:
-        return Resume()
-    return Resume(row["checkpoint"], _answer(row))
-
-
-def _segment_gone(message_id: str, segment_no: int) -> LeaseLost:
-    return LeaseLost(
-        f"segment {segment_no} of message {message_id} no longer runs; its end is not recorded",
-        message_id=message_id,
-        segment_no=segment_no,
-    )
+    return from_row(CallRecord, row, effect=effect, text=text, answer=segments.answer_of(row))
 
 
 def _not_uncertain(tx: Tx, call_id: str) -> AgentsupError:

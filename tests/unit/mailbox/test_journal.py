@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.fakes.entropy import SeededEntropy
+from agentsup.mailbox.messages import segments
 from agentsup.mailbox.work.journal import (
     MAX_RESULT_BYTES,
     Diverged,
@@ -42,16 +43,15 @@ class Fixture:
     async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         return await self.database.write(lambda tx: [tuple(r) for r in tx.all(text, params)])
 
+    async def resume(self) -> Resume | None:
+        return await self.database.read(lambda reader: segments.resume_of(reader, MESSAGE))
+
     async def begin_segment(self, fence: int = FENCE) -> int:
-        return await self.database.write(
-            lambda tx: self.journal.begin_segment_tx(tx, MESSAGE, fence, 10)
-        )
+        return await self.database.write(lambda tx: segments.begin_tx(tx, MESSAGE, fence, 10))
 
     async def suspend(self, segment_no: int, checkpoint: bytes, question_id: str) -> None:
         await self.database.write(
-            lambda tx: self.journal.suspend_segment_tx(
-                tx, MESSAGE, segment_no, checkpoint, question_id, 20
-            )
+            lambda tx: segments.suspend_tx(tx, MESSAGE, segment_no, checkpoint, question_id, 20)
         )
 
     async def question(self, question_id: str, state: str, answer: str = "") -> None:
@@ -257,15 +257,15 @@ async def test_unknown_and_settled_calls_cannot_be_asked_about(context: Fixture)
 async def test_segments_count_up_and_a_running_one_is_lost_by_its_successor(
     context: Fixture,
 ) -> None:
-    assert await context.journal.load_resume(MESSAGE) is None
+    assert await context.resume() is None
     assert await context.begin_segment() == 1
-    assert await context.journal.load_resume(MESSAGE) == Resume()
+    assert await context.resume() == Resume()
     assert await context.begin_segment() == 2
-    await context.database.write(lambda tx: context.journal.end_segment_tx(tx, MESSAGE, 2, 30))
+    await context.database.write(lambda tx: segments.end_tx(tx, MESSAGE, 2, 30))
     rows = await context.sql("SELECT segment_no, state, ended_at FROM segments ORDER BY 1")
     assert rows == [(1, "lost", 10), (2, "ended", 30)]
     with pytest.raises(LeaseLost, match="segment 1"):
-        await context.database.write(lambda tx: context.journal.end_segment_tx(tx, MESSAGE, 1, 30))
+        await context.database.write(lambda tx: segments.end_tx(tx, MESSAGE, 1, 30))
 
 
 async def test_a_suspended_turn_resumes_with_its_answer_also_after_a_later_crash(
@@ -274,14 +274,14 @@ async def test_a_suspended_turn_resumes_with_its_answer_also_after_a_later_crash
     await context.begin_segment()
     await context.suspend(1, b"here", "q1")
     await context.question("q1", "answered", "yes")
-    assert await context.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
+    assert await context.resume() == Resume(b"here", "yes")
     assert await context.begin_segment() == 2
     # The process died in segment 2: the checkpoint of segment 1 is still the place to go on from.
-    assert await context.journal.load_resume(MESSAGE) == Resume(b"here", "yes")
+    assert await context.resume() == Resume(b"here", "yes")
     await context.begin_segment()
     await context.suspend(3, b"further", "q2")
     await context.question("q2", "expired")
-    assert await context.journal.load_resume(MESSAGE) == Resume(b"further", "")
+    assert await context.resume() == Resume(b"further", "")
     states = await context.sql("SELECT state FROM segments ORDER BY segment_no")
     assert states == [("resumed",), ("lost",), ("suspended",)]
 
