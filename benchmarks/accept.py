@@ -9,12 +9,12 @@ from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.messages import MailboxLimits
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, NewMessage, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.store.database import Database
+from agentsup.store import Database
 from benchmarks.bare import BODY, BareTable
 from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.timing import each_ms

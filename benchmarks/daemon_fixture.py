@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsup.config.files import ConfigFiles
-from agentsup.config.home import Home
+from agentsup.config import ConfigFiles, Home
 from agentsup.daemon.runtime import boot
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.reconcile import first_snapshot
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
-from agentsup.engines.registry.registry import EngineRegistry, default_registry
+from agentsup.engines.registry import EngineRegistry, default_registry
 from agentsup.kit import prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -29,9 +28,8 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.model.ids import AgentId, BootId
 from agentsup.model.message import DeliverTo, LaneName, MessageKind, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
-from agentsup.observe.logging import setup_logging
-from agentsup.observe.redact import Redactor
-from agentsup.store.database import Database
+from agentsup.observe import Redactor, setup_logging
+from agentsup.store import Database
 from tests.support.daemon_parts import Daemon, build_daemon
 
 Agents = Sequence[Mapping[str, Any]]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
+from agentsup.agents.delegation import Router
 from agentsup.agents.delegation.ranking import (
     Candidate,
     Candidates,
@@ -15,14 +16,12 @@ from agentsup.agents.delegation.ranking import (
     RouteSnapshot,
     best,
 )
-from agentsup.agents.delegation.routes import Router
 from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
-from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.pipeline.pipeline import Hooks
-from agentsup.agents.roles.registry import LiveRoleRegistry
+from agentsup.agents.mcp import AgentServers
+from agentsup.agents.pipeline import Hooks
+from agentsup.agents.roles import LiveRoleRegistry
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.mail.bus import Asker
-from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.mail import Asker, new_mail
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId

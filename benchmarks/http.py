@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import Any, cast
 
-from agentsup.api.server.listener import ApiServer
+from agentsup.api.server import ApiServer
 from agentsup.mailbox.mail.bus import Asker, BusReply, BusRequest, InterAgentBus
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, MessageState

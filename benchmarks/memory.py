@@ -9,13 +9,11 @@ from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 
-from agentsup.agents.memory import rows
-from agentsup.agents.memory.entry import MemoryKind, MemoryOwner, MemoryScope
+from agentsup.agents.memory import AgentMemory, MemoryKind, MemoryOwner, MemoryScope, rows
 from agentsup.agents.memory.ranking import audience
-from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.store.database import Database
+from agentsup.store import Database
 from benchmarks.figure import BenchContext, Figure, percentile
 
 ENTRIES, AGENTS, WORDS = 100_000, 50, 20_000

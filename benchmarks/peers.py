@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.principal import Principal, PrincipalKind
 from benchmarks.bare import BareTable
 from benchmarks.daemon_fixture import household

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from agentsup.engines.command import CommandEngine
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.guard import GuardedSession, open_guarded
 from agentsup.engines.process import ProcessLauncher, ProcessSlotLimits
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.lag import LagProbe, LagStats

@@ -13,11 +13,9 @@ from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import MailboxLimits
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.store.transaction import Tx
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.messages import MailboxLimits
+from agentsup.store import Database, StoreOptions, Tx
 from benchmarks.accept import message
 from benchmarks.daemon_fixture import write_home
 from benchmarks.figure import BenchContext, Figure, median

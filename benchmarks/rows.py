@@ -7,10 +7,10 @@ from time import perf_counter
 
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.messages import Completion, MailboxLimits
 from agentsup.model.message import LaneName, MessageOutcome
-from agentsup.store.database import Database
+from agentsup.store import Database
 from benchmarks.accept import message
 from benchmarks.figure import BenchContext, Figure, median
 from benchmarks.recovery import fill

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from time import perf_counter
 
-from agentsup.engines.registry.registry import EngineRegistry
+from agentsup.engines.registry import EngineRegistry
 from agentsup.kit import proctable
 from agentsup.kit.pipes import Stdio
 from agentsup.kit.procgroup import ProcessGroup

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from agentsup.mailbox.mail.bus import Asker, to_asker
-from agentsup.mailbox.work.handler import Handler, Work
+from agentsup.mailbox.mail import Asker, to_asker
+from agentsup.mailbox.work import Handler, Work
 from agentsup.model.ids import AgentId
 from agentsup.model.message import IN_STORE, MessageKind, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, RunKind
-from agentsup.tasks.runs import NewRun
+from agentsup.tasks import NewRun
 from benchmarks.bare import BODY, BareTable
 from benchmarks.figure import BenchContext, Figure, median, percentile
 from benchmarks.workshop import AtOnce, EngineFleet, at_work, workshop

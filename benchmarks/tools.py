@@ -11,11 +11,11 @@ from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.turn import HostServices
 from agentsup.agents.turn.calls import CallContext
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.agents.workspace import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import Work
 from agentsup.mailbox.work.slots import SlotPool, TurnSlot
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId

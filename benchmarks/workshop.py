@@ -11,20 +11,15 @@ from pathlib import Path
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail import DirectoryEntry, InterAgentBus
-from agentsup.mailbox.mail.dispatcher import Dispatcher
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
-from agentsup.mailbox.work.handler import Handler, Work
-from agentsup.mailbox.work.pump import Pump
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import DirectoryEntry, Dispatcher, InterAgentBus
+from agentsup.mailbox.messages import Completion, MailboxLimits
+from agentsup.mailbox.work import Handler, Pump, Work
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, MessageOutcome
-from agentsup.store.database import Database
-from agentsup.store.transaction import Tx
-from agentsup.tasks.folders import Folders
-from agentsup.tasks.hub import TaskHub
-from agentsup.tasks.runs import Runs
+from agentsup.store import Database, Tx
+from agentsup.tasks import Folders, Runs, TaskHub
 from tests.support.task_fixture import no_zone, offer_nothing
 
 ABILITIES = ("count", "read", "write", "paint", "sing")

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.process import ProcessLauncher
-from agentsup.engines.process.fencing import Fencing
-from agentsup.engines.registry.registry import default_registry
+from agentsup.engines.guard import GuardedSession, open_guarded
+from agentsup.engines.process import Fencing, ProcessLauncher
+from agentsup.engines.registry import default_registry
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.proctable import members

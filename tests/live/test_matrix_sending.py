@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.core.sending.deliver import DeliverySettings
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending import DeliverySettings, HttpPool
 from agentsup.channels.matrix.client import MatrixClient, MatrixSession
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.live_answer import Streams
@@ -23,11 +22,10 @@ from agentsup.channels.matrix.sender import Sender
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.delivery import Relay, outbox
 from agentsup.model.agent import AgentSpec, Streaming
 from agentsup.model.principal import OPERATOR
-from agentsup.observe.live import LiveHub
+from agentsup.observe import LiveHub
 from agentsup.store import Database, Reader, StoreOptions, Tx
 from tests.live.conftest import PASSWORD, Person, Register
 from tests.support.bound import BOUND_S

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from agentsup.kit.clock import SystemClock
-from agentsup.mailbox.messages.rows import find_question
+from agentsup.mailbox.messages import find_question
 from agentsup.model.question import ClosedReason, Decision
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged

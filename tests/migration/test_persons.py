@@ -8,15 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.memory import rows
-from agentsup.agents.memory.entry import MemoryOwner, MemoryScope
+from agentsup.agents.memory import AgentMemory, MemoryOwner, MemoryScope, rows
 from agentsup.agents.memory.ranking import words
-from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.delivery.notices import latest_conversation
-from agentsup.mailbox.messages.keys import key_owner
-from agentsup.mailbox.messages.values import unchanged
+from agentsup.mailbox.messages import key_owner, unchanged
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged

@@ -16,9 +16,8 @@ from agentsup.channels.core.receiving.rows import SkipReason
 from agentsup.channels.matrix import received as matrix
 from agentsup.channels.telegram import received as telegram
 from agentsup.kit.clock import SystemClock
-from agentsup.store.database import Database
+from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged
-from agentsup.store.options import StoreOptions
 from tests.migration.test_persons import insert
 
 BOT, AGENT, ME, ROOM = "777", "agt_ada", "@ada:here", "!room:here"

@@ -10,8 +10,7 @@ from agentsup.kit.clock import SystemClock
 from agentsup.model.task import OccurrenceSkipReason as Reason
 from agentsup.store import Database, StoreOptions
 from agentsup.store.migrate import migrate, packaged
-from agentsup.tasks import rows
-from agentsup.tasks.schedules import skip_text
+from agentsup.tasks import rows, skip_text
 
 BEFORE = "; so were all times before 2026-11-22T08:30:00+01:00"
 ANEW = "it is not done. Whoever needs it asks for it anew."

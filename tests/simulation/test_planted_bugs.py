@@ -29,7 +29,7 @@ from agentsup.mailbox.work import journal, pump
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Lease, MessageState
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.sim_bias import PLAIN, HistoryBias
 from tests.support.sim_world import Violation
 from tests.support.simulation import run_simulation

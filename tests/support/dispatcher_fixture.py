@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.mailbox.mail import DirectoryEntry, InterAgentBus
-from agentsup.mailbox.mail.agent_mail import AgentMailbox
-from agentsup.mailbox.mail.dispatcher import Dispatcher
-from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox.mail import AgentMailbox, DirectoryEntry, Dispatcher, InterAgentBus
+from agentsup.mailbox.messages import MailboxLimits
 from agentsup.model.errors import Gone, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import Principal, PrincipalKind

@@ -73,7 +73,7 @@ async def _recording(url: str, limit_s: float) -> Any:
 
 async def _model_list(url: str, limit_s: float) -> Any:
     from agentsup.engines.llm.settings import Endpoint
-    from agentsup.engines.providers.client import ProviderClient
+    from agentsup.engines.providers import ProviderClient
 
     return await ProviderClient(Endpoint("openai", url, "k", limit_s)).models(limit_s=limit_s)
 
@@ -107,7 +107,7 @@ async def _nowhere(piece: bytes) -> None:
 
 
 async def _telegram(url: str, limit_s: float, *, download: bool = False) -> Any:
-    from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+    from agentsup.channels.telegram import SharedHttp, TelegramClient
     from agentsup.model.secret import Secret
 
     http = SharedHttp()
@@ -127,7 +127,7 @@ async def _telegram_file(url: str, limit_s: float) -> Any:
 
 
 async def _matrix(url: str, limit_s: float, *, download: bool = False) -> Any:
-    from agentsup.channels.core.sending.http import HttpPool
+    from agentsup.channels.core.sending import HttpPool
     from agentsup.channels.matrix.client import MatrixClient, MatrixSession
 
     http = HttpPool()

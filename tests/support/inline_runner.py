@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.store.failures import StoreFault
+from agentsup.store import StoreFault
 from agentsup.store.runner import Connect, RunnerDead, T, Work
 
 

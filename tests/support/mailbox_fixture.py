@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.mail.subscriptions import Subscribers, Subscriptions
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import Subscribers, Subscriptions
+from agentsup.mailbox.messages import Completion, MailboxLimits
 from agentsup.mailbox.queue import waits
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.ids import AgentId
 from agentsup.model.message import (
@@ -26,10 +26,7 @@ from agentsup.model.message import (
 )
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.store.runner import Runner, ThreadRunner
-from agentsup.store.transaction import Tx
+from agentsup.store import Database, Runner, StoreOptions, ThreadRunner, Tx
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner
 from tests.support.loop_clock import LoopClock

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.channels.core.errors import ChatGone, RequestRefused
-from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.files import UploadFile
 from agentsup.channels.matrix.errors import error_of
 from agentsup.kit.clock import Clock
 from tests.support.bound import BOUND_S

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.delivery import outbox
+from agentsup.mailbox.delivery import Relay, outbox
 from agentsup.mailbox.delivery.attempt import RelayLimits
-from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.channel import Channel
 from agentsup.store import Database, Reader, Tx
 from tests.support.empty_store import lay_store

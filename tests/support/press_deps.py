@@ -9,10 +9,10 @@ from typing import cast
 from agentsup.channels.core.receiving.messages import BotServices
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Commands
-from agentsup.store.database import Database
+from agentsup.store import Database
 from tests.support.mailbox_fixture import MailboxFixture
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.errors import (
     AgentsupError,
     Conflict,

@@ -11,13 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from agentsup.agents.stack import AgentStack, StackServices
+from agentsup.agents import AgentStack, StackServices
 from agentsup.agents.tools import peer_tools
 from agentsup.agents.turn.run import TurnRun
 from agentsup.agents.turn.services import TurnContext
-from agentsup.agents.workspace.engine_setup import EngineSetup
-from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.agents.workspace.shared_memory import SharedKnowledge
+from agentsup.agents.workspace import EngineSetup, ProcessTable, SharedKnowledge
 from agentsup.daemon.assembly import children
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
 from agentsup.daemon.runtime.fleet import Fleet
@@ -26,23 +24,19 @@ from agentsup.daemon.runtime.roster import Roster, RosterDirectory
 from agentsup.daemon.runtime.stop import Stopper
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.mail.bus import InterAgentBus
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
-from agentsup.mailbox.work.handler import Work
-from agentsup.mailbox.work.journal import Journal
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.delivery import Relay
+from agentsup.mailbox.mail import InterAgentBus
+from agentsup.mailbox.messages import Completion, MailboxLimits
+from agentsup.mailbox.work import Journal, Work
 from agentsup.model.agent import AgentSpec, Slots
 from agentsup.model.errors import AgentsupError
 from agentsup.model.health import AgentState
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import MessageOutcome
-from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.policy import Restart
-from agentsup.supervision.spec import Board, ChildContext, ChildSpec, Grace
+from agentsup.observe import LiveHub
+from agentsup.store import Database, StoreOptions
+from agentsup.supervision import Board, ChildContext, ChildSpec, Grace, Restart, SupervisedChild
 from tests.support.inline_runner import InlineRunner
 from tests.support.mode_approver import ModeApprover
 from tests.support.sim_script import SimEngine, parse

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from agentsup.engines.failures import EngineCrash
+from agentsup.engines import EngineCrash
 from agentsup.kit.clock import Clock
 from agentsup.model.engine import (
     Engine,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec, Streaming
 from agentsup.model.principal import OPERATOR
-from agentsup.observe.live import LiveHub
+from agentsup.observe import LiveHub
 from agentsup.store import Database, Tx
 from tests.support.loop_clock import LoopClock
 

@@ -17,9 +17,7 @@ from agentsup.model.message import DeliverTo, LaneName, Lease
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.task import NewTask, Run, Schedule, SkippedOccurrence, Task
 from agentsup.store import Tx
-from agentsup.tasks.folders import Folders
-from agentsup.tasks.hub import TaskHub
-from agentsup.tasks.runs import NewRun, Runs
+from agentsup.tasks import Folders, NewRun, Runs, TaskHub
 from agentsup.tasks.scheduler import settle_tx
 from tests.support.mailbox_fixture import MailboxFixture
 

@@ -10,18 +10,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.mcp.servers import AgentServers
+from agentsup.agents.mcp import AgentServers
 from agentsup.agents.mcp.services import McpServices, ServerLocation, ServerProcesses
-from agentsup.agents.workspace.processes import ProcessTable
-from agentsup.config.merge import build_spec
+from agentsup.agents.workspace import ProcessTable
+from agentsup.config import build_spec
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.pool import BoundedPool
 from agentsup.model.ids import CallId
 from agentsup.model.tool import ToolContext
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
+from agentsup.store import Database, StoreOptions
 from tests.support.bound import BOUND_S
 from tests.support.turns import lease_of
 

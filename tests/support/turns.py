@@ -16,14 +16,14 @@ from agentsup.agents.memory.preparation import (
 )
 from agentsup.agents.persona.context import AgentContext
 from agentsup.agents.roles.limits import RoleLimits, Roles
-from agentsup.agents.turn.services import TurnServices
-from agentsup.mailbox.work.handler import Work
+from agentsup.agents.turn import TurnServices
+from agentsup.mailbox.work import Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Usage
 from agentsup.model.ids import InstanceId
 from agentsup.model.message import Lease, Message
-from agentsup.store.transaction import Reader, Tx
-from agentsup.tasks.brief import Brief, Briefing, StoredRun
+from agentsup.store import Reader, Tx
+from agentsup.tasks import Brief, Briefing, StoredRun
 
 
 class NullBudget:

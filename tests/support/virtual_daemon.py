@@ -12,33 +12,29 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.core.receiving.inbox import ChatOrigin, InboxReply
-from agentsup.config.files import ConfigFiles
-from agentsup.config.home import Home
+from agentsup.channels.core.receiving import ChatOrigin, InboxReply
+from agentsup.config import ConfigFiles, Home
 from agentsup.daemon.assembly import children
-from agentsup.daemon.runtime import boot
+from agentsup.daemon.runtime import ScriptCheck, boot
 from agentsup.daemon.runtime.boot_context import BootContext
 from agentsup.daemon.runtime.fleet import FleetUnit
 from agentsup.daemon.runtime.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.runtime.roster import Roster
-from agentsup.daemon.runtime.scripts import ScriptCheck
 from agentsup.daemon.runtime.tokens import TokenRegistry
-from agentsup.engines.registry.registry import EngineRegistry, default_registry
+from agentsup.engines.registry import EngineRegistry, default_registry
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import unchanged
-from agentsup.mailbox.work.handler import Handler
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.messages import unchanged
+from agentsup.mailbox.work import Handler
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.hook import Approver
 from agentsup.model.ids import BootId
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal
-from agentsup.observe.redact import Redactor
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.spec import Grace
+from agentsup.observe import Redactor
+from agentsup.store import Database, StoreOptions
+from agentsup.supervision import Grace, SupervisedChild
 from tests.support.daemon_parts import Daemon, build_daemon
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner

@@ -16,7 +16,7 @@ from agentsup.model.engine import EngineCaps, EngineHost, EngineSpec, Segment
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question
 from agentsup.model.tool import Tool, ToolContext
-from agentsup.tasks.hub import TaskHub
+from agentsup.tasks import TaskHub
 from tests.support.virtual_daemon import VirtualDaemon
 
 SAY = {"say": "$result"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.approvals.grants import Grants
+from agentsup.approvals import Grants
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import TERMINAL
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind

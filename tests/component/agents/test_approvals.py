@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.approvals.gate import ApprovalGate
+from agentsup.approvals import ApprovalGate
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind

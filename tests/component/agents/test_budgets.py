@@ -15,8 +15,7 @@ from agentsup.agents.budget import spending
 from agentsup.api.http.problems import encode
 from agentsup.api.routes import cost
 from agentsup.channels.core.receiving import ChatOrigin
-from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.decide import ScopeKind
+from agentsup.mailbox.usage.budget import ScopeKind, ledger
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.errors import (
     BadRequest,
     EngineFailed,

@@ -12,7 +12,7 @@ from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn import run
 from agentsup.agents.turn.engine_host import TurnHost
 from agentsup.engines.guard import guard
-from agentsup.engines.registry.registry import EngineRegistry
+from agentsup.engines.registry import EngineRegistry
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agentsup.agents import AgentStack
 from agentsup.agents.mcp.failures import ServerUnavailable
-from agentsup.agents.stack import AgentStack
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import parse_permission_key, permission_key
 from agentsup.model.tool import Tool, ToolContext

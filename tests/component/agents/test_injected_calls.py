@@ -10,11 +10,11 @@ from agentsup.agents.roles.limits import RoleLimits
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.agents.turn.calls import CallContext
 from agentsup.agents.turn.engine_host import TurnHost
-from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.agents.workspace import ProcessTable
 from agentsup.daemon.assembly.tool_pipeline import CallSettings, host_services
-from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard import open_guarded
 from agentsup.engines.llm import LlmEngine
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import Work
 from agentsup.mailbox.work.slots import SlotPool, TurnSlot
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import EngineDone, EngineSpec

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.values import new_mail
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.work.handler import Handler, Work
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import new_mail
+from agentsup.mailbox.messages import Completion
+from agentsup.mailbox.work import Handler, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Conflict
 from agentsup.model.ids import CallId

@@ -15,11 +15,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from agentsup.agents.mcp import ServerProcesses, wire
 from agentsup.agents.mcp import server as serving
 from agentsup.agents.mcp import servers as having
-from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerUnavailable
-from agentsup.agents.mcp.services import ServerProcesses
 from agentsup.kit.childenv import child_env
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.process_tracker import GroupRecord

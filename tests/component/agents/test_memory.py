@@ -14,7 +14,7 @@ import pytest
 
 from agentsup.agents.memory.compaction import INSTRUCTION
 from agentsup.agents.memory.texts import tokens
-from agentsup.channels.core.receiving.inbox import InboxReply
+from agentsup.channels.core.receiving import InboxReply
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

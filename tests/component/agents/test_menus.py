@@ -13,7 +13,7 @@ from agentsup.commands.dispatch import COMMON, GROUPS, Command
 from agentsup.mailbox.delivery import outbox
 from agentsup.model.control import CommandContext, CommandReply, Commands
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.agents.shared import flat, run_command
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent

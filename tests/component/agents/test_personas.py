@@ -18,8 +18,8 @@ from agentsup.model.principal import (
     PrincipalKind,
 )
 from agentsup.model.task import RunKind
-from agentsup.store.transaction import Tx
-from agentsup.tasks.runs import NewRun, Runs
+from agentsup.store import Tx
+from agentsup.tasks import NewRun, Runs
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 

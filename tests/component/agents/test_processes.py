@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.agents.workspace.processes import ProcessTable
+from agentsup.agents.workspace import ProcessTable
 from agentsup.kit import process_tracker, proctable
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock
@@ -19,7 +19,7 @@ from agentsup.kit.pipes import Stdio
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import ProcessGroup, live_groups
 from agentsup.kit.reaper import Reaper, reap_orphans
-from agentsup.store.database import Database
+from agentsup.store import Database
 from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 from tests.support.escapee import PROGRAM, escaped

@@ -17,12 +17,11 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.tools.exec.tool import exec_tool
+from agentsup.agents.tools import exec_tool
 from agentsup.agents.tools.web import fetch as web_module
 from agentsup.agents.tools.web.addresses import is_public
 from agentsup.agents.tools.web.fetch import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
-from agentsup.engines.process import fencing
-from agentsup.engines.process.fencing import Fencing
+from agentsup.engines.process import Fencing, fencing
 from agentsup.kit.fence import Fence
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.proctable import members

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.tools.files.tools import file_tools
+from agentsup.agents.tools import file_tools
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.model.engine import EngineCaps, EngineDone, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentsup.agents.pipeline import ceiling
+from agentsup.agents.roles import read_roles
 from agentsup.agents.roles.limits import bounds_of
-from agentsup.agents.roles.registry import read_roles
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from tests.component.conftest import Open

@@ -10,11 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.agents.delegation import routes
+from agentsup.agents.delegation import Router, routes
 from agentsup.agents.delegation.ranking import Match
-from agentsup.agents.delegation.routes import Router
 from agentsup.agents.delegation.service import DelegatingTurn, DelegationServices
-from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.mail import Asker
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import NotFound

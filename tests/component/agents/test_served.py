@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.stack import AgentStack
+from agentsup.agents import AgentStack
 from agentsup.agents.tools import Tools
 from agentsup.model.engine import (
     EngineCaps,

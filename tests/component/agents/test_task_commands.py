@@ -12,8 +12,8 @@ from agentsup.api.documents.agents import StopReportDocument
 from agentsup.model.control import CommandButton, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
-from agentsup.store.transaction import Tx
-from agentsup.tasks.hub import TaskHub
+from agentsup.store import Tx
+from agentsup.tasks import TaskHub
 from agentsup.tasks.scheduler import settle_tx
 from tests.component.agents.shared import flat, run_command
 from tests.component.conftest import Open

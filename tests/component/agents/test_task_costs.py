@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Task
 from agentsup.tasks import RunReport

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent

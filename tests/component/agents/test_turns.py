@@ -18,7 +18,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
-from agentsup.observe.live import LiveTurn
+from agentsup.observe import LiveTurn
 from tests.component.agents.shared import replace_engine, rule, until_state
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import NOWHERE, DeliverTo
 from agentsup.model.principal import OPERATOR

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.mailbox.messages import sessions
 from agentsup.model.message import DeliverTo, MessageState
 from agentsup.model.principal import OPERATOR

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from agentsup.agents.persona import prompt
-from agentsup.agents.roles.limits import Roles
-from agentsup.agents.roles.registry import LiveRoleRegistry, read_roles
+from agentsup.agents.roles import LiveRoleRegistry, Roles, read_roles
 from agentsup.engines.scripted.engine import ScriptedSession
 from agentsup.model.control import CommandReply
 from agentsup.model.engine import EngineEvent, Segment

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.registry.registry import EngineRegistry
+from agentsup.engines.registry import EngineRegistry
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,

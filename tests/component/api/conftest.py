@@ -15,20 +15,17 @@ from agentsup.agents.budget import CostReport
 from agentsup.agents.memory import AgentMemory
 from agentsup.agents.roles import LiveRoleRegistry, RoleCatalog
 from agentsup.agents.turn.services import TurnEndpoints
-from agentsup.api.http.dependencies import ApiDependencies, ApiLimits, WebDependencies
-from agentsup.api.server.listener import ApiServer
-from agentsup.approvals import Grants
-from agentsup.approvals.recorder import DecisionRecorder
-from agentsup.channels.core.receiving.inbox import Inbox
+from agentsup.api.http import ApiDependencies, ApiLimits, WebDependencies
+from agentsup.api.server import ApiServer
+from agentsup.approvals import DecisionRecorder, Grants
+from agentsup.channels.core.receiving import Inbox
 from agentsup.daemon.runtime.tokens import TokenRegistry
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail import Asker, DirectoryEntry, InterAgentBus
-from agentsup.mailbox.mail.agent_mail import AgentMailbox
-from agentsup.mailbox.mail.dispatcher import Dispatcher
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.mail import AgentMailbox, Asker, DirectoryEntry, Dispatcher, InterAgentBus
+from agentsup.mailbox.messages import Completion, MailboxLimits
 from agentsup.mailbox.usage.budget import BudgetScope, Limit, ScopeKind
 from agentsup.model.chat_model import ChatModel
 from agentsup.model.control import (
@@ -50,13 +47,9 @@ from agentsup.model.ids import AgentId
 from agentsup.model.message import LaneName, Lease, MessageOutcome
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.tool import Tool
-from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database
-from agentsup.store.events import EventLog, append
-from agentsup.store.transaction import Tx
-from agentsup.tasks.folders import Folders
-from agentsup.tasks.hub import TaskHub
-from agentsup.tasks.runs import Runs
+from agentsup.observe import LiveHub
+from agentsup.store import Database, EventLog, Tx, append
+from agentsup.tasks import Folders, Runs, TaskHub
 from tests.support.empty_store import lay_store
 from tests.support.task_fixture import no_zone, offer_nothing
 

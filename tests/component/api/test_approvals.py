@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentsup.approvals.gate import ApprovalGate
+from agentsup.approvals import ApprovalGate
 from agentsup.model.engine import Suspended
 from agentsup.model.hook import Allow, CallFacts, CallOrigin, CallSuspended, Suspend
 from agentsup.model.ids import AgentId, CallId

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import WSMsgType
 
 from agentsup.api.chat.socket import ChatSocket
-from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.http import ApiLimits
 from agentsup.model.errors import StoreUnavailable
 from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, ApiFixture
 

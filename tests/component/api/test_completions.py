@@ -53,7 +53,7 @@ async def answer(rig: ApiFixture, text: str, name: str = "main") -> Message:
 
 
 async def finish(rig: ApiFixture, lease: Lease, text: str) -> None:
-    from agentsup.agents.memory.transcript import append_tx
+    from agentsup.agents.memory import append_tx
 
     def say(tx: Any) -> None:
         message = lease.message

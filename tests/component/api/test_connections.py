@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.http import ApiLimits
 from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, ApiFixture
 from tests.support.bound import BOUND_S
 

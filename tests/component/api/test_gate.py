@@ -364,7 +364,7 @@ async def test_a_defect_becomes_a_problem_that_names_its_log_line(
 
 
 async def test_a_taken_port_is_named_with_what_to_do(rig: ApiFixture) -> None:
-    from agentsup.api.server.listener import ApiServer
+    from agentsup.api.server import ApiServer
     from agentsup.model.errors import ConfigError
 
     second = ApiServer(rig.deps, port=rig.server.port)
@@ -377,7 +377,7 @@ async def test_a_taken_port_is_named_with_what_to_do(rig: ApiFixture) -> None:
 
 
 async def test_an_address_of_another_machine_is_named(rig: ApiFixture) -> None:
-    from agentsup.api.server.listener import ApiServer
+    from agentsup.api.server import ApiServer
     from agentsup.model.errors import ConfigError
 
     with pytest.raises(ConfigError) as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.mail import Asker
 from agentsup.mailbox.messages import sessions
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.message import DeliverTo, LaneName, MessageState, NewMessage, text_parts

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.dispatcher import Dispatcher
-from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.mail import Dispatcher, new_mail
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from tests.component.api.conftest import ApiFixture
 

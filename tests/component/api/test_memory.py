@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.agents.memory.entry import MemoryOwner
-from agentsup.agents.memory.service import AgentMemory
+from agentsup.agents.memory import AgentMemory, MemoryOwner
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from tests.component.api.conftest import ApiFixture

@@ -9,7 +9,7 @@ import pytest
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.telegram import received
 from agentsup.model.engine import Suspended
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.api.conftest import ApiFixture
 
 

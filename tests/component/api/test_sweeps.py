@@ -12,7 +12,7 @@ import pytest
 
 from agentsup.api.http import connections
 from agentsup.api.http.connections import OWNER, UploadSweeps
-from agentsup.channels.core.files.inbox_files import FOLDER, InboxFolder
+from agentsup.channels.core.files import FOLDER, InboxFolder
 from agentsup.channels.core.files.inbox_files import sweep as real_sweep
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentsup.api.server.listener import ApiServer
+from agentsup.api.server import ApiServer
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail.bus import Asker
+from agentsup.mailbox.mail import Asker
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.message import DeliverTo, LaneName, Lease, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.messages import Completion
 from agentsup.model.message import DeliverTo, MessageOutcome, NewMessage, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.observe.redact import Redactor
+from agentsup.observe import Redactor
 from agentsup.observe.traces import views
 from tests.component.api.browser import Browser
 from tests.component.api.conftest import ApiFixture

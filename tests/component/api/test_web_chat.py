@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.agents.memory.transcript import append_tx
-from agentsup.api.http.dependencies import ApiLimits
+from agentsup.agents.memory import append_tx
+from agentsup.api.http import ApiLimits
 from agentsup.mailbox.messages import keys, sessions
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.engine import Suspended
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import LIMITS, ApiFixture
 from tests.support.bound import BOUND_S

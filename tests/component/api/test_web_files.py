@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.api.http.dependencies import ApiLimits
+from agentsup.api.http import ApiLimits
 from agentsup.api.server.listener import API, ApiServer
 from agentsup.channels import LocalChannel
-from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.delivery import Relay
+from agentsup.mailbox.messages import Completion
 from agentsup.model.message import MessageOutcome, Part
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import LIMITS, ApiFixture

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from agentsup.api.web import static, views
-from agentsup.mailbox.mail.bus import to_asker
+from agentsup.mailbox.mail import to_asker
 from agentsup.mailbox.usage import reports
 from agentsup.model.engine import Suspended, Usage
 from agentsup.model.event import EventType
 from agentsup.model.message import MessageKind, NewMessage, text_parts
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.store.events import append
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx, append
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import ApiFixture
 from tests.support.bound import BOUND_S

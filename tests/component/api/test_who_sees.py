@@ -18,15 +18,14 @@ from aiohttp import WSMsgType
 
 from agentsup.api.server.listener import ROUTES
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.messages import Completion
 from agentsup.model.control import AgentView, DaemonView
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import DeliverTo, MessageOutcome, NewMessage, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewTask
-from agentsup.store.events import append
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx, append
 from tests.component.api.browser import Browser
 from tests.component.api.conftest import OPERATOR_TOKEN, ApiFixture
 

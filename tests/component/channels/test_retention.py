@@ -15,7 +15,7 @@ from agentsup.channels.matrix import choices, retention, status
 from agentsup.channels.matrix.choices import ChoiceCard
 from agentsup.channels.matrix.status import SeenReaction
 from agentsup.model.principal import SYSTEM
-from agentsup.store.retention import prune
+from agentsup.store import prune
 from tests.support.mailbox_fixture import MailboxFixture
 
 DAY_S = 86_400

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.home import Home
-from agentsup.config.snapshot import load
-from agentsup.config.watch import WatchedDirectory, watch
+from agentsup.config import Home, WatchedDirectory, load, watch
 from agentsup.kit import inotify
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import write_atomic

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.channels.core.errors import TokenRefused
-from agentsup.channels.core.report import ChannelReport, ChannelState
-from agentsup.config.home import Home
+from agentsup.channels.core import ChannelReport, ChannelState, TokenRefused
+from agentsup.config import Home
 from agentsup.daemon.runtime.channels import Channels
 from agentsup.daemon.runtime.transports import ChannelProxy, ChannelServices
 from agentsup.fakes.entropy import SeededEntropy
@@ -23,7 +22,7 @@ from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
 from agentsup.model.health import AgentState
 from agentsup.model.secret import Secret
-from agentsup.supervision.spec import Board
+from agentsup.supervision import Board
 from tests.support.loop_clock import LoopClock
 from tests.support.recording_channel import NoMark
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.daemon.runtime.engines import DaemonEngines
+from agentsup.daemon.runtime import DaemonEngines
 from agentsup.mailbox.messages import chat_models, sessions
 from agentsup.model.errors import Conflict, Forbidden
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.home import Home
+from agentsup.config import Home
 from agentsup.daemon.assembly import children
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.errors import EngineFailed, Overloaded
 from agentsup.model.principal import OPERATOR
-from agentsup.supervision.child import SupervisedChild
+from agentsup.supervision import SupervisedChild
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent, bar_workspace
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.engines import Price, Prices
 from agentsup.engines.failures import ConnectionFailed
-from agentsup.engines.prices import Price, Prices
-from agentsup.engines.providers.client import ProviderClient
+from agentsup.engines.providers import ProviderClient
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.settings_file import LimitSettings
+from agentsup.config import LimitSettings
 from agentsup.daemon.assembly.children import housekeeping_spec
 from agentsup.daemon.runtime.housekeeping import ReceivedFiles
 from agentsup.kit.pool import BoundedPool
-from agentsup.supervision.child import SupervisedChild
+from agentsup.supervision import SupervisedChild
 from tests.support.mailbox_fixture import MailboxFixture
 
 DAY_MS = 24 * 3_600_000

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.explain import validate
+from agentsup.config import validate
 from agentsup.daemon.assembly import children
 from agentsup.daemon.runtime.reconcile import keep_applied
-from agentsup.mailbox.mail.bus import BusRequest
+from agentsup.mailbox.mail import BusRequest
 from agentsup.model.errors import AgentDown, Conflict, Gone
 from agentsup.model.health import AgentState
 from agentsup.model.principal import OPERATOR
-from agentsup.supervision.child import SupervisedChild
+from agentsup.supervision import SupervisedChild
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.agents.stack import AgentStack
+from agentsup.agents import AgentStack
 from agentsup.api.server import ApiServer
 from agentsup.daemon.runtime.boot import Boot, EarlierBoot, restart_storm
 from agentsup.daemon.runtime.ending import DaemonExit
@@ -17,10 +17,17 @@ from agentsup.daemon.runtime.supervisor import AgentSupervisor, SupervisedParts
 from agentsup.model.errors import ConfigError
 from agentsup.model.health import AgentState
 from agentsup.model.ids import BootId
-from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.policy import Restart, RestartPolicy
-from agentsup.supervision.rest_for_one import RestForOneSupervisor
-from agentsup.supervision.spec import Board, ChildContext, ChildSpec, ChildStatus, Grace
+from agentsup.supervision import (
+    Board,
+    ChildContext,
+    ChildSpec,
+    ChildStatus,
+    Grace,
+    Restart,
+    RestartPolicy,
+    RestForOneSupervisor,
+    SupervisedChild,
+)
 from tests.support.virtual_daemon import VirtualDaemon, agent
 
 pytestmark = pytest.mark.virtual

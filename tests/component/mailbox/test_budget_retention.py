@@ -6,18 +6,17 @@ from functools import partial
 
 from agentsup.daemon.assembly.children import _keep_sums
 from agentsup.mailbox.usage import reports
-from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.decide import (
+from agentsup.mailbox.usage.budget import (
     BudgetNotice,
     BudgetScope,
     Limit,
     ScopeKind,
+    ledger,
     month_of,
 )
 from agentsup.mailbox.usage.budget.ledger import retention_rules
 from agentsup.model.engine import Usage
-from agentsup.store.retention import prune
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx, prune
 from tests.support.mailbox_fixture import MailboxFixture
 
 DAY_S = 86_400

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
+from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.delivery.outbox import topic_of
-from agentsup.mailbox.delivery.relay import Relay
 from agentsup.mailbox.messages.steady_clock import SETTLE_S
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.engine import Suspended
@@ -16,7 +16,7 @@ from agentsup.model.errors import Conflict
 from agentsup.model.message import LaneName
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import Question, QuestionState
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.recording_channel import RecordingChannel
 

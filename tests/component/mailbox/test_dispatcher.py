@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.mail.bus import Asker
-from agentsup.mailbox.mail.values import new_mail
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
-from agentsup.mailbox.work.handler import Work
-from agentsup.mailbox.work.pump import Pump
+from agentsup.mailbox.mail import Asker, new_mail
+from agentsup.mailbox.messages import Completion, MailboxLimits
+from agentsup.mailbox.work import Pump, Work
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.errors import (
     BadRequest,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mail.values import new_mail
-from agentsup.mailbox.queue.views import retention_rules
+from agentsup.mailbox.mail import new_mail
+from agentsup.mailbox.queue import retention_rules
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import OPERATOR
-from agentsup.store.retention import prune
+from agentsup.store import prune
 from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 
 

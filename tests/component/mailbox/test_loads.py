@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.lifecycle import claim
-from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.mail import new_mail
 from agentsup.mailbox.messages.values import Claimed, Completion, MailboxLimits
 from agentsup.model.message import LaneName, Lease, MessageOutcome
 from agentsup.model.principal import OPERATOR
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.dispatcher_fixture import DispatcherFixture, agent_of
 from tests.support.mailbox_fixture import MailboxFixture
 

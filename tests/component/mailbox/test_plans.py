@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.agent_mail import AgentMailbox
+from agentsup.mailbox.mail import AgentMailbox
 from agentsup.model.message import IN_STORE
 from agentsup.model.principal import OPERATOR
-from agentsup.store.transaction import Reader, Tx
+from agentsup.store import Reader, Tx
 from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 BOUNDED = (

@@ -11,7 +11,7 @@ import pytest
 
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.messages import segments
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import Work
 from agentsup.mailbox.work.leases import CANCEL_S
 from agentsup.mailbox.work.pump import NET_S, Pump
 from agentsup.model.errors import ExitRequested, StoreUnavailable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mail.values import new_mail
+from agentsup.mailbox.mail import new_mail
 from agentsup.model.errors import Conflict, LoopDetected
 from agentsup.model.message import DeliverTo, Lease, MessageKind
 from agentsup.model.principal import OPERATOR

@@ -16,14 +16,12 @@ import pytest_asyncio
 
 from agentsup.channels import LocalChannel
 from agentsup.fakes.entropy import SeededEntropy
-from agentsup.mailbox.delivery import outbox, steps
+from agentsup.mailbox.delivery import Relay, outbox, steps
 from agentsup.mailbox.delivery.attempt import RelayLimits
-from agentsup.mailbox.delivery.relay import Relay
 from agentsup.model.channel import Channel, Delivery, DeliveryOutcome
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
-from agentsup.store import Database, Reader, Tx
-from agentsup.store.events import EventLog
+from agentsup.store import Database, EventLog, Reader, Tx
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner
 from tests.support.loop_clock import LoopClock

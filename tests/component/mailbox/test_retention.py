@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentsup.mailbox.queue.views import retention_rules
-from agentsup.store.retention import prune
+from agentsup.mailbox.queue import retention_rules
+from agentsup.store import prune
 from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 DAY_S = 86_400

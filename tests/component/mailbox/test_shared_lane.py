@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import SharedSlots, Work
 from agentsup.mailbox.work.pump import NET_S, Pump
-from agentsup.mailbox.work.slots import SharedSlots
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LaneName, MessageKind
 from tests.support.mailbox_fixture import MailboxFixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.subscriptions import Subscriptions, subscribers_of
-from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox.mail import Subscriptions, subscribers_of
+from agentsup.mailbox.messages import MailboxLimits
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import LeaseLost
 from agentsup.model.message import LaneName, MessageKind, Priority
 from agentsup.model.principal import OPERATOR
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 
 

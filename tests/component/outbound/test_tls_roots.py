@@ -14,7 +14,7 @@ import pytest
 
 from agentsup.agents.mcp import wire
 from agentsup.agents.mcp.failures import ServerUnavailable
-from agentsup.channels.core.errors import NotSent
+from agentsup.channels.core import NotSent
 from agentsup.channels.core.sending.http import HttpPool, HttpRequest
 from agentsup.engines.llm import LlmEngine
 from agentsup.kit.outbound import tls

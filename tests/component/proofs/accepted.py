@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from agentsup.mailbox import Mailbox
 from agentsup.mailbox.delivery import steps
-from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.queue import accept
 from agentsup.mailbox.queue.draft import draft
 from agentsup.mailbox.queue.message_queue import MessageQueue
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Lease, MessageState, NewMessage
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

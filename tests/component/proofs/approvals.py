@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.agents.stack import AgentStack
+from agentsup.agents import AgentStack
 from agentsup.agents.tools.exec import command_lines
 from agentsup.approvals import rules
 from agentsup.channels.core.receiving import ChatOrigin

@@ -12,8 +12,7 @@ import pytest
 
 from agentsup.agents.budget.token_estimate import TokenEstimate
 from agentsup.agents.turn.usage import SegmentState, TurnUsage
-from agentsup.mailbox.usage.budget import ledger
-from agentsup.mailbox.usage.budget.decide import Amount, Limit, LimitUsage
+from agentsup.mailbox.usage.budget import Amount, Limit, LimitUsage, ledger
 from agentsup.model.engine import (
     EngineCaps,
     EngineDone,
@@ -24,7 +23,7 @@ from agentsup.model.engine import (
     TextDelta,
     Usage,
 )
-from agentsup.store.transaction import Reader, Tx
+from agentsup.store import Reader, Tx
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

@@ -14,12 +14,12 @@ import pytest
 
 from agentsup.agents.pipeline import ceiling, stages
 from agentsup.agents.tools import file_tools
-from agentsup.approvals.gate import ApprovalGate
+from agentsup.approvals import ApprovalGate
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.lifecycle import answering
 from agentsup.mailbox.mail import DirectoryEntry, bus
-from agentsup.mailbox.work.journal import Journal
+from agentsup.mailbox.work import Journal
 from agentsup.model.engine import EngineCaps, EngineDone, EngineHost, EngineSpec, Segment
 from agentsup.model.errors import AgentsupError
 from agentsup.model.hook import Allow, CallFacts, Verdict

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.config import reading
-from agentsup.config.home import Home
-from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
+from agentsup.config import ConfigSnapshot, Home, Overrides, load, reading
 from agentsup.daemon.runtime.fleet import FleetUnit
 from agentsup.daemon.runtime.reconcile import Reconciler
 from agentsup.model.errors import ConfigErrors

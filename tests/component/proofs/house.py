@@ -16,10 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 from unittest import mock
 
-from agentsup.api.server.listener import ApiServer
+from agentsup.api.server import ApiServer
 from agentsup.channels.core.receiving import ChatOrigin
-from agentsup.config.files import ConfigFiles
-from agentsup.config.home import Home
+from agentsup.config import ConfigFiles, Home
 from agentsup.daemon.assembly import agents as agent_step
 from agentsup.daemon.assembly import borders as border_step
 from agentsup.daemon.assembly import children
@@ -29,18 +28,17 @@ from agentsup.daemon.runtime.fleet import FleetUnit
 from agentsup.daemon.runtime.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.runtime.roster import Roster
 from agentsup.daemon.runtime.tokens import TokenRegistry
-from agentsup.engines.registry.registry import EngineRegistry
+from agentsup.engines.registry import EngineRegistry
 from agentsup.engines.scripted.engine import ScriptedEngine
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.lag import LagProbe
-from agentsup.mailbox.messages.values import unchanged
+from agentsup.mailbox.messages import unchanged
 from agentsup.model.ids import BootId
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.observe.redact import Redactor
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.supervision.watchdog import Watchdog
+from agentsup.observe import Redactor
+from agentsup.store import Database, StoreOptions
+from agentsup.supervision import Watchdog
 from tests.support.daemon_parts import Daemon, build_daemon
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner

@@ -14,10 +14,10 @@ import pytest
 from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.daemon.assembly import tool_pipeline
 from agentsup.daemon.runtime.fleet import Fleet, FleetUnit
-from agentsup.engines.process.fencing import Fencing
+from agentsup.engines.process import Fencing
+from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.delivery.attempt import RelayLimits
-from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.messages.values import MailboxContext
+from agentsup.mailbox.messages import MailboxContext
 from agentsup.mailbox.queue import admission
 from agentsup.mailbox.work import pump
 from agentsup.mailbox.work.slots import SharedSlots, SlotPool
@@ -25,10 +25,9 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.message import LaneName
-from agentsup.store.transaction import Reader
-from agentsup.supervision import child
+from agentsup.store import Reader
+from agentsup.supervision import ChildContext, child
 from agentsup.supervision.policy import Decision, Rebuild, Settle, decide
-from agentsup.supervision.spec import ChildContext
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mail import subscriptions
-from agentsup.mailbox.mail.subscriptions import subscribers_of
+from agentsup.mailbox.mail import subscribers_of, subscriptions
 from agentsup.model.agent import AgentSpec
 from tests.component.proofs.proof import Claim, Proof, Removal
 from tests.support.dispatcher_fixture import DispatcherFixture

@@ -13,14 +13,13 @@ import pytest
 from agentsup.channels.core.receiving import ChatOrigin
 from agentsup.mailbox.delivery import steps
 from agentsup.mailbox.lifecycle import ending
-from agentsup.mailbox.mail.bus import BusRequest
-from agentsup.mailbox.messages.rows import need_message
-from agentsup.mailbox.messages.values import Completion, MailboxContext
+from agentsup.mailbox.mail import BusRequest
+from agentsup.mailbox.messages import Completion, MailboxContext, need_message
 from agentsup.mailbox.queue import draft
 from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, Message, MessageOutcome
 from agentsup.model.principal import OPERATOR
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 from tests.support.mailbox_fixture import MailboxFixture

@@ -9,7 +9,7 @@ import pytest
 
 from agentsup.daemon.runtime.fleet import Fleet
 from agentsup.model.health import AgentState
-from agentsup.supervision.spec import ChildStatus, Grace
+from agentsup.supervision import ChildStatus, Grace
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.receiving import ChatOrigin
+from agentsup.mailbox import Mailbox
 from agentsup.mailbox.lifecycle import answering
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.rows import find_question
+from agentsup.mailbox.messages import find_question
 from agentsup.mailbox.questions.asking import Questions
 from agentsup.model.errors import Conflict, Refused
 from agentsup.model.question import Question, QuestionState
-from agentsup.store.transaction import Reader
+from agentsup.store import Reader
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

@@ -12,7 +12,7 @@ from agentsup.model.errors import RightsLost
 from agentsup.model.message import DeliverTo, NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
-from agentsup.store.transaction import Reader
+from agentsup.store import Reader
 from tests.component.proofs.house import QUICK_CONFIG, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 

@@ -15,7 +15,7 @@ from agentsup.kit import process_tracker, procgroup, proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.process_tracker import GroupRecord, ProcessTracker
 from agentsup.mailbox.lifecycle.control import WorkControl
-from agentsup.mailbox.messages.values import StopCounts
+from agentsup.mailbox.messages import StopCounts
 from agentsup.model.principal import Principal
 from tests.component.proofs.house import EVA, ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mail.bus import InterAgentBus
+from agentsup.mailbox.mail import InterAgentBus
 from agentsup.mailbox.queue import accept, waits
 from agentsup.model.errors import WouldDeadlock
 from tests.component.proofs.house import QUICK_CONFIG, ProofDaemon, agent

@@ -11,8 +11,7 @@ import pytest
 
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewSchedule, NewTask
-from agentsup.store.database import Database
-from agentsup.store.transaction import Tx
+from agentsup.store import Database, Tx
 from agentsup.tasks import occurrences, scheduler, schedules
 from tests.component.proofs.house import ProofDaemon, agent
 from tests.component.proofs.proof import Claim, Proof, Removal

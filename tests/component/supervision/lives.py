@@ -9,8 +9,7 @@ from typing import Any
 
 from agentsup.model.errors import ExitRequested
 from agentsup.model.health import AgentState
-from agentsup.supervision.child import SupervisedChild
-from agentsup.supervision.spec import Board, ChildContext, ChildSpec, Grace
+from agentsup.supervision import Board, ChildContext, ChildSpec, Grace, SupervisedChild
 from tests.support.loop_clock import LoopClock
 
 Factory = Callable[[ChildContext], Awaitable[None]]

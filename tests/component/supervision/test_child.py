@@ -11,8 +11,7 @@ import pytest
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import ExitRequested
 from agentsup.model.health import AgentState
-from agentsup.supervision.policy import EndKind, Restart, RestartPolicy
-from agentsup.supervision.spec import ChildContext, Grace
+from agentsup.supervision import ChildContext, EndKind, Grace, Restart, RestartPolicy
 from tests.component.supervision.lives import SupervisorFixture, after, asks
 
 pytestmark = pytest.mark.virtual

@@ -11,9 +11,14 @@ import pytest
 
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
-from agentsup.supervision.policy import Restart
-from agentsup.supervision.rest_for_one import RestForOneFailed, RestForOneSupervisor
-from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
+from agentsup.supervision import (
+    ChildContext,
+    ChildSpec,
+    Grace,
+    Restart,
+    RestForOneFailed,
+    RestForOneSupervisor,
+)
 from tests.component.supervision.lives import MiddleDice, SupervisorFixture, after
 
 pytestmark = pytest.mark.virtual

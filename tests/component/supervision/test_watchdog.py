@@ -9,7 +9,7 @@ import pytest
 
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
-from agentsup.supervision.watchdog import Watchdog
+from agentsup.supervision import Watchdog
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.virtual

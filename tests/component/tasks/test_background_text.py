@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.observe.live import LiveHub
+from agentsup.observe import LiveHub
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import agent
 

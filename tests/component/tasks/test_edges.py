@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentsup.mailbox.mail.bus import to_asker
+from agentsup.mailbox.mail import to_asker
 from agentsup.model.errors import (
     BadRequest,
     Conflict,
@@ -32,16 +32,10 @@ from agentsup.model.task import (
     SkippedOccurrence,
     TaskState,
 )
-from agentsup.store.retention import prune
-from agentsup.store.transaction import Tx
-from agentsup.tasks import starting
-from agentsup.tasks.brief import Briefing
-from agentsup.tasks.folders import Folders
-from agentsup.tasks.reports import RunReport
+from agentsup.store import Tx, prune
+from agentsup.tasks import Briefing, Folders, NewRun, RunReport, Runs, skip_text, starting
 from agentsup.tasks.rows import retention_rules
-from agentsup.tasks.runs import NewRun, Runs
 from agentsup.tasks.scheduler import BEHIND_MAX
-from agentsup.tasks.schedules import skip_text
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentsup.mailbox.mail.bus import Asker, to_asker
+from agentsup.mailbox.mail import Asker, to_asker
 from agentsup.mailbox.work.slots import SlotPool
 from agentsup.model.errors import (
     AgentsupError,
@@ -34,8 +34,7 @@ from agentsup.model.message import LaneName, Lease, MessageKind
 from agentsup.model.principal import OPERATOR, Principal
 from agentsup.model.question import QuestionState
 from agentsup.model.task import Misfire, NewSchedule, Overlap, RunKind, TaskState
-from agentsup.tasks.runs import NewRun
-from agentsup.tasks.scheduler import Scheduler
+from agentsup.tasks import NewRun, Scheduler
 from tests.support.mailbox_fixture import BOB
 from tests.support.simloop import VirtualLoop
 from tests.support.task_fixture import ANN, BEN, TaskFixture, tell_nobody

@@ -15,7 +15,7 @@ import pytest
 from agentsup.commands import ChatCommands
 from agentsup.commands.dispatch import Command
 from agentsup.mailbox.delivery.notices import latest_conversation
-from agentsup.mailbox.mail.bus import BusRequest, InterAgentBus
+from agentsup.mailbox.mail import BusRequest, InterAgentBus
 from agentsup.mailbox.mail.subscriptions import Subscriber
 from agentsup.mailbox.messages import keys, sessions
 from agentsup.model.control import CommandContext, CommandReply
@@ -24,8 +24,7 @@ from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Lease, Message, MessageKind
 from agentsup.model.principal import OPERATOR, OPERATORS, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, OccurrenceSkipReason, SkippedOccurrence, TaskState
-from agentsup.tasks.scheduler import Scheduler
-from agentsup.tasks.schedules import skip_text
+from agentsup.tasks import Scheduler, skip_text
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.mailbox.mail import DirectoryEntry
-from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox.messages import MailboxLimits
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
@@ -28,15 +28,9 @@ from agentsup.model.task import (
     Schedule,
     SkippedOccurrence,
 )
-from agentsup.store.database import Database
-from agentsup.store.events import EventLog
-from agentsup.store.options import StoreOptions
-from agentsup.store.transaction import Tx
-from agentsup.tasks import occurrences, rows, schedules
+from agentsup.store import Database, EventLog, StoreOptions, Tx
+from agentsup.tasks import Runs, Scheduler, occurrences, rows, schedules, skip_text
 from agentsup.tasks.composing import task_from
-from agentsup.tasks.runs import Runs
-from agentsup.tasks.scheduler import Scheduler
-from agentsup.tasks.schedules import skip_text
 from agentsup.tasks.starting import Starter
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mail.bus import to_asker
+from agentsup.mailbox.mail import to_asker
 from agentsup.model.errors import Forbidden, LoopDetected
 from agentsup.model.message import Lease
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewSchedule, RunKind, Task
+from agentsup.tasks import NewRun
 from agentsup.tasks.lineage import agent_target
-from agentsup.tasks.runs import NewRun
 from agentsup.tasks.scheduler import settle_tx
 from tests.support.task_fixture import ANN, TaskFixture
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.mail.bus import to_asker
+from agentsup.mailbox.mail import to_asker
 from agentsup.model.message import LaneName, Lease
 from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Run, RunKind, TaskState
-from agentsup.tasks.runs import NewRun
+from agentsup.tasks import NewRun
 from tests.support.mailbox_fixture import BOB
 from tests.support.task_fixture import ANN, BEN, TaskFixture
 

@@ -9,9 +9,7 @@ import pytest
 from agentsup.model.message import NewMessage, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.trace import SpanKind
-from agentsup.observe.traces import tree, views
-from agentsup.observe.traces.findings import TraceFinding, examine
-from agentsup.observe.traces.tree import SpanNode
+from agentsup.observe.traces import SpanNode, TraceFinding, examine, tree, views
 from tests.component.conftest import Open
 from tests.support.virtual_daemon import VirtualDaemon, agent
 

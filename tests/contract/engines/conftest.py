@@ -17,8 +17,7 @@ import pytest
 from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.command import CommandEngine
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import SegmentLimits
+from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.scripted.engine import ScriptedEngine

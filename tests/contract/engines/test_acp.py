@@ -16,8 +16,7 @@ import pytest
 
 from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.failures import ExtraMissing, NotConfigured, NotInstalled
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import SegmentLimits
+from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded
 from agentsup.engines.process import ProcessLauncher
 from agentsup.engines.programs.presets import PRESETS, Preset
 from agentsup.kit.childenv import child_env

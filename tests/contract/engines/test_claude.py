@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.guard.rules import SegmentLimits
+from agentsup.engines.guard import SegmentLimits
 from agentsup.model.engine import (
     EngineDone,
     EngineEvent,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.failures import NotConfigured
+from agentsup.engines import NotConfigured
 from agentsup.model.engine import (
     EngineDone,
     EngineNotice,

@@ -18,6 +18,7 @@ import pytest
 from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.engines.process import (
     EngineHome,
+    Fencing,
     ProcessLauncher,
     Program,
     ProgramHome,
@@ -25,7 +26,6 @@ from agentsup.engines.process import (
     homes,
     preparing,
 )
-from agentsup.engines.process.fencing import Fencing
 from agentsup.engines.programs.cli_agent_policies import CLAUDE, KINDS, AgentSettings
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence

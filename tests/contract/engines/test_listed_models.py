@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agentsup.engines.failures import ConnectionFailed, NotConfigured
-from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard import open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.model.engine import EngineDone, EngineSpec
 from tests.contract.engines.conftest import collect, done

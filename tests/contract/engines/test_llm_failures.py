@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentsup.engines.failures import ExtraMissing, NotConfigured
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
+from agentsup.engines.guard import GuardedSession, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.llm import engine as llm_engine
 from agentsup.model.engine import EngineDone, EngineSpec, TextDelta, Usage

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentsup.engines.acp.engine import AcpEngine
-from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard import open_guarded
 from agentsup.engines.llm import LlmEngine, history
 from agentsup.engines.process import ProcessLauncher
 from agentsup.kit.childenv import child_env

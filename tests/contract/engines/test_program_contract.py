@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
-from agentsup.engines.guard.guard import GuardedSession
-from agentsup.engines.guard.rules import SegmentLimits
+from agentsup.engines.guard import GuardedSession, SegmentLimits
 from agentsup.engines.process import ProcessLauncher, ProcessLimits, Program, ProgramHome, process
 from agentsup.kit import proctable
 from agentsup.kit.childenv import child_env

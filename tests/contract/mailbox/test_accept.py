@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages import sessions
-from agentsup.mailbox.messages.values import MailboxLimits
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.messages import MailboxLimits, sessions
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.messages import Completion
 from agentsup.model.message import (
     IN_STORE,
     DeliverTo,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox import Mailbox
 from agentsup.model.errors import BadRequest, TooLarge
 from agentsup.model.message import Accepted, MessageState, Part, text_parts
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import BOB, MailboxFixture
 
 

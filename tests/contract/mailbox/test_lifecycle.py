@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.messages import Completion
 from agentsup.model.errors import AgentsupError, Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, MessageOutcome, MessageState
 from agentsup.model.principal import OPERATOR

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.lifecycle import answering
-from agentsup.mailbox.questions.plain_answer import PlainAnswer
+from agentsup.mailbox.questions import PlainAnswer
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import Lease
 from agentsup.model.principal import Principal, PrincipalKind

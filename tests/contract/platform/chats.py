@@ -14,30 +14,29 @@ from agentsup.channels.core.buttons.presses import Presses
 from agentsup.channels.core.errors import ChatGone, OutcomeUnknown, RateLimited
 from agentsup.channels.core.live.streams import StreamSet
 from agentsup.channels.core.receiving.messages import BotServices
-from agentsup.channels.core.sending.buttons import mint_tx
+from agentsup.channels.core.sending import mint_tx
 from agentsup.channels.core.sending.deliver import DeliverySettings, PieceChannel
 from agentsup.channels.matrix import deliver as matrix
 from agentsup.channels.matrix import live_answer as matrix_stream
 from agentsup.channels.matrix import menus as matrix_menus
 from agentsup.channels.matrix.sender import Sender as MatrixSender
+from agentsup.channels.telegram import SharedHttp, TelegramClient
 from agentsup.channels.telegram import deliver as telegram
 from agentsup.channels.telegram import live_answer as telegram_stream
 from agentsup.channels.telegram import menus as telegram_menus
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.menus import TelegramPress
 from agentsup.channels.telegram.sender import Sender as TelegramSender
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.delivery import Relay, outbox
 from agentsup.model.agent import Streaming
 from agentsup.model.control import CommandButton, CommandContext, CommandInfo, CommandReply
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.model.secret import Secret
-from agentsup.observe.live import LiveHub
+from agentsup.observe import LiveHub
 from agentsup.store import Tx
 from tests.component.channels.telegram.bench import AGENT, FAST, TOKEN
 from tests.contract.platform.faulty_client import FaultyMatrixClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending import HttpPool
 from agentsup.channels.matrix.client import MatrixClient
 
 

@@ -15,20 +15,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agentsup.catalogue import load as load_catalogue
+from agentsup.channels.core import ChannelReport, ChannelState
 from agentsup.channels.core.errors import OutcomeUnknown
 from agentsup.channels.core.life import Bot
-from agentsup.channels.core.receiving.inbox import Inbox
+from agentsup.channels.core.receiving import Inbox
 from agentsup.channels.core.receiving.messages import BotDependencies, ReceiveLimits
-from agentsup.channels.core.report import ChannelReport, ChannelState
-from agentsup.channels.core.sending.deliver import DeliverySettings
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending import DeliverySettings, HttpPool
+from agentsup.channels.matrix import MatrixChannel
 from agentsup.channels.matrix import life as matrix
 from agentsup.channels.matrix.client import MatrixClient, MatrixSession
-from agentsup.channels.matrix.deliver import MatrixChannel
 from agentsup.channels.matrix.login import BotAccount
+from agentsup.channels.telegram import SharedHttp, TelegramChannel
 from agentsup.channels.telegram import life as telegram
-from agentsup.channels.telegram.client import SharedHttp
-from agentsup.channels.telegram.deliver import TelegramChannel
 from agentsup.channels.telegram.messages import ReceiveLimits as TelegramLimits
 from agentsup.fakes.telegram import TelegramDriver
 from agentsup.kit.tasks import TaskOwner
@@ -37,7 +35,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.secret import Secret
-from agentsup.observe.live import LiveHub
+from agentsup.observe import LiveHub
 from agentsup.store import EventLog, Tx
 from tests.component.channels.telegram.bench import TOKEN
 from tests.contract.platform import toy, toy_server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending import HttpPool
 from tests.contract.platform.chats import MatrixChat
 from tests.contract.platform.faulty_client import FaultyMatrixClient
 from tests.support.mailbox_fixture import MailboxFixture

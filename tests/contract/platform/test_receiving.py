@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core import ChannelState
 from agentsup.channels.core.receiving.handler import MessageHandler
-from agentsup.channels.core.report import ChannelState
 from agentsup.channels.matrix import life as matrix
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit import faults

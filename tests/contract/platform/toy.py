@@ -14,8 +14,8 @@ from functools import partial
 
 from agentsup.channels.core import errors, life
 from agentsup.channels.core.buttons import display, presses, typed_answers
+from agentsup.channels.core.files import UploadFile
 from agentsup.channels.core.files.inbox_files import Opened
-from agentsup.channels.core.files.upload import UploadFile
 from agentsup.channels.core.live import live_answer, placeholders, signs, streams
 from agentsup.channels.core.live.rate_limit import RateLimit
 from agentsup.channels.core.live.waiting_notes import WaitingNotes

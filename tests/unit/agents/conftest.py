@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.kit.clock import SystemClock
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
+from agentsup.store import Database, StoreOptions
 from tests.support.empty_store import lay_store
 
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.pipeline import ceiling
+from agentsup.agents.pipeline import Hooks, ceiling
 from agentsup.agents.pipeline.marking import allowance, head_and_tail, marked, without_personal_data
-from agentsup.agents.pipeline.pipeline import Hooks
 from agentsup.agents.turn.own_calls import classify
 from agentsup.model.errors import Conflict
 from agentsup.model.hook import (

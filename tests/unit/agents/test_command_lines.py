@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agentsup.agents.tools import exec_tool
 from agentsup.agents.tools.exec.command_lines import of_own_call, of_script, of_words
-from agentsup.agents.tools.exec.tool import exec_tool
 from agentsup.approvals.patterns import covers, holds, offered
 from tests.support.bound import BOUND_S
 

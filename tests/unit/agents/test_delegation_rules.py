@@ -13,7 +13,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import LeaseLost
 from agentsup.model.ids import AgentId
 from agentsup.model.task import Run, RunKind
-from agentsup.tasks.reports import RunReport
+from agentsup.tasks import RunReport
 
 
 def run(**facts: object) -> Run:

@@ -18,7 +18,7 @@ from agentsup.agents.mcp.offered import (
     take,
     version_of,
 )
-from agentsup.config.mcp import McpServer
+from agentsup.config import McpServer
 from agentsup.model.tool import Effect, Safety
 
 READS, HARMLESS = Hints(read_only=True), Hints(destructive=False)

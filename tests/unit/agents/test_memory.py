@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.agents.memory import rows
+from agentsup.agents.memory import AgentMemory, rows
 from agentsup.agents.memory.entry import (
     MAX_CONTENT_CHARS,
     MAX_KEY_CHARS,
@@ -33,7 +33,6 @@ from agentsup.agents.memory.ranking import (
     weight,
     words,
 )
-from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen, Overloaded
@@ -44,10 +43,8 @@ from agentsup.model.principal import (
     PrincipalKind,
     name_of_person,
 )
-from agentsup.store.database import Database
+from agentsup.store import Database, Tx, prune
 from agentsup.store.migrate import packaged
-from agentsup.store.retention import prune
-from agentsup.store.transaction import Tx
 
 ANN, BEN, OLD = MemoryOwner("agt_ann"), MemoryOwner("agt_ben"), MemoryOwner("agt_old")
 DAY_MS = 24 * 3600 * 1000

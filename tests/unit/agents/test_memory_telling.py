@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsup.agents.memory import MemoryEntry, MemoryKind, MemoryScope
 from agentsup.agents.memory.compaction import (
     RECENT_ENTRIES,
     Shortening,
@@ -19,7 +20,6 @@ from agentsup.agents.memory.compaction import (
     shortening,
     turns_of,
 )
-from agentsup.agents.memory.entry import MemoryEntry, MemoryKind, MemoryScope
 from agentsup.agents.memory.texts import (
     HEAD,
     NotesFiles,

@@ -10,11 +10,17 @@ from unittest.mock import MagicMock
 import pytest
 from pydantic import Field
 
-from agentsup.agents.delegation.tools.delegate import delegation_tools, spawning_tools
-from agentsup.agents.delegation.tools.tasks import task_tools
+from agentsup.agents.delegation.tools import delegation_tools, spawning_tools, task_tools
 from agentsup.agents.delegation.tools.teams import Dispatch, team_tools
-from agentsup.agents.tools import exec_tool, peer_tools
-from agentsup.agents.tools.daemon_tools import result_tool
+from agentsup.agents.tools import (
+    exec_tool,
+    file_tools,
+    mailbox_tools,
+    memory_tools,
+    peer_tools,
+    result_tool,
+    web_tool,
+)
 from agentsup.agents.tools.declaring import (
     Arguments,
     Flag,
@@ -29,10 +35,6 @@ from agentsup.agents.tools.declaring import (
     schema_of,
     whole,
 )
-from agentsup.agents.tools.files.tools import file_tools
-from agentsup.agents.tools.memory import memory_tools
-from agentsup.agents.tools.peers import mailbox_tools
-from agentsup.agents.tools.web.fetch import web_tool
 from agentsup.model.errors import BadRequest
 
 MOST_CHARS = 16_750

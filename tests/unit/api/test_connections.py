@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
+from agentsup.api.http import ApiLimits
 from agentsup.api.http.connections import Connections, Once
-from agentsup.api.http.dependencies import ApiLimits
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import Conflict, NotReady, Overloaded
 

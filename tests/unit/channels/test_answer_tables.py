@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from wcwidth import wcswidth
 
+from agentsup.channels.text import parse
 from agentsup.channels.text.layout import PHONE_COLUMNS, align, lay_out
-from agentsup.channels.text.markdown import parse
 from agentsup.model.answer import AnswerBlocks, Style, Table, TextBlock
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.core.sending import DeliverySettings
 from agentsup.channels.matrix import choices
 from agentsup.channels.matrix import outgoing as matrix
 from agentsup.channels.telegram import outgoing

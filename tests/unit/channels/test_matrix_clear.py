@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.channels.core.errors import ChatGone, NotSent, OutcomeUnknown, RequestRefused
-from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.core.sending import DeliverySettings
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.encryption_guard import EncryptionGuard
 from agentsup.channels.matrix.errors import Encrypted

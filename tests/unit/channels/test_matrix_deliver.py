@@ -20,7 +20,7 @@ from agentsup.channels.core.errors import (
     RateLimited,
     RequestRefused,
 )
-from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.core.sending import DeliverySettings
 from agentsup.channels.matrix import deliver
 from agentsup.channels.matrix.deliver import (
     KEY_STORED_MS,

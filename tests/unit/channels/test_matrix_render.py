@@ -18,8 +18,8 @@ from agentsup.channels.matrix.render import (
     render_plain,
     weight,
 )
+from agentsup.channels.text import parse
 from agentsup.channels.text.clean import is_unseen
-from agentsup.channels.text.markdown import parse
 from agentsup.model.answer import (
     AnswerBlocks,
     CodeBlock,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentsup.channels.telegram.render import render
+from agentsup.channels.text import parse
 from agentsup.channels.text.layout import plain
 from agentsup.channels.text.long import SUMMARY_SIZE, as_file
-from agentsup.channels.text.markdown import parse
 from agentsup.channels.text.split import utf16_len
 from agentsup.model.answer import (
     AnswerBlocks,

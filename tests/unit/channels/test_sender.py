@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.channels.core.errors import LowPriorityDropped, NotSent, RateLimited
-from agentsup.channels.core.files.upload import UploadFile
+from agentsup.channels.core.files import UploadFile
 from agentsup.channels.telegram.flood import CallKind, RateLimiter
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from tests.support.loop_clock import LoopClock

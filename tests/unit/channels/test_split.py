@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsup.channels.text import parse
 from agentsup.channels.text.clean import is_unseen
 from agentsup.channels.text.layout import Flow, lay_out
-from agentsup.channels.text.markdown import parse
 from agentsup.channels.text.split import Passage, passages, utf16_len
 from agentsup.model.answer import (
     AnswerBlocks,

@@ -11,8 +11,7 @@ from agentsup.channels.core.receiving import strangers
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.model.pairing import ALPHABET, OPEN_MS, PairingRequest, Stranger, code_in, shown_code
-from agentsup.store.database import Database
-from agentsup.store.transaction import Tx
+from agentsup.store import Database, Tx
 from tests.support.empty_store import lay_store
 
 NOW = 1_800_000_000_000

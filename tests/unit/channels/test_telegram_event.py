@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from agentsup.catalogue import words
+from agentsup.channels.core import ChannelState
 from agentsup.channels.core.errors import OutcomeUnknown, RateLimited
 from agentsup.channels.core.files.inbox_files import safe_name
 from agentsup.channels.core.receiving.raw import Malformed
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.core.receiving.texts import Attachment, late_notice
-from agentsup.channels.core.report import ChannelState
 from agentsup.channels.telegram import address, messages
 from agentsup.channels.telegram.address import ChatAddress
 from agentsup.channels.telegram.content import BotUser

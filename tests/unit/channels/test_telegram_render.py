@@ -15,9 +15,9 @@ from agentsup.channels.telegram.render import (
     render_answer,
     render_partial,
 )
+from agentsup.channels.text import parse
 from agentsup.channels.text.clean import is_unseen
 from agentsup.channels.text.layout import lay_out
-from agentsup.channels.text.markdown import parse
 from agentsup.channels.text.split import utf16_len
 from agentsup.model.answer import (
     AnswerBlocks,

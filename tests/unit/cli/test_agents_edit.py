@@ -10,8 +10,7 @@ import pytest
 from agentsup.cli.commands import home_files
 from agentsup.cli.commands.home_files import change_file
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config.edit import listed, with_entry, without_entry
-from agentsup.config.home import Home
+from agentsup.config import Home, listed, with_entry, without_entry
 from agentsup.model.errors import Refused
 
 ODD = '{\n    "agents": [\n        {"name": "a",   "slots": 2},\n\n        { "name": "b" }\n    ]\n}\n'

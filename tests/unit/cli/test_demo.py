@@ -9,8 +9,7 @@ import pytest
 from agentsup.cli.commands import demo
 from agentsup.cli.commands.home_files import TEMPLATES
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config.explain import validate
-from agentsup.config.snapshot import load
+from agentsup.config import load, validate
 from agentsup.engines.scripted.script import Script, parse_script
 from agentsup.fakes.telegram import FakeTelegram
 

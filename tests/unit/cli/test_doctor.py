@@ -21,15 +21,13 @@ from agentsup.cli.doctor import fence as doctor_fence
 from agentsup.cli.doctor.agents import amiss, check_servers
 from agentsup.cli.doctor.check import Check, Examined
 from agentsup.cli.doctor.checks import check_proxies, check_work, examine, file_system_of
-from agentsup.config.home import Home
-from agentsup.engines.programs.presets import PROGRAMS
+from agentsup.config import Home
+from agentsup.engines.programs import PROGRAMS
 from agentsup.kit import fence
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import HomeLock
 from agentsup.mailbox.messages.attempts import AttemptRow, record_tx
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
-from agentsup.store.transaction import Tx
+from agentsup.store import Database, StoreOptions, Tx
 
 
 def found(checks: list[Check], name: str) -> Check:

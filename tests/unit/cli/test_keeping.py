@@ -10,7 +10,7 @@ from pathlib import Path
 from agentsup.cli.commands.background import is_supervised
 from agentsup.cli.connect.keeping import CONTAINER, NOTHING, PARENT, SYSTEMD, keeping_by, plan_of
 from agentsup.cli.connect.locate import DaemonLocation
-from agentsup.config.home import Home
+from agentsup.config import Home
 from agentsup.kit import keeper as keeper_program
 from agentsup.kit.keeper import GIVEN_UP, RUNNING, WAITING
 from agentsup.kit.keeping import KeeperStatus

@@ -18,7 +18,7 @@ from agentsup.cli.connect.failure import CommandFailed, DaemonUnreachable
 from agentsup.cli.connect.locate import Address, DaemonLocation, holder_of, is_alive
 from agentsup.cli.main import hoisted, main
 from agentsup.cli.output.reads import READS, path_of
-from agentsup.config.home import Home
+from agentsup.config import Home
 from agentsup.kit import proctable
 from agentsup.kit.files import HomeLock
 

@@ -12,7 +12,7 @@ from agentsup.cli.app import app
 from agentsup.cli.commands import log_lines
 from agentsup.cli.commands.log_lines import follow_log, tail_log, text_of
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config.home import Home
+from agentsup.config import Home
 
 
 def line(number: int, agent: str | None = None) -> str:

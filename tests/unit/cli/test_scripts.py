@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from agentsup.cli.main import main
-from agentsup.config.explain import validate
-from agentsup.config.findings import ConfigFinding
-from agentsup.config.home import Home
-from agentsup.config.snapshot import load
-from agentsup.daemon.runtime.scripts import ScriptCheck
+from agentsup.config import ConfigFinding, Home, load, validate
+from agentsup.daemon.runtime import ScriptCheck
 
 
 def checked(root: Path, *entries: dict[str, Any]) -> list[ConfigFinding]:

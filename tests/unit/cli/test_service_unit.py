@@ -34,7 +34,7 @@ from agentsup.cli.service.unit import (
     unit_of,
     unquoted,
 )
-from agentsup.config.home import Home
+from agentsup.config import Home
 from agentsup.supervision import REBUILD_CODE
 
 ODD = Service(("/opt/my tools/100%/agentsup",), Path('/srv/$HOME "x"/a home'))

@@ -16,8 +16,7 @@ from agentsup.cli.commands.home_files import (
     with_settings,
 )
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config import Home, without_setting
-from agentsup.config.edit import with_fields
+from agentsup.config import Home, with_fields, without_setting
 from agentsup.model.errors import ConfigError
 
 MODEL = {"model": "m", "engine_options": {"base_url": "http://x/v1", "api_key": "file:k"}}

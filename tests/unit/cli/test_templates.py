@@ -11,9 +11,7 @@ import pytest
 
 from agentsup.cli.commands.home_files import DEMO_RULES, TEMPLATES, create_home
 from agentsup.cli.connect.failure import CommandFailed
-from agentsup.config.explain import validate
-from agentsup.config.home import Home
-from agentsup.config.snapshot import load
+from agentsup.config import Home, load, validate
 from agentsup.engines.scripted.script import Script, parse_script
 
 ROOT = Path(__file__).parents[3]

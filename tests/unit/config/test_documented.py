@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.agents_file import parse_agents
-from agentsup.config.settings import parse_settings
+from agentsup.config import parse_agents, parse_settings
 
 ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(r"^( *)```(toml|json)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
+from agentsup.config import ConfigSnapshot, Home, diff_specs, explain_agent, load
 from agentsup.config.crosscheck import secret_values_of
-from agentsup.config.diff import diff_specs
-from agentsup.config.explain import explain_agent
-from agentsup.config.home import Home
-from agentsup.config.snapshot import ConfigSnapshot, load
 from agentsup.model.errors import ConfigErrors
 
 KEY = "sk-of-the-fallback-0123456789"

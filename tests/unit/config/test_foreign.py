@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.agents_file import parse_agents
-from agentsup.config.home import Home
-from agentsup.config.mcp import McpServer, servers_of
-from agentsup.config.snapshot import ConfigSnapshot, load
+from agentsup.config import ConfigSnapshot, Home, McpServer, load, parse_agents, servers_of
 from agentsup.model.errors import ConfigErrors
 
 NPX = {"command": "npx", "args": ["-y", "x"]}

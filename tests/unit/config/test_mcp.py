@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from agentsup.config.diff import diff
-from agentsup.config.explain import explain_agent
-from agentsup.config.home import Home
-from agentsup.config.mcp import McpServer, resolved, servers_of
-from agentsup.config.snapshot import ConfigSnapshot, load
+from agentsup.config import (
+    ConfigSnapshot,
+    Home,
+    McpServer,
+    diff,
+    explain_agent,
+    load,
+    resolved,
+    servers_of,
+)
 from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import ConfigError, ConfigErrors
 

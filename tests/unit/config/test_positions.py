@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.config.findings import KeyPath
+from agentsup.config import KeyPath
 from agentsup.config.positions import JsonPositions, LineIndex, TomlPositions
 
 scalars = st.one_of(

@@ -12,11 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agentsup.config import schema, secrets
-from agentsup.config.agents_file import parse_agents
-from agentsup.config.home import Home
+from agentsup.config import Home, parse_agents, parse_settings, schema, secrets
 from agentsup.config.schema import agents_schema, config_schema, schema_texts
-from agentsup.config.settings import parse_settings
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.secret import Secret
 

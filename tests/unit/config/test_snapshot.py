@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.config.diff import ChangePlan, diff, diff_specs
-from agentsup.config.explain import explain_agent, validate
-from agentsup.config.findings import Severity
-from agentsup.config.home import Home
+from agentsup.config import (
+    ChangePlan,
+    ConfigSnapshot,
+    Home,
+    Override,
+    Severity,
+    diff,
+    diff_specs,
+    explain_agent,
+    load,
+    validate,
+)
 from agentsup.config.merge import digest, leaves
-from agentsup.config.snapshot import ConfigSnapshot, Override, load
 from agentsup.model.agent import FIELDS, AgentSpec, Slots
 from agentsup.model.agent_fields import FieldClass
 from agentsup.model.errors import BadRequest, ConfigError, ConfigErrors, NotFound

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.home import Home
+from agentsup.config import Home
 from agentsup.daemon.runtime import file_modes as modes_module
 from agentsup.daemon.runtime.file_modes import StartModes, restore
 from agentsup.model.errors import StoreUnavailable

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from agentsup.config import ConfigSnapshot
 from agentsup.config.settings_file import Person, SettingsFile
-from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.runtime.people import People
 from agentsup.model.agent import MAIN, AgentSpec, MatrixIdentity
 from agentsup.model.platforms import MATRIX, TELEGRAM

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.home import Home
-from agentsup.config.snapshot import ConfigSnapshot, load
+from agentsup.config import ConfigSnapshot, Home, load
 from agentsup.daemon.runtime.people import People, PeopleEdit, check_edit, known_as, plan_edit
 from agentsup.model.errors import BadRequest, ConfigError, Conflict, Forbidden
 from agentsup.model.pairing import Stranger

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.config.snapshot import Override
+from agentsup.config import Override
 from agentsup.daemon.runtime.roster import Roster, RosterDirectory
 from agentsup.daemon.runtime.tokens import TokenRegistry, operator_token
 from agentsup.fakes.entropy import SeededEntropy
@@ -17,8 +17,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigError, Gone, NotFound
 from agentsup.model.health import Desired
 from agentsup.model.principal import OPERATOR, PrincipalKind
-from agentsup.store.database import Database
-from agentsup.store.options import StoreOptions
+from agentsup.store import Database, StoreOptions
 from tests.support.empty_store import lay_store
 from tests.support.inline_runner import InlineRunner
 from tests.support.loop_clock import LoopClock

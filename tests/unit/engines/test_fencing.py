@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured
-from agentsup.engines.process.fencing import Fencing
+from agentsup.engines.process import Fencing
 from agentsup.kit import fence
 from agentsup.kit.pool import BoundedPool
 

@@ -9,8 +9,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 import pytest
 
 from agentsup.engines.failures import EngineCrash, ExtraMissing, ProviderRateLimited
-from agentsup.engines.guard import rules
-from agentsup.engines.guard.guard import open_guarded
+from agentsup.engines.guard import open_guarded, rules
 from agentsup.engines.guard.rules import CallRepeats, SegmentAccount, SegmentLimits, cut
 from agentsup.kit import installation
 from agentsup.model.engine import (

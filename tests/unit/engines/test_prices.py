@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.engines.prices import Price, Prices
+from agentsup.engines import Price, Prices
 
 
 def test_tokens_of_the_cache_have_their_own_price() -> None:

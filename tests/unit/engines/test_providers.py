@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentsup.engines import failures
+from agentsup.engines import Price, Prices, failures
 from agentsup.engines.llm.settings import NO_KEY, Dialect, Endpoint
-from agentsup.engines.prices import Price, Prices
+from agentsup.engines.providers import ProviderClient, has_model, near_names
 from agentsup.engines.providers.catalogue import PROVIDERS, provider_at
-from agentsup.engines.providers.client import ProviderClient, has_model, near_names
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import EngineFailed
 from tests.support.model_server import ModelServer, Reply

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.registry.registry import unable, why_ignored
+from agentsup.engines.registry import unable, why_ignored
 from agentsup.model.engine import EngineSpec
 
 

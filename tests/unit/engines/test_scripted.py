@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.failures import EngineCrash
-from agentsup.engines.guard.guard import GuardedSession, open_guarded
-from agentsup.engines.guard.rules import SegmentLimits
+from agentsup.engines import EngineCrash
+from agentsup.engines.guard import GuardedSession, SegmentLimits, open_guarded
 from agentsup.engines.scripted.engine import NO_MODEL, ScriptedEngine
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import SystemClock

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from agentsup.fakes.entropy import SeededEntropy
 from agentsup.mailbox.usage import reports
-from agentsup.mailbox.usage.budget import BudgetNotice, ledger
-from agentsup.mailbox.usage.budget.decide import Amount, BudgetScope, Limit, ScopeKind
-from agentsup.mailbox.usage.budget.ledger import HoldOwner
+from agentsup.mailbox.usage.budget import (
+    Amount,
+    BudgetNotice,
+    BudgetScope,
+    HoldOwner,
+    Limit,
+    ScopeKind,
+    ledger,
+)
 from agentsup.model.engine import Usage
 from agentsup.store import Database, Tx
 from tests.support.empty_store import lay_store

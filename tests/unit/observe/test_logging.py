@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 from agentsup.kit.log import get_logger
+from agentsup.observe import MASK, Redactor
 from agentsup.observe import logging as logs
 from agentsup.observe.logging import Line, LogSystem, bind, setup_logging
-from agentsup.observe.redact import MASK, Redactor
 from tests.support.bound import BOUND_S
 
 TOKEN = "987654:AAH-secret/token+value"

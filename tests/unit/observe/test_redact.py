@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agentsup.observe.redact import MASK, Redactor
+from agentsup.observe import MASK, Redactor
 
 TOKEN = "123456:AAF-ünlikely/+value"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentsup.model.trace import SpanKind, SpanState, child_of, parent_id, trace_id, under
-from agentsup.observe.traces.statistics import StatisticsRow
+from agentsup.observe.traces import StatisticsRow
 from agentsup.observe.traces.tree import SpanNode, in_order
 
 TRACE = "ab" * 16

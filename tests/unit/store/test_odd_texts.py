@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.store import Reader, Tx
 from agentsup.store.connection import connect_writer
-from agentsup.store.transaction import Reader, Tx
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from agentsup.catalogue import words
 from agentsup.model.task import OccurrenceSkipReason, SkippedOccurrence
-from agentsup.tasks.schedules import skip_text
+from agentsup.tasks import skip_text
 
 REASONS: dict[OccurrenceSkipReason, tuple[dict[str, object], str]] = {
     OccurrenceSkipReason.MANY: ({}, "verpasst, zu viele, um sie einzeln zu nennen"),

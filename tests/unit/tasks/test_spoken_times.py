@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agentsup.model.errors import BadRequest
-from agentsup.tasks.spoken_times import SpokenTime, spoken_time
+from agentsup.tasks import SpokenTime, spoken_time
 
 ZONE = "Europe/Berlin"
 NOW = datetime(2026, 11, 24, 14, 30, tzinfo=ZoneInfo(ZONE))

@@ -11,26 +11,21 @@ from typing import Any
 
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.live.waiting_notes import WaitingNotes
-from agentsup.channels.core.sending import buttons
-from agentsup.channels.core.sending.deliver import DeliverySettings
-from agentsup.channels.matrix.address import parse
+from agentsup.channels.core.sending import DeliverySettings, buttons
+from agentsup.channels.matrix import parse
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.sender import Sender
-from agentsup.commands import ChatCommands
-from agentsup.commands.conversation import chat_commands
-from agentsup.commands.dispatch import CommandServices
-from agentsup.commands.main_agent import main_commands
+from agentsup.commands import ChatCommands, CommandServices, chat_commands, main_commands
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox.delivery import Relay, outbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import CommandContext
 from agentsup.model.engine import Suspended
 from agentsup.model.message import Accepted, DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.channels.telegram.menu_fixture import FakePlatformDaemon
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_rooms import RoomEvent, Rooms

@@ -16,7 +16,7 @@ from typing import Any
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.errors import ChatGone, PlatformError
 from agentsup.channels.core.files.inbox_files import Write
-from agentsup.channels.core.receiving.inbox import Inbox
+from agentsup.channels.core.receiving import Inbox
 from agentsup.channels.core.receiving.messages import ReceiveLimits
 from agentsup.channels.core.receiving.rows import ReceivedRow
 from agentsup.channels.matrix.client import MatrixClient
@@ -33,7 +33,7 @@ from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.ids import AgentId
 from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.store.events import EventLog
+from agentsup.store import EventLog
 from tests.support.mailbox_fixture import MailboxFixture
 
 AGENT = AgentId("agt_bob")

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from agentsup.channels.core.receiving.rows import load
-from agentsup.channels.core.sending.http import HttpPool
+from agentsup.channels.core.sending import HttpPool
 from agentsup.channels.matrix.batch import read_batch
 from agentsup.channels.matrix.client import MatrixClient, MatrixSession
 from agentsup.channels.matrix.received import RoomNews, row_owner, store_tx

@@ -20,7 +20,7 @@ from agentsup.channels.core.errors import (
 from agentsup.channels.matrix.event import DOUBTFUL
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.channels.matrix.receive_fixture import (
     ANN,
     BEN,

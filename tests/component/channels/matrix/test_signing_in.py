@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.core.errors import NotSent, TokenRefused
+from agentsup.channels.core import NotSent, TokenRefused
 from agentsup.channels.matrix import login
 from agentsup.channels.matrix.client import MatrixSession
 from agentsup.channels.matrix.errors import SessionNotStored

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core import ChannelState
 from agentsup.channels.core.errors import (
     NotAllowed,
     NotSent,
@@ -25,7 +26,6 @@ from agentsup.channels.core.errors import (
 )
 from agentsup.channels.core.receiving.messages import ReceiveDependencies, ReceiveLimits
 from agentsup.channels.core.receiving.rows import ReceivedRow
-from agentsup.channels.core.report import ChannelState
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.event import DOUBTFUL, GAP, INVITE
 from agentsup.channels.matrix.received import known_rooms, position_of, row_owner
@@ -33,7 +33,7 @@ from agentsup.channels.matrix.sync import Syncer
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import StoreUnavailable
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 
 pytestmark = pytest.mark.virtual

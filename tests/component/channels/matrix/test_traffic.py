@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentsup.channels.core.errors import NotSent, OutcomeUnknown, RateLimited
-from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.core.sending import DeliverySettings
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel
 from agentsup.channels.matrix.live_answer import Streams
 from agentsup.channels.matrix.menus import Menus
@@ -22,16 +22,14 @@ from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
 from agentsup.commands import ChatCommands
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.delivery.relay import Relay
-from agentsup.mailbox.messages.values import Completion
+from agentsup.mailbox.delivery import Relay, outbox
+from agentsup.mailbox.messages import Completion
 from agentsup.model.agent import AgentSpec, Streaming
 from agentsup.model.engine import Suspended
 from agentsup.model.message import DeliverTo, Lease, MessageOutcome, Part
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database
-from agentsup.store.transaction import Tx
+from agentsup.observe import LiveHub
+from agentsup.store import Database, Tx
 from tests.support.loop_clock import LoopClock
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.matrix_rooms import Rooms, Trouble

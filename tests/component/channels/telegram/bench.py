@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from agentsup.channels.core.sending.deliver import DeliverySettings
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.core.sending import DeliverySettings
+from agentsup.channels.telegram import SharedHttp, TelegramClient
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel
 from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.sender import Sender

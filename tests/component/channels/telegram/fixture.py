@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.catalogue import load as load_catalogue
-from agentsup.channels.core.receiving.inbox import Inbox
-from agentsup.channels.core.report import ChannelReport
-from agentsup.channels.core.sending.deliver import DeliverySettings
-from agentsup.channels.telegram.client import SharedHttp
-from agentsup.channels.telegram.deliver import TelegramChannel
+from agentsup.channels.core import ChannelReport
+from agentsup.channels.core.receiving import Inbox
+from agentsup.channels.core.sending import DeliverySettings
+from agentsup.channels.telegram import SharedHttp, TelegramChannel
 from agentsup.channels.telegram.life import TelegramBot, TelegramDeps
 from agentsup.channels.telegram.messages import ReceiveLimits
 from agentsup.commands.dispatch import ChatCommands, Command
@@ -27,12 +26,11 @@ from agentsup.fakes.telegram import Bot, FakeTelegram, TelegramDriver
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.delivery.relay import Relay
+from agentsup.mailbox import Mailbox
+from agentsup.mailbox.delivery import Relay
 from agentsup.mailbox.mail import DirectoryEntry
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.messages.values import Completion, MailboxLimits
-from agentsup.mailbox.work.handler import Work
-from agentsup.mailbox.work.pump import Pump
+from agentsup.mailbox.messages import Completion, MailboxLimits
+from agentsup.mailbox.work import Pump, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import CommandButton, CommandContext, CommandReply
 from agentsup.model.errors import NotFound
@@ -41,9 +39,8 @@ from agentsup.model.message import LaneName, MessageOutcome, Part
 from agentsup.model.pairing import Asking, NoPairing
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.secret import Secret
-from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database
-from agentsup.store.events import EventLog
+from agentsup.observe import LiveHub
+from agentsup.store import Database, EventLog
 from tests.support.bound import BOUND_S
 from tests.support.empty_store import lay_store
 

@@ -16,21 +16,16 @@ from typing import Any
 
 from agentsup.channels.core.buttons.typed_answers import TypedText
 from agentsup.channels.core.sending import buttons, cards
-from agentsup.channels.telegram import outgoing
+from agentsup.channels.telegram import SharedHttp, TelegramClient, outgoing
 from agentsup.channels.telegram.address import ChatAddress
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.menus import Menus, TelegramPress
 from agentsup.channels.telegram.render import render
 from agentsup.channels.telegram.sender import Sender
-from agentsup.commands import ChatCommands
-from agentsup.commands.conversation import chat_commands
-from agentsup.commands.dispatch import CommandServices
-from agentsup.commands.main_agent import main_commands
+from agentsup.commands import ChatCommands, CommandServices, chat_commands, main_commands
 from agentsup.fakes.telegram import FakeTelegram, TelegramDriver
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.delivery import outbox
-from agentsup.mailbox.mail import DirectoryEntry
-from agentsup.mailbox.mail.values import SentMail
+from agentsup.mailbox.mail import DirectoryEntry, SentMail
 from agentsup.model.agent import AgentSpec
 from agentsup.model.chat_model import ChatModel
 from agentsup.model.control import (
@@ -47,7 +42,7 @@ from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.model.secret import Secret
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.support.mailbox_fixture import MailboxFixture
 from tests.support.press_deps import press_deps
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.messages import Completion
+from agentsup.mailbox.work import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.message import MessageOutcome
 from agentsup.model.question import AnswerableBy

@@ -18,9 +18,9 @@ from agentsup.channels.core.errors import (
     RequestRefused,
     TokenRefused,
 )
+from agentsup.channels.core.files import UploadFile
 from agentsup.channels.core.files.inbox_files import Write
-from agentsup.channels.core.files.upload import UploadFile
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram import SharedHttp, TelegramClient
 from agentsup.channels.telegram.errors import (
     ChatMigrated,
     MarkupRefused,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram import SharedHttp, TelegramClient
 from agentsup.channels.telegram.errors import PollConflict
 from agentsup.model.secret import Secret
 

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from agentsup.channels.core.sending.deliver import DeliverySettings
+from agentsup.channels.core.sending import DeliverySettings
 from agentsup.channels.telegram import deliver
 from agentsup.mailbox.delivery import outbox
 from agentsup.model.channel import OutboxPart

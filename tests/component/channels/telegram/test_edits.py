@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.mailbox.messages.values import Completion
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.messages import Completion
+from agentsup.mailbox.work import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import MessageOutcome

@@ -20,7 +20,7 @@ from agentsup.mailbox.delivery import outbox
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewTask
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.conftest import Open
 from tests.support.press_deps import FakePressDeps
 from tests.support.virtual_daemon import VirtualDaemon, agent

@@ -14,7 +14,7 @@ from agentsup.mailbox.messages import sessions
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
-from agentsup.store.transaction import Tx
+from agentsup.store import Tx
 from tests.component.channels.telegram.menu_fixture import TelegramMenuFixture, menu_rig
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.catalogue import load
-from agentsup.channels.core.errors import TokenRefused
+from agentsup.channels.core import TokenRefused
 from agentsup.channels.telegram.life import calls_of, publish_profile
 from tests.component.channels.telegram.menu_fixture import MAIN_ID, TelegramMenuFixture, menu_rig
 

@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.core.errors import TokenRefused
+from agentsup.channels.core import ChannelReport, ChannelState, TokenRefused
 from agentsup.channels.core.receiving import messages as core_messages
 from agentsup.channels.core.receiving import quarantine
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.handler import MessageHandler
-from agentsup.channels.core.report import ChannelReport, ChannelState
 from agentsup.channels.telegram.live_answer import Streams
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
-from agentsup.store.database import Database
-from agentsup.store.retention import prune
+from agentsup.store import Database, prune
 from tests.component.channels.telegram.fixture import TOKEN, TelegramFixture, rigged
 from tests.support.bound import BOUND_S
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from agentsup.mailbox.questions.rendering import MESSAGE_CHARS
-from agentsup.mailbox.work.handler import Work
+from agentsup.mailbox.work import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.question import APPROVAL, AskedCall, Question, QuestionState
 from tests.component.channels.telegram.fixture import TelegramFixture, rigged

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.core.receiving import mark_tx
 from agentsup.channels.core.receiving import rows as stored
 from agentsup.channels.core.receiving.rows import SkipReason
-from agentsup.channels.core.receiving.stop_marks import mark_tx
 from agentsup.commands.dispatch import Command
 from agentsup.mailbox.messages import sessions
 from agentsup.mailbox.messages.sessions import point_tx

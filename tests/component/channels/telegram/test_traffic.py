@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram import deliver
-from agentsup.channels.telegram.client import SharedHttp
+from agentsup.channels.telegram import SharedHttp, deliver
 from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.render import render
 from agentsup.fakes.telegram import rules
