@@ -122,6 +122,12 @@ class BoundedPool:
             raise PoolTimeout(f"no answer within {limit_s:g} s")
         return running.result()
 
+    def submit(self, step: Callable[[], object]) -> None:
+        """Run ``step`` in a thread without a slot; nobody waits for it. Only for what must not be
+        lost with its caller, such as the end of a file."""
+        with suppress(NoThread):
+            self._threads.submit(step)
+
     async def probe(self) -> str | None:
         """Why the pool does not work, or None: an empty step must get through."""
         try:
@@ -152,8 +158,7 @@ class BoundedPool:
 
     def _take_back(self, undo: Callable[[T], object] | None, made: T) -> None:
         if undo is not None:
-            with suppress(NoThread):  # the thread that made it has just become free
-                self._threads.submit(partial(undo, made))
+            self.submit(partial(undo, made))
 
     def _forget(self, name: str, key: _Key) -> None:
         key.users -= 1

@@ -74,6 +74,45 @@ async def test_what_is_given_up_in_any_step_leaves_no_file(
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("cancels", [1, 2, 3])
+async def test_what_is_given_up_behind_other_steps_leaves_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancels: int
+) -> None:
+    """The end of a life cancels what handles a message, and its download as well."""
+    opened, go_on = asyncio.Event(), threading.Event()
+    made: list[InboxFolder] = []
+
+    async def pull(self: Platform, sent: Attachment, open_file: Opened) -> None:
+        await open_file()
+        opened.set()
+        await asyncio.Event().wait()
+
+    real = InboxFolder.__init__
+
+    def noted(landing: InboxFolder, *args: Any, **kwargs: Any) -> None:
+        real(landing, *args, **kwargs)
+        made.append(landing)
+
+    monkeypatch.setattr(Platform, "pull", pull)
+    monkeypatch.setattr(InboxFolder, "__init__", noted)
+    pool = BoundedPool("files", per_key=1)
+    task = fetching(tmp_path, pool)
+    await opened.wait()
+    other = asyncio.create_task(
+        pool.run(lambda: go_on.wait(BOUND_S), key=tmp_path.parent.name, limit_s=BOUND_S)
+    )
+    await asyncio.sleep(0)
+    for _ in range(cancels):
+        task.cancel()
+        await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({task, other}, timeout=BOUND_S)
+    assert task.cancelled()
+    async with asyncio.timeout(BOUND_S):
+        while not made[0].out.closed or not pool_threads_are_gone():
+            await asyncio.sleep(0.005)
+
+
 def pool_threads_are_gone() -> bool:
     names = [thread.name for thread in threading.enumerate()]
     return not any(name.startswith("pool:") and not name.endswith(IDLE) for name in names)

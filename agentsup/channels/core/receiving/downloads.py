@@ -198,16 +198,25 @@ class Downloads:
 
         try:
             await self._platform.pull(sent, opened)
+            assert landing is not None, "what was pulled was written"
+            # ``_keep`` also closes: a second call could time out after the file was published.
+            keep = partial(_keep, landing, sent.name, deps.clock.now_ms())
+            to = await run(keep, undo=lambda path: _remove(workspace, f"{FOLDER}/{path.name}"))
         except BaseException:
             if landing is not None:
-                with suppress(OSError):  # the file system is stuck; the first error counts
-                    await run(landing.close)
+                await self._close(landing)
             raise
-        assert landing is not None, "what was pulled was written"
-        # ``_keep`` also closes: a second call could time out after the file was published.
-        keep = partial(_keep, landing, sent.name, deps.clock.now_ms())
-        to = await run(keep, undo=lambda path: _remove(workspace, f"{FOLDER}/{path.name}"))
         return Part("file", path=f"{FOLDER}/{to.name}", name=sent.name)
+
+    async def _close(self, landing: InboxFolder) -> None:
+        """Close a file that is given up. A cancellation, however often, only ends the wait."""
+        files = self._deps.files
+        try:
+            with suppress(OSError):  # the file system is stuck; the first error counts
+                await files.run(landing.close, key=self._deps.workspace.parent.name)
+        except asyncio.CancelledError:
+            files.submit(landing.close)  # the step may have been cancelled before its turn came
+            raise
 
     async def discard(self, parts: Sequence[Part]) -> None:
         """Remove the files that were fetched for a message that was then not accepted."""
